@@ -100,7 +100,7 @@ async fn main() -> Result<(), Failure> {
     Ok(axum::serve(listener, service).await?)
 }
 
-/// Answers a question. If the client disconnects, the future is dropped and the run is cancelled.
+/// Answers a question. If the client disconnects, the future is dropped, and the run is continued by [`tidy_up`].
 async fn ask(State(desk): State<Desk>, Path(user): Path<String>, question: String) -> Reply {
     let budget = desk.budget.key(&*user);
     reply(desk.agent.ask(question).conversation(user).budget(budget).outcome().await)
@@ -211,17 +211,14 @@ fn unavailable(error: &MemoryError) -> Reply {
     (StatusCode::SERVICE_UNAVAILABLE, json!({ "error": "please try again" }).to_string())
 }
 
-/// Continues what a process that died has left, and ends what was cancelled or has expired. Each process does this, and the lease
-/// decides which one takes a run.
+/// Continues what a process that died has left, and ends what was cancelled. Each process does this, and the lease decides which one takes
+/// a run.
 async fn tidy_up(desk: Desk) {
     loop {
         match desk.agent.stored_runs().await {
             Ok(stored) => {
                 for stored in stored.runs {
-                    let is_left = matches!(
-                        stored.status,
-                        RunStatus::Interrupted | RunStatus::Cancelled | RunStatus::Expired
-                    );
+                    let is_left = matches!(stored.status, RunStatus::Interrupted | RunStatus::Cancelled);
                     let budget = desk.budget_of(&stored.run);
                     if is_left
                         && let Outcome::Failed(error) =

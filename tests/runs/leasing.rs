@@ -542,9 +542,9 @@ async fn the_status_of_a_run_says_what_to_do_about_it() {
         assert_eq!(status, RunStatus::Expired);
         assert_eq!(first.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
         assert_eq!(only_run(&first).await.1, RunStatus::Cancelled);
-        // An expired run ends, also if it was approved meanwhile.
+        // A cancelled run ends, also if it was approved meanwhile and is old.
         assert_eq!(first.post(run.id().as_str(), approval(&run)).await.unwrap(), PostOutcome::Posted);
-        let Outcome::Failed(error) = old.resume(expired).outcome().await else { panic!("it has expired") };
+        let Outcome::Failed(error) = old.resume(expired).outcome().await else { panic!("it was cancelled") };
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
         assert_eq!(world.effects(), ["book", "cancel"]);
         assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
@@ -579,7 +579,7 @@ async fn a_conversation_with_a_waiting_run_refuses_questions() {
         let model = ScriptedModel::new().calls("pay", "{}").says("Other.").says("Paid.").says("Later.");
         let agent = build(&model, WhileWaiting::Refuse);
         let error = agent.ask("Refund?").conversation(user.clone()).await.unwrap_err();
-        let mut run = error.into_run();
+        let run = error.into_run();
         let refused = agent.ask("What about it?").conversation(user.clone()).await.unwrap_err();
         assert!(
             matches!(refused.kind(), RunErrorKind::ConversationWaits { run: waiting, .. } if waiting == run.id().as_str())
@@ -588,15 +588,17 @@ async fn a_conversation_with_a_waiting_run_refuses_questions() {
         assert_eq!(store.runs().await.unwrap(), [run.id().as_str()], "the question is not stored");
         assert_eq!(model.requests().len(), 1);
         assert_eq!(agent.ask("Another user").conversation("user-8").await.unwrap().text(), "Other.");
-        let answering = build(&ScriptedModel::new().says("No idea."), WhileWaiting::Answer);
-        let answer = answering.ask("What about it?").conversation(user.clone()).await.unwrap();
-        assert_eq!(answer.text(), "No idea.");
+        let adding = build(&ScriptedModel::new(), WhileWaiting::GoOn);
+        let waiting = adding.ask("What about it?").conversation(user.clone()).await.unwrap_err();
+        assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        assert_eq!(waiting.run().id(), run.id(), "the question is added to the run that waits");
+        let mut run = waiting.into_run();
         run.resolve_all_approvals(&Approval::Approve);
         assert_eq!(agent.resume(run).await.unwrap().text(), "Paid.");
         assert_eq!(agent.ask("And now?").conversation(user.clone()).await.unwrap().text(), "Later.");
         let texts: Vec<_> =
             memory.messages(&user).await.unwrap().iter().map(Message::text).map(String::from).collect();
-        let expected = ["What about it?", "No idea.", "Refund?", "", "paid", "Paid.", "And now?", "Later."];
+        let expected = ["Refund?", "", "paid", "What about it?", "Paid.", "And now?", "Later."];
         assert_eq!(texts, expected);
     }
 }

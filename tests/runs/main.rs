@@ -23,6 +23,7 @@ mod memory;
 mod names;
 mod policies;
 mod prompted;
+mod recovering;
 mod remembering;
 mod requesting;
 mod running;

@@ -11,7 +11,7 @@ use tool_core::content::Content;
 use tool_core::memory::{ChatStore, PostOutcome, PostedCommand, RunCommand, RunStatus, Window};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::tool::{DecisionKind, DecisionRecord, WaitId};
-use tool_core::{CancellationToken, ConversationId, Event, Message};
+use tool_core::{CancellationToken, ConversationId, Event, Message, RunErrorKind};
 use tool_http::server::SenderPermit;
 
 use crate::bounded::lock;
@@ -210,7 +210,9 @@ impl Hub {
             let position = log.push(question_entry(message));
             return Ok(Some((log, position)));
         }
-        let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
+        let loaded = self.load(id).await?.filter(|loaded| {
+            matches!(loaded.status, RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted)
+        });
         let Some(Loaded { source, run, .. }) = loaded else { return Ok(None) };
         check_budget(&run)?;
         let permit = self.permit_run(sender)?;
@@ -276,7 +278,7 @@ impl Hub {
         let is_driven_here = self.log(id).is_some_and(|log| log.is_driven());
         if status != RunStatus::RunningElsewhere && !is_driven_here {
             let driving = self.follow(&source, &run);
-            self.drive(driving, agent.resume(run), permit);
+            self.drive(driving, agent.resume(run).despite_age(), permit);
         }
         Ok(true)
     }
@@ -295,6 +297,19 @@ impl Hub {
             return Err(self.refusal(id).await);
         }
         Ok(())
+    }
+
+    /// Ends a stored run that nobody drives, and keeps what its calls have done.
+    pub(crate) async fn end(&self, id: &str) -> Result<(), HttpError> {
+        self.index.forget(id);
+        let Some(Loaded { source, run, .. }) = self.load(id).await? else {
+            return Err(self.refusal(id).await);
+        };
+        let Some(agent) = &source.agent else { return Err(self.refusal(id).await) };
+        agent.end(run).await.map_err(|error| match error.kind() {
+            RunErrorKind::Store(_) => HttpError::store(),
+            _ => HttpError::conflict(error.to_string()),
+        })
     }
 
     /// Remembers the messages of an answer. A conversation that is too large is forgotten.

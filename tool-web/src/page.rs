@@ -64,6 +64,7 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}/state", requires(Right::Administer, get(state)))
         .route("/api/runs/{id}/turns/{turn}", requires(Right::Administer, get(turn)))
         .route("/api/runs/{id}/cancel", requires(Right::Administer, post(cancel)))
+        .route("/api/runs/{id}/end", requires(Right::Administer, post(end)))
         .route("/api/runs/{id}/resume", requires(Right::Administer, post(resume)))
         .route("/api/runs/{id}/decisions", requires(Right::Decide, post(decide)))
         .route("/api/runs/{id}/messages", requires(Right::Administer, post(say)))
@@ -185,6 +186,10 @@ async fn state(State(state): Shared, Path(id): Path<String>) -> Answer {
 
 async fn cancel(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
     state.hub.cancel(&id).await.map(|()| NoContent)
+}
+
+async fn end(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
+    state.hub.end(&id).await.map(|()| NoContent)
 }
 
 async fn resume(

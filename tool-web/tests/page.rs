@@ -742,6 +742,7 @@ async fn each_route_takes_one_right() {
         ("GET /runs/api/runs/x/turns/1", Right::Administer),
         ("POST /runs/api/runs/x/cancel", Right::Administer),
         ("POST /runs/api/runs/x/resume", Right::Administer),
+        ("POST /runs/api/runs/x/end", Right::Administer),
         ("POST /runs/api/runs/x/decisions", Right::Decide),
         ("POST /runs/api/runs/x/messages", Right::Administer),
         ("POST /ui/", Right::Ask),
@@ -1021,4 +1022,38 @@ async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
     // The program continues it with the decision.
     let answer = agent.resume(run).budget(budget.key("ada")).await.unwrap();
     assert_eq!(answer.text(), "Done.");
+}
+
+static REFUNDS: AtomicUsize = AtomicUsize::new(0);
+
+#[tool(undo = "take_back")]
+fn refund() -> &'static str {
+    REFUNDS.fetch_add(1, Ordering::SeqCst);
+    "refunded"
+}
+
+#[tool]
+fn take_back() {
+    REFUNDS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// A refund was made, and nobody has continued the run for too long.
+#[tokio::test]
+async fn a_person_decides_what_becomes_of_an_expired_run() {
+    for (action, left) in [("resume", 1), ("end", 1), ("cancel", 0)] {
+        REFUNDS.store(0, Ordering::SeqCst);
+        let store = InMemoryStore::new();
+        let agent = Agent::builder(ScriptedModel::new().calls("refund", "{}").fails("down").says("Done."));
+        let agent = agent.tools(tools![refund, take_back]).run_store(store.clone()).max_run_age(Duration::ZERO);
+        let agent = agent.build().unwrap();
+        let id = agent.ask("Refund my order").await.unwrap_err().run().id().to_string();
+        let server = Web::new().agent("desk", agent).spawn("127.0.0.1:0").await.unwrap();
+        assert_eq!(get(&server, &format!("api/runs/{id}")).await["status"], "expired");
+        let (status, error) = send(&server, &format!("POST /api/runs/{id}/{action}"), "", "").await;
+        assert_eq!((status, &*error), (204, ""), "{action}");
+        while !store.runs().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(REFUNDS.load(Ordering::SeqCst), left, "{action}");
+    }
 }

@@ -112,7 +112,7 @@ fn refuses_states_of_unknown_formats() {
 fn a_state_may_contain_its_conversation() {
     let run = Run::new([Message::user("What now?")]);
     let state = serde_json::to_value(&run).unwrap();
-    assert_eq!(state.get("conversation"), None);
+    assert_eq!(state["head"].get("conversation"), None);
     assert_eq!(serde_json::from_value::<Run>(state).unwrap().conversation(), None);
     let state = serde_json::to_value(run.with_conversation("user-7")).unwrap();
     assert_eq!(state["head"]["conversation"], "user-7");

@@ -385,8 +385,11 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired): resuming a run that nobody has continued for this
-    /// time cancels it, and undoes its calls if their tools support it. By default, runs do not expire.
+    /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired), by default never. Resuming a run that nobody has
+    /// continued for this time ends it, unless its calls may have had effects: then it fails with
+    /// [`RunErrorKind::Expired`](crate::RunErrorKind::Expired), and a person decides whether it goes on
+    /// ([`despite_age`](crate::agent::Ask::despite_age)), is undone ([`discard`](crate::Agent::discard)) or ends as it is
+    /// ([`end`](crate::Agent::end)). Nothing is undone because of its age alone.
     pub fn max_run_age(mut self, age: Duration) -> Self {
         self.agent.stored_runs.max_age = Some(age);
         self
@@ -420,7 +423,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Cancel`] by default.
+    /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Keep`] by default.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.agent.stored_runs.on_drop = on_drop;
         self

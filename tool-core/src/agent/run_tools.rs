@@ -99,6 +99,11 @@ impl RunTools {
         }
     }
 
+    /// Returns the tools of the same question for another run, of which nothing is resolved yet.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.agent.clone(), self.question.clone())
+    }
+
     /// Returns the tools of a run that was handed off to this agent. Those that replace an agent's were for the agent before.
     pub(super) fn handed_off_to(&self, agent: &Agent) -> Self {
         let mut question = self.question.clone();

@@ -14,14 +14,15 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub enum OnDrop {
     /// The run is cancelled in the store: it is removed, or [marked as cancelled](crate::memory::RunStatus::Cancelled) if calls
     /// have to be undone, which happens when it is resumed.
-    #[default]
     Cancel,
-    /// The run can be resumed from where it was.
+    /// The run can be resumed from where it was, and [`recover`](crate::Agent::recover) does so.
+    #[default]
     Keep,
 }
 
 /// What happens to a question in a conversation in which another run waits for an approval or a result, set with
-/// [`while_waiting`](crate::agent::AgentBuilder::while_waiting).
+/// [`while_waiting`](crate::agent::AgentBuilder::while_waiting). A question always goes on with a run of its conversation that has failed or
+/// was interrupted, so that what its calls have done is known, and is refused while a driver works on one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhileWaiting {
@@ -29,8 +30,8 @@ pub enum WhileWaiting {
     /// run that waits. Neither question can then be answered without knowledge of the other.
     #[default]
     Refuse,
-    /// The question is answered without knowledge of the run that waits, whose messages later follow the messages of this question.
-    Answer,
+    /// The question is added to the run that waits, like [`Agent::say`](crate::Agent::say): the model reads it once the run goes on.
+    GoOn,
 }
 
 /// The options of an agent for its stored runs.

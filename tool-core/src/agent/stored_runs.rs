@@ -160,8 +160,7 @@ impl Agent {
     }
 
     /// Ends a run that nobody wants to continue: its calls are undone if their tools support it, and it leaves the store. To
-    /// leave everything as it is, [remove](crate::memory::RunStore::remove_run) it from the store instead. A run that has an answer already
-    /// keeps it.
+    /// keep what they have done, [`end`](Self::end) it instead. A run that has an answer already keeps it.
     ///
     /// # Errors
     ///
@@ -169,6 +168,21 @@ impl Agent {
     /// its end.
     pub async fn discard(&self, mut run: Run) -> Result<(), RunError> {
         run.cancel();
+        self.drive_ended(run).await
+    }
+
+    /// Ends a run that nobody wants to continue, and keeps what its calls have done: nothing is undone, and the run leaves the store, or
+    /// stays as [finished](crate::agent::AgentBuilder::keep_finished). A run that has an answer already keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another driver works on the run, or if the store fails.
+    pub async fn end(&self, mut run: Run) -> Result<(), RunError> {
+        run.end();
+        self.drive_ended(run).await
+    }
+
+    async fn drive_ended(&self, run: Run) -> Result<(), RunError> {
         match self.resume(run).await {
             Ok(_) => Ok(()),
             Err(error) if matches!(error.kind(), RunErrorKind::Stopped(_)) => Ok(()),

@@ -196,6 +196,11 @@ impl OpenConversation {
     /// Returns an error if the store cannot store the messages. None of them is stored then; [`ChatMemory::commit`] can
     /// retry.
     pub async fn commit(self, added: &[Message]) -> Result<(), MemoryError> {
+        self.append(added).await
+    }
+
+    /// Adds messages to the conversation, which stays open.
+    pub(crate) async fn append(&self, added: &[Message]) -> Result<(), MemoryError> {
         append(&*self.store, self.id(), added).await
     }
 }

@@ -240,10 +240,11 @@ impl Contents {
     /// Returns a run as a list has it.
     fn listed(&self, stored: &Stored, now: SystemTime) -> RunSummary {
         let id = &stored.summary.id;
-        let mut inbox = self.inboxes.get(id).into_iter().flatten();
+        let mut inbox = self.inboxes.get(id).map_or(&[][..], Vec::as_slice).iter();
         RunSummary {
             age: now.duration_since(stored.at).unwrap_or_default(),
             is_leased: self.leases.get(id).is_some_and(|(_, expires)| *expires > now),
+            is_command_posted: inbox.len() > 0,
             is_cancellation_posted: inbox.any(|posted| posted.command == RunCommand::Cancel),
             ..stored.summary.clone()
         }

@@ -223,7 +223,7 @@ async fn check_lists(store: &dyn RunStore) -> Checked {
     let listed = listed_run(store, first).await?;
     ensure(Some(&listed.revision) == run.revision(), "a list has the revision of the stored state")?;
     ensure(listed.age < LONG, "a run is new when it was stored")?;
-    ensure(!listed.is_leased && !listed.is_cancellation_posted, "nobody drives or cancels a new run")?;
+    ensure(!listed.is_leased && !listed.is_command_posted, "nobody drives or cancels a new run")?;
     let driver = DriverId::unique();
     if store.lease(first, &driver, LeaseRequest::Take(LONG)).await? == LeaseState::Held {
         ensure(listed_run(store, first).await?.is_leased, "a list shows that a run is leased")?;
@@ -235,6 +235,7 @@ async fn check_lists(store: &dyn RunStore) -> Checked {
     {
         if store.post(first, &PostedCommand::new(command)).await? == PostOutcome::Posted {
             let listed = listed_run(store, first).await?;
+            ensure(listed.is_command_posted, "a list shows that a command was posted")?;
             ensure(listed.is_cancellation_posted == is_cancellation, "a list shows posted cancellations")?;
         }
     }

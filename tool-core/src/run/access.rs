@@ -89,9 +89,17 @@ impl Run {
         self
     }
 
+<<<<<<< HEAD
     /// Sets the id of a run that was not stored yet, so that the application can find it by what it knows. It must be unique.
     pub(crate) fn with_id(mut self, id: RunId) -> Self {
         self.id = id;
+=======
+    /// Takes over what another run demands of its answer.
+    pub(crate) fn with_answer_form_of(mut self, other: &Self) -> Self {
+        let (own, other) = (&mut self.head.settings, &other.head.settings);
+        own.response_format.clone_from(&other.response_format);
+        own.tool_choice.clone_from(&other.tool_choice);
+>>>>>>> 53ee916f (WIP: go on with failed runs, and undo nothing by age)
         self
     }
 

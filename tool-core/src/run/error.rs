@@ -87,6 +87,11 @@ pub enum RunErrorKind {
     /// [posted](crate::Agent::post) to the run, and when it is free, its current state can be resumed; see
     /// [`Agent::stored_runs`](crate::Agent::stored_runs).
     RunningElsewhere,
+    /// Nobody has continued the stored run for the [maximal age](crate::agent::AgentBuilder::max_run_age), and its calls may have had
+    /// effects, so a person has to decide what becomes of it. Nothing was done. To go on, resume it with
+    /// [`despite_age`](crate::agent::Ask::despite_age); to undo its calls, [`discard`](crate::Agent::discard) it; to keep what they have
+    /// done, [`end`](crate::Agent::end) it.
+    Expired,
     /// The run is of an agent of another [name](Run::agent_name), which can resume it. Nothing was done, and a stored run stays as
     /// it is.
     #[non_exhaustive]
@@ -94,11 +99,12 @@ pub enum RunErrorKind {
         /// The name of the agent that was to resume the run, if it has one.
         name: Option<String>,
     },
-    /// Another run of the conversation waits for an approval or a result, and the agent
-    /// [refuses questions meanwhile](crate::agent::WhileWaiting). No request was sent to the model, and the question was not stored.
+    /// Another run of the conversation waits for an approval or a result, has expired after its calls had effects, or has a driver, and
+    /// the agent [refuses questions meanwhile](crate::agent::WhileWaiting). No request was sent to the model, and the question was not
+    /// stored.
     #[non_exhaustive]
     ConversationWaits {
-        /// The id of the run that waits. [Load](crate::Agent::stored_run) it to resolve its calls, or to
+        /// The id of the other run. [Load](crate::Agent::stored_run) it to resolve its calls, or to
         /// [discard](crate::Agent::discard) it.
         run: String,
     },
@@ -138,6 +144,7 @@ impl RunErrorKind {
             Self::Conflict
                 | Self::Question(_)
                 | Self::RunningElsewhere
+                | Self::Expired
                 | Self::OtherAgent { .. }
                 | Self::ConversationWaits { .. }
         )
@@ -307,6 +314,12 @@ impl fmt::Display for RunError {
                 "another driver works on the run `{}`; `post` commands to it, or resume its current state later",
                 self.run.id()
             ),
+            RunErrorKind::Expired => write!(
+                f,
+                "the run `{}` has expired, and its calls may have had effects: `resume` it with `despite_age`, `discard` it to undo \
+                 them, or `end` it to keep them",
+                self.run.id()
+            ),
             RunErrorKind::OtherAgent { name } => {
                 let (id, asked) = (self.run.id(), self.run.agent_name().unwrap_or_default().escape_debug());
                 write!(f, "the run `{id}` is of the agent `{asked}`, ")?;
@@ -318,8 +331,8 @@ impl fmt::Display for RunError {
             }
             RunErrorKind::ConversationWaits { run } => write!(
                 f,
-                "the run `{}` of this conversation waits for approvals or results; resolve them and resume it, `discard` it, \
-                 or answer meanwhile with `while_waiting(WhileWaiting::Answer)`",
+                "the run `{}` of this conversation waits or is being driven; ask again when it has ended, resolve what it waits for \
+                 and resume it, `discard` it, or add questions to it with `while_waiting(WhileWaiting::GoOn)`",
                 run.escape_debug()
             ),
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),

@@ -1,9 +1,9 @@
 //! The end of a run: with an answer, at a limit, or cancelled.
 
-use super::state::{Fact, Stage};
+use super::state::{CallRecord, Fact, Stage};
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
-use crate::tool::VerdictKind;
+use crate::tool::{ToolExecution, VerdictKind};
 
 impl Run {
     /// Cancels the run: open calls are not executed any more, and finished calls are undone if their tools support it.
@@ -12,6 +12,27 @@ impl Run {
         if self.is_in_turn() {
             self.stop(StopReason::Cancelled);
         }
+    }
+
+    /// Ends the run, and undoes nothing: open calls are not executed any more, and what the finished ones have done remains. A run that has
+    /// an answer or has ended already stays as it is.
+    pub fn end(&mut self) {
+        if self.is_in_turn() || self.is_undoing() {
+            self.touch();
+            self.close_turn(StopReason::Cancelled.why_not_executed());
+            self.stage = Stage::Ended(StopReason::Cancelled);
+        }
+    }
+
+    /// Returns `true` if a call of the run may have had an effect: it was executed, or it was started.
+    pub(crate) fn may_have_had_effects(&self) -> bool {
+        let has_effect = |record: &CallRecord| match record.outcome() {
+            Some(execution) => execution.may_have_had_effect(),
+            None => record.has_begun() && !record.waits_without_effect(),
+        };
+        self.tool_executions().iter().any(ToolExecution::may_have_had_effect)
+            || self.stage.records().iter().any(has_effect)
+            || self.inner_runs().any(|inner| inner.run().may_have_had_effects())
     }
 
     /// Returns `true` if the run was cancelled and has calls to undo.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::revision::RunRevision;
 use super::state::Run;
 use crate::model::ConversationId;
+use crate::tool::Timestamp;
 
 /// The status of a stored run.
 ///
@@ -41,9 +42,10 @@ pub enum RunStatus {
     Waiting,
     /// The last attempt to drive the run failed, for example because the model could not be reached. Resuming it tries again.
     Failed,
-    /// The run was cancelled, or its future was dropped. Resuming it undoes what its tools can undo, and ends it.
+    /// The run was cancelled. Resuming it undoes what its tools can undo, and ends it.
     Cancelled,
-    /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it cancels it.
+    /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it ends it if its calls had no
+    /// effects; otherwise a person decides what [becomes of it](crate::RunErrorKind::Expired).
     Expired,
     /// The run has ended, and is [kept](crate::agent::AgentBuilder::keep_finished) for its readers. Resuming it returns its outcome again.
     Finished,
@@ -69,12 +71,18 @@ pub struct RunSummary {
     /// The status. In a [store](crate::memory::RunStore::list_runs), it is the one that the stored state alone has;
     /// [`Agent::list_runs`](crate::Agent::list_runs) also considers the lease, the inbox and the age.
     pub status: RunStatus,
+    /// The time at which the run goes on without a decision, because what it waits for expires or is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
     /// The time since the state was stored, by the clock of the store.
     #[serde(skip)]
     pub age: Duration,
     /// A driver holds the lease of the run.
     #[serde(skip)]
     pub is_leased: bool,
+    /// The inbox of the run is not empty.
+    #[serde(skip)]
+    pub is_command_posted: bool,
     /// The inbox of the run has a cancellation.
     #[serde(skip)]
     pub is_cancellation_posted: bool,
@@ -135,8 +143,13 @@ impl Run {
             agent: self.head.agent_name.clone(),
             conversation: self.head.conversation.clone(),
             status: self.status(),
+            due: self
+                .is_blocked()
+                .then(|| self.waits().iter().filter_map(|wait| wait.deadline).min())
+                .flatten(),
             age: Duration::ZERO,
             is_leased: false,
+            is_command_posted: false,
             is_cancellation_posted: false,
         })
     }

@@ -166,7 +166,8 @@ async function refreshRun(id) {
   byId("error").textContent = run.error ? visible(run.error) : "";
   const { administer } = run.rights;
   byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
-  byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
+  byId("resume").hidden = !administer || !["failed", "interrupted", "expired"].includes(run.status);
+  byId("end").hidden = !administer || !["failed", "interrupted", "expired"].includes(run.status);
   byId("state").hidden = !administer;
   byId("say").hidden = !administer || !["waiting", "running"].includes(run.status);
   byId("run").classList.toggle("administers", administer);
@@ -604,6 +605,7 @@ async function act(id, action, body = "{}") {
 
 byId("cancel").addEventListener("click", () => { if (confirm("Cancel this run?")) act(opened(), "cancel"); });
 byId("resume").addEventListener("click", () => act(opened(), "resume"));
+byId("end").addEventListener("click", () => { if (confirm("End this run? What its calls have done is kept.")) act(opened(), "end"); });
 byId("say").addEventListener("submit", async (event) => {
   event.preventDefault();
   const input = byId("message");

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
 use crate::agent::{OnDrop, RunDriver};
-use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter};
+use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter, RunStatus, RunStore, RunSummary};
 use crate::run::RunErrorKind;
 
 impl RunDriver {
@@ -47,11 +47,12 @@ impl RunDriver {
         self.question.cancellation = Some(cancellation);
         self.lease = RunLease::Held(held);
         if self.run.revision().is_some() {
-            if let Some(age) = agent.0.stored_runs.max_age {
-                let expired = RunFilter::new().id(self.run.id().as_str()).min_age(age);
-                if !store.list_runs(&expired).await.map_err(RunErrorKind::Store)?.is_empty() {
-                    self.run.cancel();
+            if self.has_expired(&**store).await? {
+                // Nobody has decided that what the calls have done is to be undone.
+                if self.run.may_have_had_effects() {
+                    return Err(RunErrorKind::Expired);
                 }
+                self.run.cancel();
             }
             // An earlier driver of the run has a conflict from the next save on, at the latest before anything is executed.
             self.has_unsaved_changes = true;
@@ -66,6 +67,19 @@ impl RunDriver {
             }
             None => self.take_posted().await,
         }
+    }
+
+    /// Returns `true` if nobody has continued the stored run for too long, and nobody has decided what becomes of it.
+    async fn has_expired(&self, store: &dyn RunStore) -> Result<bool, RunErrorKind> {
+        let max_age = self.origin.0.stored_runs.max_age;
+        let Some(age) = max_age.filter(|_| !self.question.ignores_age) else { return Ok(false) };
+        let old = RunFilter::new().id(self.run.id().as_str()).min_age(age);
+        let listed = store.list_runs(&old).await.map_err(RunErrorKind::Store)?;
+        let expires = |run: &RunSummary| {
+            let unleased = RunSummary { is_leased: false, ..run.clone() };
+            unleased.status_of(self.run.status(), max_age) == RunStatus::Expired
+        };
+        Ok(!self.run.is_done() && listed.iter().any(expires))
     }
 
     /// Applies the commands in the inbox and stores their effect before anything else happens. The same save removes them.

@@ -16,6 +16,8 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
     /// Takes precedence over the current agent's.
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
+    /// A run that has expired goes on.
+    pub(in crate::agent) ignores_age: bool,
     /// What the run is charged to.
     pub(in crate::agent) budgets: Vec<KeyedBudget>,
     /// Takes precedence over that of the agent that was asked.

@@ -1,10 +1,13 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
+use futures_util::FutureExt;
+
 use super::inside::Inside;
+use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
-use crate::memory::{ChatMemory, RunConflict, RunFilter, RunStatus, RunSummary};
+use crate::memory::{ChatMemory, OpenConversation, RunConflict, RunFilter, RunStatus, RunStore, RunSummary};
 use crate::model::ConversationId;
-use crate::run::RunErrorKind;
+use crate::run::{Run, RunErrorKind};
 
 impl RunDriver {
     /// Fails if another agent was asked, before anything is stored or executed.
@@ -18,11 +21,15 @@ impl RunDriver {
 
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
-        let Some(memory) = self.memory_of(&agent) else { return Ok(()) };
-        if !self.run.is_asking() || self.run.has_loaded_history() {
-            return Ok(());
+        let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
+        match self.memory_of(&self.origin).filter(|_| is_needed).cloned() {
+            // Boxed, because most steps load nothing.
+            Some(memory) => self.load_conversation(memory).boxed().await,
+            None => Ok(()),
         }
+    }
+
+    async fn load_conversation(&mut self, memory: ChatMemory) -> Result<(), RunErrorKind> {
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
         let conversation = match self.run_until_interrupted(memory.open(&id)).await {
             Ok(opened) => opened.map_err(|error| RunErrorKind::Store(error.into()))?,
@@ -31,25 +38,89 @@ impl RunDriver {
                 return Ok(());
             }
         };
-        self.refuse_while_waiting(&id).await?;
+        if let Some(earlier) = self.earlier_run(&id).await? {
+            return self.go_on_with(earlier, conversation).await;
+        }
         self.change_run().insert_history(conversation.messages(), conversation.stored_len());
         self.conversation = Some(conversation);
-        Ok(())
+        self.refuse_beside(&id).await
     }
 
-    /// Fails if another run of the conversation waits, and the agent then refuses questions.
-    async fn refuse_while_waiting(&self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
+    /// Returns the run of this conversation that the question goes on with, because it has failed, was interrupted, or waits and takes
+    /// questions. Fails if another one waits, is expired with effects, or has a driver.
+    async fn earlier_run(&self, conversation: &ConversationId) -> Result<Option<Run>, RunErrorKind> {
         let agent = &self.origin.0;
-        let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
-        if agent.stored_runs.while_waiting == WhileWaiting::Answer {
+        let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(None) };
+        let mut earlier = None;
+        for listed in self.others_of(&**store, conversation).await? {
+            let is_own = listed.is_driven_by(self.origin.name());
+            let goes_on = match listed.status {
+                RunStatus::Failed | RunStatus::Interrupted if is_own => true,
+                RunStatus::Waiting if is_own && agent.stored_runs.while_waiting == WhileWaiting::GoOn => true,
+                RunStatus::Waiting | RunStatus::RunningElsewhere | RunStatus::Expired => false,
+                _ => continue,
+            };
+            // One that has ended meanwhile, or is about to end, says no more.
+            let Some(run) = store.load_run(&listed.id).await.map_err(RunErrorKind::Store)? else { continue };
+            if listed.status == RunStatus::Expired && !run.may_have_had_effects() {
+                continue;
+            }
+            if !goes_on {
+                return Err(RunErrorKind::ConversationWaits { run: listed.id });
+            }
+            if run.takes_messages() {
+                earlier.get_or_insert(run);
+            }
+        }
+        Ok(earlier)
+    }
+
+    /// Returns the other runs of this conversation, each with its status.
+    async fn others_of(
+        &self,
+        store: &dyn RunStore,
+        conversation: &ConversationId,
+    ) -> Result<Vec<RunSummary>, RunErrorKind> {
+        let filter = RunFilter::new().conversation(conversation.clone());
+        let mut listed = store.list_runs(&filter).await.map_err(RunErrorKind::Store)?;
+        listed.retain(|run| run.id != self.run.id().as_str() && run.status != RunStatus::Finished);
+        for run in &mut listed {
+            run.status = run.status_of(run.status, self.origin.0.stored_runs.max_age);
+        }
+        Ok(listed)
+    }
+
+    /// Adds the question to an earlier run, and drives that one.
+    async fn go_on_with(&mut self, earlier: Run, conversation: OpenConversation) -> Result<(), RunErrorKind> {
+        let mut run = earlier.with_answer_form_of(&self.run);
+        for (_, question) in self.run.questions() {
+            run.say(question.clone()).map_err(RunErrorKind::Step)?;
+        }
+        run.set_failed(false);
+        self.release_lease().await;
+        let (rules, tools, mut emitter) =
+            (std::mem::take(&mut self.question), self.tools.anew(), self.emitter.clone());
+        emitter.hooks.extend(self.origin.watch_run(&run));
+        let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.origin.0.trace));
+        // Otherwise messages were added to the conversation since the run began, which can be its own.
+        let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
+        *self = Self::new(run, tools, emitter, rules, None).resumed_by_its_agent();
+        self.trace = trace;
+        self.conversation = is_unchanged.then_some(conversation);
+        self.take_lease().await
+    }
+
+    /// Fails if another process has begun a run of this conversation at the same moment. Both can fail then.
+    async fn refuse_beside(&mut self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
+        let agent = self.origin.clone();
+        let Some(store) = agent.0.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        self.store_run().await?;
+        let others = self.others_of(&**store, conversation).await?;
+        let Some(other) = others.into_iter().find(|run| run.status == RunStatus::RunningElsewhere) else {
             return Ok(());
-        }
-        let waiting = RunFilter::new().conversation(conversation.clone()).status(RunStatus::Waiting);
-        let waiting = store.list_runs(&waiting).await.map_err(RunErrorKind::Store)?;
-        match waiting.into_iter().find(|other| other.id != self.run.id().as_str()) {
-            Some(RunSummary { id, .. }) => Err(RunErrorKind::ConversationWaits { run: id }),
-            None => Ok(()),
-        }
+        };
+        store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)?;
+        Err(RunErrorKind::ConversationWaits { run: other.id })
     }
 
     /// Stores the run, so that it can be resumed after an error, and releases its lease. The caller gets that error, not one of
@@ -81,8 +152,8 @@ impl RunDriver {
         };
         if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
-            let committed = match self.conversation.take() {
-                Some(conversation) => conversation.commit(messages).await,
+            let committed = match &self.conversation {
+                Some(conversation) => conversation.append(messages).await,
                 None => memory.commit_once(id, messages, self.run.stored_conversation_len()).await,
             };
             committed.map_err(|error| RunErrorKind::Store(error.into()))?;

@@ -13,6 +13,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Store(_) => "store",
         RunErrorKind::Conflict => "conflict",
         RunErrorKind::RunningElsewhere => "running_elsewhere",
+        RunErrorKind::Expired => "expired",
         RunErrorKind::OtherAgent { .. } => "other_agent",
         RunErrorKind::ConversationWaits { .. } => "conversation_waits",
         RunErrorKind::Question(_) => "question",

@@ -308,8 +308,9 @@ impl RunStore for SqliteStore {
             let runs = statement.query_and_then(params_from_iter(values), |row| {
                 let summary: RunSummary = parse_column(row.get_ref(0)?, "a summary in the table `runs`")?;
                 let age = Duration::from_secs(row.get::<_, i64>(1)?.unsigned_abs());
-                let (is_leased, is_cancellation_posted) = (row.get(2)?, row.get(3)?);
-                Ok(RunSummary { age, is_leased, is_cancellation_posted, ..summary })
+                let (is_leased, is_command_posted, is_cancellation_posted) =
+                    (row.get(2)?, row.get(3)?, row.get(4)?);
+                Ok(RunSummary { age, is_leased, is_command_posted, is_cancellation_posted, ..summary })
             })?;
             runs.collect()
         })
@@ -410,6 +411,7 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
     let mut sql = format!(
         "SELECT summary, max(unixepoch() - updated, 0),
             EXISTS (SELECT 1 FROM leases WHERE run = runs.id AND expires > {NOW}),
+            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id),
             EXISTS (SELECT 1 FROM inbox WHERE run = runs.id AND command = '\"cancel\"')
         FROM runs WHERE TRUE"
     );

@@ -1,0 +1,309 @@
+//! What becomes of runs that fail, are interrupted or grow old: questions go on with them, a task brings them to their end, and nothing
+//! is undone because of its age.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tool_core::agent::{AgentBuilder, Outcome};
+use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
+use tool_core::run::{Decision, StopReason};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::Asker;
+use tool_core::{Agent, ChatMemory, RunErrorKind, SqliteStore, ToolError, tool, tools};
+
+/// What the tools of a test do.
+#[derive(Clone, Default)]
+struct Effects(Arc<Mutex<Vec<&'static str>>>);
+
+impl Effects {
+    fn add(&self, effect: &'static str) {
+        self.0.lock().unwrap().push(effect);
+    }
+
+    fn all(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[tool(undo = "take_back")]
+fn refund(#[inject] effects: &Effects) -> &'static str {
+    effects.add("refund");
+    "refunded"
+}
+
+#[tool]
+fn take_back(#[inject] effects: &Effects) {
+    effects.add("take_back");
+}
+
+#[tool(needs_approval)]
+fn pay(#[inject] effects: &Effects) -> &'static str {
+    effects.add("pay");
+    "paid"
+}
+
+/// Its question expires at once.
+#[tool]
+async fn pick(#[inject] user: &Asker) -> Result<String, ToolError> {
+    Ok(user.ask::<String>("Which color?").expires(Duration::ZERO).default("red".to_owned()).await?)
+}
+
+#[derive(Default)]
+struct Gate {
+    begun: Notify,
+    release: Notify,
+}
+
+#[tool]
+async fn wait(#[inject] gate: &Arc<Gate>) {
+    gate.begun.notify_one();
+    gate.release.notified().await;
+}
+
+/// A store, and the memory of one process on it.
+struct Stores {
+    run_store: Arc<dyn RunStore>,
+    memory: Box<dyn Fn() -> ChatMemory>,
+}
+
+async fn stores() -> [Stores; 2] {
+    let sqlite = SqliteStore::in_memory().await.unwrap();
+    let in_memory = InMemoryStore::new();
+    [
+        Stores {
+            run_store: Arc::new(in_memory.clone()),
+            memory: Box::new(move || ChatMemory::new(in_memory.clone())),
+        },
+        Stores {
+            run_store: Arc::new(sqlite.clone()),
+            memory: Box::new(move || ChatMemory::new(sqlite.clone())),
+        },
+    ]
+}
+
+impl Stores {
+    fn builder(&self, model: &ScriptedModel, effects: &Effects) -> AgentBuilder {
+        Agent::builder(model.clone())
+            .tools(tools![refund, take_back, pay, pick])
+            .context(effects.clone())
+            .memory((self.memory)())
+            .run_store(Arc::clone(&self.run_store))
+    }
+}
+
+async fn texts(memory: &ChatMemory, conversation: &str) -> Vec<String> {
+    let messages = memory.messages(&conversation.into()).await.unwrap();
+    messages.iter().map(|message| message.text().into_owned()).collect()
+}
+
+/// The refund is made, the model is down, the customer asks again, the model is still down, and nobody does anything for too long.
+#[tokio::test]
+async fn a_refund_stands_until_a_person_decides_otherwise() {
+    for stores in stores().await {
+        let (model, effects) = (ScriptedModel::new(), Effects::default());
+        let model = model.calls("refund", "{}").fails("down").fails("down").says("It was refunded.");
+        let agent = stores.builder(&model, &effects).build().unwrap();
+        let failed = agent.ask("Refund my order").conversation("ada").await.unwrap_err();
+        assert!(matches!(failed.kind(), RunErrorKind::Model(_)), "{failed}");
+        let id = failed.run().id().to_string();
+        let again = agent.ask("What about my refund?").conversation("ada").await.unwrap_err();
+        assert!(matches!(again.kind(), RunErrorKind::Model(_)), "{again}");
+        assert_eq!(again.run().id().as_str(), id, "the question goes on with the run that has failed");
+        assert_eq!(stores.run_store.runs().await.unwrap(), [&*id]);
+
+        let later = stores.builder(&model, &effects).max_run_age(Duration::ZERO).build().unwrap();
+        assert_eq!(later.recover().once().await.unwrap(), 0);
+        let refused = later.ask("Hello?").conversation("ada").await.unwrap_err();
+        assert!(
+            matches!(refused.kind(), RunErrorKind::ConversationWaits { run, .. } if *run == id),
+            "{refused}"
+        );
+        let expired = later.stored_run(&id).await.unwrap().unwrap();
+        assert_eq!(expired.status, RunStatus::Expired);
+        let error = later.resume(expired.run).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Expired), "{error}");
+        assert!(!error.is_resumable());
+        assert_eq!(effects.all(), ["refund"]);
+
+        let expired = later.stored_run(&id).await.unwrap().unwrap();
+        assert_eq!(expired.status, RunStatus::Expired, "the attempt changes nothing");
+        let answer = later.resume(expired.run).despite_age().await.unwrap();
+        assert_eq!(answer.text(), "It was refunded.");
+        assert_eq!(effects.all(), ["refund"]);
+        assert_eq!(
+            texts(&(stores.memory)(), "ada").await,
+            ["Refund my order", "", "refunded", "What about my refund?", "It was refunded."]
+        );
+        assert!(stores.run_store.runs().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_person_undoes_or_ends_an_expired_run() {
+    for stores in stores().await {
+        for undoes in [true, false] {
+            let effects = Effects::default();
+            let model = ScriptedModel::new().calls("refund", "{}").fails("down");
+            let builder = stores.builder(&model, &effects).max_run_age(Duration::ZERO);
+            let agent = builder.keep_finished(Duration::from_secs(60)).build().unwrap();
+            let run = agent.ask("Refund my order").await.unwrap_err().into_run();
+            let id = run.id().to_string();
+            match undoes {
+                true => agent.discard(run).await.unwrap(),
+                false => agent.end(run).await.unwrap(),
+            }
+            assert_eq!(effects.all(), if undoes { vec!["refund", "take_back"] } else { vec!["refund"] });
+            let kept = agent.stored_run(&id).await.unwrap().unwrap();
+            assert_eq!(kept.status, RunStatus::Finished);
+            assert!(agent.resume(kept.run).await.is_err(), "it has no answer");
+            assert_eq!(effects.all().len(), if undoes { 2 } else { 1 });
+            stores.run_store.remove_run(&id).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_expired_run_without_effects_ends() {
+    for stores in stores().await {
+        let model = ScriptedModel::new().fails("down").says("Another answer.");
+        let builder = stores.builder(&model, &Effects::default()).max_run_age(Duration::ZERO);
+        let agent = builder.build().unwrap();
+        let run = agent.ask("Hello").conversation("ada").await.unwrap_err().into_run();
+        assert_eq!(agent.ask("Hello?").conversation("ada").await.unwrap().text(), "Another answer.");
+        let error = agent.resume(run).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+        assert!(stores.run_store.runs().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_question_goes_on_with_an_interrupted_run_in_the_form_that_it_demands() {
+    for stores in stores().await {
+        let effects = Effects::default();
+        let model = ScriptedModel::new()
+            .calls("refund", "{}")
+            .expects(|request| request.messages().last().unwrap().text() == "How many?")
+            .says("3");
+        let agent = stores.builder(&model, &effects).build().unwrap();
+        let mut interrupted = agent.ask("Refund all").conversation("ada").start();
+        assert!(interrupted.advance().await.unwrap());
+        assert!(interrupted.advance().await.unwrap());
+        let id = interrupted.run().id().clone();
+        drop(interrupted);
+        let status = agent.stored_run(id.as_str()).await.unwrap().unwrap().status;
+        assert_eq!(status, RunStatus::Interrupted, "dropping it keeps the run");
+        let count: u32 = agent.ask("How many?").conversation("ada").answer_as().await.unwrap();
+        assert_eq!((count, effects.all()), (3, vec!["refund"]));
+        assert!(stores.run_store.runs().await.unwrap().is_empty());
+    }
+}
+
+/// Two processes ask in one conversation at the same moment: one of them may answer, and never both.
+#[tokio::test]
+async fn two_processes_do_not_answer_in_one_conversation_at_once() {
+    for stores in stores().await {
+        for round in 0..10 {
+            let effects = Effects::default();
+            let models = [0, 1].map(|_| ScriptedModel::new().calls("refund", "{}").says("Done."));
+            let [first, second] =
+                [0, 1].map(|number| stores.builder(&models[number], &effects).build().unwrap());
+            let conversation = format!("round-{round}");
+            let ask = |agent: &Agent| agent.ask("Refund my order").conversation(&*conversation);
+            let (first, second) = tokio::join!(ask(&first), ask(&second));
+            let is_refused = |error: &RunErrorKind| matches!(error, RunErrorKind::ConversationWaits { .. });
+            let refused: Vec<_> = [first, second].into_iter().filter_map(Result::err).collect();
+            assert!(refused.iter().all(|error| is_refused(error.kind())), "{refused:?}");
+            // The second can also begin after the first has ended.
+            assert!(effects.all().len() + refused.len() >= 2, "{refused:?}");
+            assert!(stores.run_store.runs().await.unwrap().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_beside_a_run_in_another_process_is_refused() {
+    for stores in stores().await {
+        let (effects, gate) = (Effects::default(), Arc::new(Gate::default()));
+        let working = stores.builder(&ScriptedModel::new().calls("wait", "{}").says("Done."), &effects);
+        let working = working.tools(tools![wait]).context(Arc::clone(&gate)).build().unwrap();
+        let driven = tokio::spawn(async move {
+            working.ask("Go").conversation("ada").await.map(|answer| answer.text().to_owned())
+        });
+        gate.begun.notified().await;
+        let other = stores.builder(&ScriptedModel::new().says("Later."), &effects).build().unwrap();
+        let refused = other.ask("And?").conversation("ada").await.unwrap_err();
+        assert!(matches!(refused.kind(), RunErrorKind::ConversationWaits { .. }), "{refused}");
+        gate.release.notify_one();
+        assert_eq!(driven.await.unwrap().unwrap(), "Done.");
+        assert_eq!(other.ask("And?").conversation("ada").await.unwrap().text(), "Later.");
+    }
+}
+
+/// Each run that somebody has to drive, and one that waits for a person.
+#[tokio::test]
+async fn recovery_brings_runs_to_their_end() {
+    for stores in stores().await {
+        let effects = Effects::default();
+        let agent_with = |model: ScriptedModel| stores.builder(&model, &effects).build().unwrap();
+
+        let mut interrupted = agent_with(ScriptedModel::new().calls("refund", "{}")).start("Go");
+        assert!(interrupted.advance().await.unwrap());
+        let interrupted_id = interrupted.run().id().to_string();
+        drop(interrupted);
+        let waiting = agent_with(ScriptedModel::new().calls("pay", "{}")).ask("Pay").await.unwrap_err();
+        let decided = agent_with(ScriptedModel::new().calls("pay", "{}")).ask("Pay, too").await.unwrap_err();
+        let decided_id = decided.run().id().to_string();
+        let wait = decided.run().waits().remove(0).id;
+        let due = agent_with(ScriptedModel::new().calls("pick", "{}")).ask("Pick").await.unwrap_err();
+        assert!(matches!(due.kind(), RunErrorKind::Waiting), "{due}");
+        let cancelled = agent_with(ScriptedModel::new().calls("refund", "{}").fails("down"));
+        let cancelled_run = cancelled.ask("Refund").await.unwrap_err().into_run();
+        let cancelled_id = cancelled_run.id().to_string();
+        assert_eq!(effects.all(), ["refund"]);
+        let _ = cancelled.post(&cancelled_id, RunCommand::Cancel).await.unwrap();
+        // Nobody continues it here.
+        drop(cancelled.decide(&decided_id, &wait, Decision::approve()).await.unwrap());
+
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&outcomes);
+        let model = ScriptedModel::new().says("End.").says("End.").says("End.");
+        let recovery = agent_with(model).recover().on_outcome(move |id: &str, outcome: &Outcome| {
+            seen.lock().unwrap().push((id.to_owned(), matches!(outcome, Outcome::Answer(_))));
+        });
+        assert_eq!(recovery.once().await.unwrap(), 4);
+        let mut outcomes = outcomes.lock().unwrap().clone();
+        outcomes.sort();
+        let mut expected = vec![
+            (interrupted_id, true),
+            (decided_id, true),
+            (due.run().id().to_string(), true),
+            (cancelled_id, false),
+        ];
+        expected.sort();
+        assert_eq!(outcomes, expected);
+        let mut effects = effects.all();
+        effects.sort_unstable();
+        assert_eq!(effects, ["pay", "refund", "refund", "take_back"]);
+        let left = agent_with(ScriptedModel::new()).list_runs(&RunFilter::new()).await.unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!((&*left[0].id, left[0].status), (waiting.run().id().as_str(), RunStatus::Waiting));
+        assert_eq!(recovery.once().await.unwrap(), 0);
+        stores.run_store.remove_run(&left[0].id).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
+    let [stores, _] = stores().await;
+    let model = (0..20).fold(ScriptedModel::new(), |model, _| model.fails("down"));
+    let agent = stores.builder(&model, &Effects::default()).build().unwrap();
+    agent.ask("Hello").await.unwrap_err();
+    let recovery = agent.recover().interval(Duration::from_secs(10)).start();
+    // At 0, 10, 30 and 70 seconds.
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(model.requests().len(), 1 + 4);
+    drop(recovery);
+    tokio::time::sleep(Duration::from_secs(10_000)).await;
+    assert_eq!(model.requests().len(), 1 + 4);
+}

@@ -1,0 +1,202 @@
+//! Continues stored runs that nobody drives.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::agent::{Agent, Outcome};
+use crate::memory::{MemoryError, RunFilter, RunStatus, RunSummary};
+use crate::run::RunErrorKind;
+use crate::tool::Timestamp;
+
+/// The time between two looks, unless it is set.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The number of runs that one process continues at once.
+const MAX_CONCURRENT: usize = 8;
+
+/// A run that fails again and again is continued at most this many doublings of the interval later.
+const MAX_DOUBLINGS: u32 = 7;
+
+type Hook = Arc<dyn Fn(&str, &Outcome) + Send + Sync>;
+
+/// Continues the stored runs of an agent that nobody drives. [`Agent::recover`] returns it.
+#[derive(Clone)]
+#[must_use = "nothing is continued until it is started"]
+pub struct Recovery {
+    agent: Agent,
+    interval: Duration,
+    hooks: Vec<Hook>,
+}
+
+/// Continues runs in a task until it is dropped. [`Recovery::start`] returns it.
+#[derive(Debug)]
+#[must_use = "dropping it ends the recovery"]
+pub struct RecoveryTask(JoinHandle<()>);
+
+/// What a recovery does and remembers.
+#[derive(Default)]
+struct Work {
+    running: FuturesUnordered<BoxFuture<'static, (String, Option<Outcome>)>>,
+    /// The ids of the runs that are being continued.
+    ids: HashSet<String>,
+    /// When runs are tried again that could not be continued, and how often that was so.
+    delays: HashMap<String, (Instant, u32)>,
+}
+
+impl Agent {
+    /// Returns the task that brings stored runs to their end, in any process: those that were interrupted with their process, those
+    /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
+    /// another driver works on is left to it. One that has [expired](RunStatus::Expired) is
+    /// continued only if its calls had no effects, and one with a [budget of its own](crate::agent::Ask::budget) by its program alone.
+    ///
+    /// ```
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::Agent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().fails("the line is dead").says("Good morning!");
+    /// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
+    /// // In a service, until the process ends:
+    /// let _recovery = agent.recover().start();
+    /// # agent.ask("Hello").await.unwrap_err();
+    /// # let recovered = agent.recover().once().await?;
+    /// # assert_eq!(recovered, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recover(&self) -> Recovery {
+        Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks: Vec::new() }
+    }
+}
+
+impl Recovery {
+    /// Sets the time between two looks at the store, 30 seconds by default. A run that fails is continued after one, two, four and up to
+    /// 128 of them.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Calls this with the id and the outcome of each run that was continued.
+    pub fn on_outcome(mut self, hook: impl Fn(&str, &Outcome) + Send + Sync + 'static) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Continues, once, the runs that need it now, and returns their number: for programs with a timer of their own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the runs cannot be listed.
+    pub async fn once(&self) -> Result<usize, MemoryError> {
+        let (mut work, mut count) = (Work::default(), 0);
+        self.begin_due(&mut work).await?;
+        while let Some((id, outcome)) = work.running.next().await {
+            count += usize::from(self.settle(&mut work, id, outcome));
+        }
+        Ok(count)
+    }
+
+    /// Looks at the store again and again, in a task of this runtime, until the returned value is dropped. A run that is being continued
+    /// then can be resumed from where it is.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn start(self) -> RecoveryTask {
+        RecoveryTask(tokio::spawn(async move {
+            let mut work = Work::default();
+            loop {
+                // A store that fails may work at the next look.
+                let _ = self.begin_due(&mut work).await;
+                let next_look = Instant::now() + self.interval;
+                while let Ok(Some((id, outcome))) = timeout_at(next_look, work.running.next()).await {
+                    self.settle(&mut work, id, outcome);
+                }
+                sleep_until(next_look).await;
+            }
+        }))
+    }
+
+    /// Begins to continue the runs that need it now.
+    async fn begin_due(&self, work: &mut Work) -> Result<(), MemoryError> {
+        let listed = self.agent.list_runs(&RunFilter::new()).await?;
+        work.delays.retain(|id, _| listed.iter().any(|run| run.id == *id));
+        let now = Timestamp::now();
+        for run in listed.into_iter().filter(|run| needs_driver(run, now)) {
+            let is_delayed = work.delays.get(&run.id).is_some_and(|(until, _)| *until > Instant::now());
+            if work.running.len() >= MAX_CONCURRENT {
+                break;
+            }
+            if !is_delayed && work.ids.insert(run.id.clone()) {
+                let agent = self.agent.clone();
+                work.running.push(Box::pin(async move { (run.id.clone(), resume(&agent, &run.id).await) }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the outcome of a run. Returns `false` if it was left to others.
+    fn settle(&self, work: &mut Work, id: String, outcome: Option<Outcome>) -> bool {
+        work.ids.remove(&id);
+        let (is_left, fails) = match &outcome {
+            Some(Outcome::Failed(error)) => (is_left(error.kind()), error.is_resumable()),
+            Some(_) => (false, false),
+            None => (true, false),
+        };
+        let failures = work.delays.remove(&id).map_or(0, |(_, failures)| failures);
+        if is_left || fails {
+            let delay = self.interval.saturating_mul(1 << failures.min(MAX_DOUBLINGS));
+            work.delays.insert(id.clone(), (Instant::now() + delay, failures + 1));
+        }
+        if let Some(outcome) = outcome.filter(|_| !is_left) {
+            self.hooks.iter().for_each(|hook| hook(&id, &outcome));
+        }
+        !is_left
+    }
+}
+
+/// Continues a run. Returns `None` if only its program can do that, or if it is gone.
+async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
+    let stored = agent.stored_run(id).await.ok()??;
+    match stored.run.has_own_budget() {
+        true => None,
+        false => Some(agent.resume(stored.run).outcome().await),
+    }
+}
+
+/// Returns `true` if the run goes on once somebody drives it.
+fn needs_driver(run: &RunSummary, now: Timestamp) -> bool {
+    match run.status {
+        RunStatus::Interrupted | RunStatus::Failed | RunStatus::Cancelled | RunStatus::Expired => true,
+        RunStatus::Waiting => run.is_command_posted || run.due.is_some_and(|due| due <= now),
+        RunStatus::RunningElsewhere | RunStatus::Finished => false,
+    }
+}
+
+/// Returns `true` if another driver, or a person, has the run.
+fn is_left(kind: &RunErrorKind) -> bool {
+    matches!(kind, RunErrorKind::RunningElsewhere | RunErrorKind::Conflict | RunErrorKind::Expired)
+}
+
+impl Drop for RecoveryTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recovery").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
