@@ -99,6 +99,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ),
     // Returns the question of a run that was decided.
     ("tool-core/src/agent/decide.rs", &[Entrance::Ask]),
+    ("tool-core/src/agent/recover.rs", &[Entrance::Resume]),
     ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),

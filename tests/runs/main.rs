@@ -34,6 +34,7 @@ mod tool_search;
 mod tracing;
 mod typed;
 mod undoing;
+mod users;
 mod watching;
 
 /// Returns the reason why a run refused a step.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Outcome};
 use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
-use tool_core::run::{Decision, StopReason};
+use tool_core::run::{Decision, Run, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -43,10 +43,14 @@ fn pay(#[inject] effects: &Effects) -> &'static str {
     "paid"
 }
 
-/// Its question expires at once.
+/// Its question expires after an hour.
 #[tool]
 async fn pick(#[inject] user: &Asker) -> Result<String, ToolError> {
-    Ok(user.ask::<String>("Which color?").expires(Duration::ZERO).default("red".to_owned()).await?)
+    Ok(user
+        .ask::<String>("Which color?")
+        .expires(Duration::from_secs(3_600))
+        .default("red".to_owned())
+        .await?)
 }
 
 #[derive(Default)]
@@ -177,6 +181,19 @@ async fn an_expired_run_without_effects_ends() {
     }
 }
 
+/// What made the first question fail does not stop the conversation.
+#[tokio::test]
+async fn a_failed_run_that_changed_nothing_is_forgotten_by_the_next_question() {
+    for stores in stores().await {
+        let model = ScriptedModel::new().fails("this image cannot be read");
+        let model = model.expects(|request| request.messages().len() == 1).says("Good morning!");
+        let agent = stores.builder(&model, &Effects::default()).build().unwrap();
+        agent.ask("What is in the image?").conversation("ada").await.unwrap_err();
+        assert_eq!(agent.ask("Hello").conversation("ada").await.unwrap().text(), "Good morning!");
+        assert!(stores.run_store.runs().await.unwrap().is_empty());
+    }
+}
+
 #[tokio::test]
 async fn a_question_goes_on_with_an_interrupted_run_in_the_form_that_it_demands() {
     for stores in stores().await {
@@ -249,6 +266,7 @@ async fn recovery_brings_runs_to_their_end() {
 
         let mut interrupted = agent_with(ScriptedModel::new().calls("refund", "{}")).start("Go");
         assert!(interrupted.advance().await.unwrap());
+        assert!(interrupted.advance().await.unwrap());
         let interrupted_id = interrupted.run().id().to_string();
         drop(interrupted);
         let waiting = agent_with(ScriptedModel::new().calls("pay", "{}")).ask("Pay").await.unwrap_err();
@@ -257,10 +275,16 @@ async fn recovery_brings_runs_to_their_end() {
         let wait = decided.run().waits().remove(0).id;
         let due = agent_with(ScriptedModel::new().calls("pick", "{}")).ask("Pick").await.unwrap_err();
         assert!(matches!(due.kind(), RunErrorKind::Waiting), "{due}");
+        let state = serde_json::to_string(due.run()).unwrap();
+        let (before, since) = state.split_once(r#""since":"#).unwrap();
+        let long_ago = since.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let mut asked_long_ago: Run =
+            serde_json::from_str(&format!(r#"{before}"since":0{long_ago}"#)).unwrap();
+        stores.run_store.save_run(due.run().id().as_str(), &mut asked_long_ago).await.unwrap();
         let cancelled = agent_with(ScriptedModel::new().calls("refund", "{}").fails("down"));
         let cancelled_run = cancelled.ask("Refund").await.unwrap_err().into_run();
         let cancelled_id = cancelled_run.id().to_string();
-        assert_eq!(effects.all(), ["refund"]);
+        assert_eq!(effects.all(), ["refund", "refund"]);
         let _ = cancelled.post(&cancelled_id, RunCommand::Cancel).await.unwrap();
         // Nobody continues it here.
         drop(cancelled.decide(&decided_id, &wait, Decision::approve()).await.unwrap());

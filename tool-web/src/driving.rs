@@ -183,7 +183,7 @@ impl Hub {
             return Ok(asked);
         }
         let permit = self.permit_run(sender)?;
-        let mut ask = agent.ask(question).conversation(conversation.clone());
+        let mut ask = agent.ask(question).user(sender).conversation(conversation.clone());
         if agent.memory().is_none() {
             ask = ask.history(self.histories.load(conversation).await.unwrap_or_default());
         }

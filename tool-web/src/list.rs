@@ -30,6 +30,7 @@ const MAX_WAITS: usize = 20;
 pub(crate) struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) agent: Option<String>,
+    pub(crate) user: Option<String>,
     pub(crate) text: Option<String>,
     #[serde(skip)]
     pub(crate) limit: usize,
@@ -154,6 +155,7 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
     let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
         question: question.map(|message| shortened(&message.text())).unwrap_or_default(),
+        user: run.user().cloned(),
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
@@ -167,6 +169,7 @@ impl Filter {
     fn admits(&self, row: &Row) -> bool {
         self.status.is_none_or(|status| row.status == status)
             && self.agent.as_deref().is_none_or(|agent| &*row.agent == agent)
+            && self.user.as_deref().is_none_or(|user| row.user.as_deref() == Some(user))
             && self.text.as_deref().is_none_or(|text| row.id.contains(text) || row.question.contains(text))
     }
 }

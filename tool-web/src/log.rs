@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tool_core::model::{ChatResponse, Usage};
+use tool_core::model::{ChatResponse, RunUser, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
 use tool_core::{CancellationToken, Event, ToolSet};
@@ -55,6 +55,8 @@ impl Status {
 pub(crate) struct Row {
     pub(crate) id: String,
     pub(crate) agent: Arc<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<RunUser>,
     pub(crate) status: Status,
     pub(crate) question: String,
     pub(crate) turns: u32,
@@ -131,7 +133,8 @@ impl RunLog {
     /// Creates a log that begins with what the run has done so far.
     pub(crate) fn new(id: &str, source: &Arc<str>, run: &Run) -> Self {
         let id = id.to_owned();
-        let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
+        let row =
+            Row { id: id.clone(), agent: Arc::clone(source), user: run.user().cloned(), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
         let (token, refreshed) = (Mutex::default(), tokio::sync::Mutex::default());
         let log = Self { id, token, refreshed, state, end: watch::Sender::new(0) };

@@ -17,7 +17,7 @@ use tool_core::memory::{
     Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand,
     RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
-use tool_core::model::{ModelOptions, Prices, UnknownModel, Usage};
+use tool_core::model::{ModelOptions, Prices, RunUser, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
@@ -1044,7 +1044,8 @@ async fn a_person_decides_what_becomes_of_an_expired_run() {
         REFUNDS.store(0, Ordering::SeqCst);
         let store = InMemoryStore::new();
         let agent = Agent::builder(ScriptedModel::new().calls("refund", "{}").fails("down").says("Done."));
-        let agent = agent.tools(tools![refund, take_back]).run_store(store.clone()).max_run_age(Duration::ZERO);
+        let agent =
+            agent.tools(tools![refund, take_back]).run_store(store.clone()).max_run_age(Duration::ZERO);
         let agent = agent.build().unwrap();
         let id = agent.ask("Refund my order").await.unwrap_err().run().id().to_string();
         let server = Web::new().agent("desk", agent).spawn("127.0.0.1:0").await.unwrap();
@@ -1055,5 +1056,31 @@ async fn a_person_decides_what_becomes_of_an_expired_run() {
             tokio::task::yield_now().await;
         }
         assert_eq!(REFUNDS.load(Ordering::SeqCst), left, "{action}");
+    }
+}
+
+#[tool]
+fn whoami(#[inject] user: &RunUser) -> String {
+    format!("you are {user}")
+}
+
+#[tokio::test]
+async fn a_stream_asks_as_the_principal_that_logged_in() {
+    let model = ScriptedModel::new().calls("whoami", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![whoami]).run_store(InMemoryStore::new());
+    let agent = agent.keep_finished(Duration::from_secs(3_600)).build().unwrap();
+    let web = Web::new().agent("desk", agent).key("anna", "sk-anna", [Right::Ask, Right::Read]);
+    let chats = web.ui_stream("desk").unwrap();
+    let reply = call(&chats, http::Request::post("/"), "sk-anna", question("c")).await;
+    let reply = text(reply).await;
+    assert!(reply.contains("you are anna"), "{reply}");
+    for (user, expected) in [("anna", 1), ("eve", 0)] {
+        let list = http::Request::get(format!("/api/runs?user={user}"));
+        let list: Value =
+            serde_json::from_str(&text(call(&web.service(), list, "sk-anna", json!(null)).await).await)
+                .unwrap();
+        let runs = list["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), expected, "{list}");
+        assert!(runs.iter().all(|run| run["user"] == user), "{list}");
     }
 }

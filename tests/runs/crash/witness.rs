@@ -84,7 +84,7 @@ impl Witness {
         let has_all = stored.len() > history().len();
         assert!(
             !has_all || stored.len() == history().len() + self.expected.0.messages.len(),
-            "the run is stored partially"
+            "the run is stored partially: {stored:?}"
         );
         let inner = self.stored_inner();
         assert!(

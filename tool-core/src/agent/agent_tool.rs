@@ -16,7 +16,7 @@ use super::typed::AnswerParser;
 use crate::agent::driver::{Inside, Lending};
 use crate::agent::{Agent, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
-use crate::model::{ConversationId, ToolDefinition, ToolKind, ToolPolicy};
+use crate::model::{ConversationId, RunUser, ToolDefinition, ToolKind, ToolPolicy};
 use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, Wait, WaitReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
@@ -254,8 +254,9 @@ impl AgentTool {
 
     /// Returns what the agent takes from the context of the outer run.
     pub(super) fn context_inside(&self, outer: &ToolContext) -> ToolContext {
-        let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
-        outer.only(&types)
+        let of_question = [TypeId::of::<RunUser>(), TypeId::of::<ConversationId>()];
+        let passed = self.passed.iter().map(|(type_id, _)| *type_id);
+        outer.only(&passed.chain(of_question).collect::<Vec<_>>())
     }
 
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
@@ -283,17 +284,18 @@ impl AgentTool {
             _ => {}
         }
         let is_new = continued.is_none();
+        let of_continued = continued.as_ref().and_then(|run| run.conversation().cloned());
         let mut ask = match continued {
             Some(run) => self.agent.resume(run),
             None => self.agent.ask(question).limits(self.limits_within(delegation.as_deref())),
         };
         ask.tools.context = self.context_inside(context);
         ask.rules.cancellation = Some(context.cancellation().clone());
-        if is_new
-            && self.has_conversation
-            && let Some(outer) = context.get::<ConversationId>()
-        {
-            ask = ask.conversation(outer.of_agent(self.definition.name()));
+        // The driver knows the outer conversation also if that is of an agent.
+        let outer = delegation.as_ref().and_then(|delegation| delegation.conversation.clone());
+        let outer = outer.or_else(|| context.get().cloned()).filter(|_| is_new && self.has_conversation);
+        if let Some(own) = of_continued.or_else(|| Some(outer?.of_agent(self.definition.name()))) {
+            ask = ask.conversation(own);
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
         let outer_layers =

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{HeldLease, Inside, QuestionRules};
+use super::driver::{HeldLease, Inside, QuestionError, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Answerer, Approver, Event, EventStream, OnDrop, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
-use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
+use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunId, RunLimits, StepError};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -235,6 +235,13 @@ impl Ask {
         self
     }
 
+    /// States whose run it is, by the application's own identifier, such as the principal of an authentication. The run stores it: it is in
+    /// [lists](crate::memory::RunFilter::user) and in the context of all tools as [`RunUser`], also of those of agents inside and after a
+    /// resume. A run of another user is not continued.
+    pub fn user(self, id: impl Into<RunUser>) -> Self {
+        self.context(id.into())
+    }
+
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
     /// constrained to it; [`answer_as`](Self::answer_as) works with every model and parses the answer.
     pub fn response_format(mut self, format: ResponseFormat) -> Self {
@@ -448,7 +455,7 @@ impl Ask {
             agent,
             start,
             mut tools,
-            rules,
+            mut rules,
             limits,
             mut emitter,
             response_format,
@@ -489,8 +496,16 @@ impl Ask {
         let conversation = id(&tools.context).or_else(|| run.conversation().cloned());
         let conversation = conversation.or_else(|| id(&agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        tools.context = tools.context.with(conversation.clone());
-        let run = run.with_options(options).with_conversation(conversation);
+        tools.context = tools.context.with(conversation.outermost());
+        let mut run = run.with_options(options).with_conversation(conversation);
+        match (tools.context.provided::<RunUser>().cloned(), run.user().cloned()) {
+            (Some(given), Some(own)) if given != own => {
+                rules.error = Some(QuestionError("the run belongs to another user".to_owned()));
+            }
+            (Some(given), None) => run = run.with_user(given),
+            (None, Some(own)) => tools.context = tools.context.with(own),
+            _ => {}
+        }
         if outer.is_none() {
             emitter.hooks.extend(agent.watch_run(&run));
         }

@@ -80,7 +80,8 @@ fn write_text(template: &[Piece<'_>]) -> (String, Option<QuestionError>) {
             Piece::Debug(name, value) => (name, write!(text, "{value:?}").map_err(|error| error.to_string())),
         };
         if let Err(reason) = written {
-            failure.get_or_insert(QuestionError { name, reason });
+            let error = format!("the value of `{name}` cannot be written: {reason}");
+            failure.get_or_insert(QuestionError(error));
         }
     }
     (text, failure)

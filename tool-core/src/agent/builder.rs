@@ -69,6 +69,7 @@ impl AgentBuilder {
             trace: Default::default(),
             prices: None,
             budgets: Vec::new(),
+            per_run: None,
             model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));

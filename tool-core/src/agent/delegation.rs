@@ -13,7 +13,7 @@ use futures_util::SinkExt;
 use super::emitter::EventEmitter;
 use super::gate::Gate;
 use super::lock::lock;
-use crate::model::ToolCall;
+use crate::model::{ConversationId, ToolCall};
 use crate::run::{InnerRun, Run, RunChanges, RunErrorKind};
 use crate::tool::{CallNotes, Connection};
 
@@ -29,6 +29,8 @@ pub(super) struct Delegation {
     /// Lets exclusive calls of the inner run run alone.
     pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
+    /// The conversation of the outer run.
+    pub(super) conversation: Option<ConversationId>,
     /// Nothing, if the driver of the outer run takes the state itself.
     pub(super) memos: Option<MemoSender>,
     /// The run that the call continues.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::run_until_interrupted;
+use super::driver::{open_run, run_until_interrupted};
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
 use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
-use crate::agent::{Agent, AgentTool};
+use crate::agent::{Agent, AgentTool, RunInfo};
 use crate::model::ToolCall;
 use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
@@ -98,7 +98,24 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        execute(Level::new(self, context.clone()), request, cancellation, progress, true).await
+        match self.opened(&request, context).await {
+            Ok(context) => execute(Level::new(self, context), request, cancellation, progress, true).await,
+            Err(error) => ToolExecution::new(request.call, Err(ToolError::not_executed(&error.to_string()))),
+        }
+    }
+
+    /// Adds what the application gives the run of a call to its context.
+    async fn opened(&self, request: &CallRequest, context: &ToolContext) -> Result<ToolContext, RunError> {
+        let mut context = context.clone();
+        if let Some(user) = request.user.clone() {
+            context = context.with(user);
+        }
+        let Some(per_run) = &self.0.per_run else { return Ok(context) };
+        let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
+        match open_run(&**per_run, &info).await {
+            Ok(parts) => Ok(context.with_defaults(&parts.context)),
+            Err(kind) => Err(RunError::new(kind, Run::new([]))),
+        }
     }
 
     /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
@@ -112,7 +129,13 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let outermost = Level::new(self, context.clone());
+        let context = match self.opened(&request, context).await {
+            Ok(context) => context,
+            Err(error) => {
+                return ToolExecution::new(request.call, Err(ToolError::not_executed(&error.to_string())));
+            }
+        };
+        let outermost = Level::new(self, context);
         match asked_by.iter().try_fold(outermost, |level, name| level.next(name)) {
             Some(level) => execute(level, request, cancellation, progress, false).await,
             None => {

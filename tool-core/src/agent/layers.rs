@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::lock::lock;
 use super::spending::Spending;
-use crate::agent::Agent;
+use crate::agent::{Agent, RunParts};
 use crate::content::Content;
 use crate::layer::{
     Account, Accounts, AnswerVerdict, Layer, LayerError, LayerFailure, Part, Place, QuestionVerdict, Review,
@@ -38,6 +38,8 @@ struct Level {
     handed_off_to: Vec<String>,
     /// The agents that the run is or was of.
     agents: Vec<Agent>,
+    /// The layers that the application gives this run.
+    of_run: Vec<Arc<dyn Layer>>,
     context: ToolContext,
 }
 
@@ -82,7 +84,13 @@ pub(super) enum QuestionEffect {
 
 impl Layers {
     pub(super) fn new(agent: Agent, context: ToolContext, spending: Spending) -> Self {
-        let level = Level { called_as: None, handed_off_to: Vec::new(), agents: vec![agent], context };
+        let level = Level {
+            called_as: None,
+            handed_off_to: Vec::new(),
+            agents: vec![agent],
+            of_run: Vec::new(),
+            context,
+        };
         let (levels, charges) = (vec![level], Arc::default());
         Self { levels, all: Vec::new(), paths: Vec::new(), spending, charges }.listed()
     }
@@ -95,6 +103,19 @@ impl Layers {
         self.levels.extend_from_slice(&outer.levels);
         self.spending.inside(&outer.spending);
         self.listed()
+    }
+
+    /// Adds what the application gives the run: its layers inside of the agent's, values for them, and budgets.
+    pub(super) fn open(&mut self, context: &ToolContext, parts: &RunParts) {
+        if let Some(own) = self.levels.first_mut() {
+            own.of_run.clone_from(&parts.layers);
+            own.context = context.clone();
+        }
+        self.spending.charge_to(&parts.budgets);
+        if let Some(limits) = &parts.limits {
+            self.spending.limit(limits.max_cost);
+        }
+        *self = self.clone().listed();
     }
 
     /// Adds the layers and the budgets of an agent that takes the run over.
@@ -111,7 +132,9 @@ impl Layers {
     fn listed(mut self) -> Self {
         let levels = self.levels.iter().enumerate().rev();
         let agents = levels.flat_map(|(level, run)| {
-            run.agents.iter().enumerate().map(move |(agent, layers)| (level, agent, &layers.0.layers))
+            let of_run = (level, run.agents.len(), &run.of_run);
+            let of_agents = run.agents.iter().enumerate();
+            of_agents.map(move |(agent, layers)| (level, agent, &layers.0.layers)).chain([of_run])
         });
         let all = agents.flat_map(|(level, agent, layers)| {
             layers.iter().map(move |layer| Placed { level, agent, layer: Arc::clone(layer) })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tracing")]
 use crate::agent::trace::Settings;
-use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, WhileWaiting};
+use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, PerRun, WhileWaiting};
 #[cfg(doc)]
 use crate::layer::Place;
 use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
@@ -454,6 +454,12 @@ impl AgentBuilder {
     /// ```
     pub fn while_waiting(mut self, while_waiting: WhileWaiting) -> Self {
         self.agent.stored_runs.while_waiting = while_waiting;
+        self
+    }
+
+    /// Computes what each run has from whose run it is, wherever it starts or goes on: see [`PerRun`].
+    pub fn per_run(mut self, per_run: impl PerRun + 'static) -> Self {
+        self.agent.per_run = Some(Arc::new(per_run));
         self
     }
 

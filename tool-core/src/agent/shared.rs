@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::emitter::Hook;
+use super::per_run::OpenRun;
 use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
@@ -84,6 +85,7 @@ pub(super) struct Shared {
     pub(super) trace: trace::Settings,
     pub(super) prices: Option<Prices>,
     pub(super) budgets: Vec<KeyedBudget>,
+    pub(super) per_run: Option<Arc<dyn OpenRun>>,
     /// What the agent's models are known to allow.
     pub(super) model_infos: Arc<ModelInfos>,
 }

@@ -44,6 +44,11 @@ impl Spending {
         }
     }
 
+    /// Sets the limit of what the run costs.
+    pub(super) fn limit(&mut self, limit: Option<Cost>) {
+        self.ledger = Arc::new(self.ledger.with_limit(limit));
+    }
+
     /// Adds what the run outside of this one is charged to.
     pub(super) fn inside(&mut self, outer: &Self) {
         self.prices = self.prices.take().or_else(|| outer.prices.clone());

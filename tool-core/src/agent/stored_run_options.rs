@@ -21,8 +21,8 @@ pub enum OnDrop {
 }
 
 /// What happens to a question in a conversation in which another run waits for an approval or a result, set with
-/// [`while_waiting`](crate::agent::AgentBuilder::while_waiting). A question always goes on with a run of its conversation that has failed or
-/// was interrupted, so that what its calls have done is known, and is refused while a driver works on one.
+/// [`while_waiting`](crate::agent::AgentBuilder::while_waiting). A question always goes on with a run of its conversation that was
+/// interrupted, or has failed after its calls had effects, so that what they have done is known, and is refused while a driver works on one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhileWaiting {

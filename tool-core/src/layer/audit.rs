@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::layer_trait::{Layer, LayerFuture, Part};
 use super::place::Place;
 use crate::content::printable;
-use crate::model::ToolCall;
+use crate::model::{RunUser, ToolCall};
 use crate::tool::{VerdictKind, VerdictRecord};
 
 /// Reports each decision of a layer around the runs of an agent: of its own layers and of other agents' layers, as far as
@@ -60,6 +60,9 @@ pub struct AuditRecord {
     /// The names of the agents that lead to the one whose run this is, like [`Place::agents`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
+    /// [Whose run it is](crate::run::Run::user), if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<RunUser>,
     /// Who decided what, and why.
     #[serde(flatten)]
     pub verdict: VerdictRecord,
@@ -110,6 +113,7 @@ impl Layer for Audit {
     ) -> LayerFuture<'a, ()> {
         (self.sink)(AuditRecord {
             agents: at.agents.to_vec(),
+            user: at.context.get().cloned(),
             verdict: verdict.clone(),
             call_id: call.map(|call| call.id.clone()),
             tool: call.map(|call| call.name.clone()),
@@ -129,6 +133,9 @@ impl fmt::Display for AuditRecord {
 impl AuditRecord {
     fn line(&self) -> Result<String, fmt::Error> {
         let mut f = String::new();
+        if let Some(user) = &self.user {
+            write!(f, "{user}: ")?;
+        }
         if !self.agents.is_empty() {
             write!(f, "{}: ", self.agents.join("/"))?;
         }

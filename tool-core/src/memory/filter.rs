@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::memory::{RunStatus, RunSummary};
-use crate::model::{ConversationId, setters};
+use crate::model::{ConversationId, RunUser, setters};
 
 /// A filter for [lists](crate::memory::RunStore::list_runs) of stored runs. A run must meet all that is set; by default, every run does.
 ///
@@ -27,6 +27,8 @@ pub struct RunFilter {
     pub agent: Option<String>,
     /// The conversation that the run belongs to.
     pub conversation: Option<ConversationId>,
+    /// The user whose run it is.
+    pub user: Option<RunUser>,
     /// The status.
     pub status: Option<RunStatus>,
     /// The shortest time since the state was stored.
@@ -41,6 +43,8 @@ setters! {
         agent(name: impl Into<String>) agent = Some(name.into());
         /// Admits only runs of this conversation.
         conversation(id: impl Into<ConversationId>) conversation = Some(id.into());
+        /// Admits only runs [of this user](crate::run::Run::user).
+        user(user: impl Into<RunUser>) user = Some(user.into());
         /// Admits only runs with this status.
         status(status: RunStatus) status = Some(status);
         /// Admits only runs that were not stored for this time.
@@ -60,6 +64,7 @@ impl RunFilter {
         self.id.as_ref().is_none_or(|id| *id == run.id)
             && self.agent.as_ref().is_none_or(|agent| run.agent.as_ref() == Some(agent))
             && self.conversation.as_ref().is_none_or(|id| run.conversation.as_ref() == Some(id))
+            && self.user.as_ref().is_none_or(|user| run.user.as_ref() == Some(user))
             && self.status.is_none_or(|status| status == run.status)
             && self.min_age.is_none_or(|age| run.age >= age)
     }

@@ -11,7 +11,7 @@ use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome,
     PostedCommand, RunCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
-use crate::model::{ConversationId, Message, unique_id};
+use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
@@ -47,8 +47,8 @@ type Leases = BTreeMap<String, (DriverId, SystemTime)>;
 struct Contents {
     conversations: Conversations,
     runs: BTreeMap<String, Stored>,
-    /// The ids of the runs of each conversation.
-    by_conversation: BTreeMap<ConversationId, BTreeSet<String>>,
+    /// The ids of the runs of each conversation and user.
+    by_owner: BTreeMap<Owner, BTreeSet<String>>,
     /// The ids of the runs, in the order of their last saves.
     by_save: BTreeSet<(SystemTime, String)>,
     run_bytes: usize,
@@ -211,6 +211,18 @@ impl InMemoryStore {
     }
 }
 
+/// Whose runs a list can have without looking at the others.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Conversation(ConversationId),
+    User(RunUser),
+}
+
+fn owners(run: &RunSummary) -> impl Iterator<Item = Owner> + use<> {
+    let user = run.user.clone().map(Owner::User);
+    run.conversation.clone().map(Owner::Conversation).into_iter().chain(user)
+}
+
 impl Contents {
     fn remove_run(&mut self, id: &str) {
         self.leases.remove(id);
@@ -218,7 +230,7 @@ impl Contents {
         if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
             self.by_save.remove(&(at, id.to_owned()));
             self.run_bytes -= size.bytes();
-            self.forget_conversation(&summary);
+            self.forget_owners(&summary);
             if self.removed.len() == MAX_REMOVED {
                 self.removed.pop_front();
             }
@@ -226,13 +238,13 @@ impl Contents {
         }
     }
 
-    fn forget_conversation(&mut self, run: &RunSummary) {
-        if let Some(Entry::Occupied(mut ids)) =
-            run.conversation.clone().map(|id| self.by_conversation.entry(id))
-        {
-            ids.get_mut().remove(&run.id);
-            if ids.get().is_empty() {
-                ids.remove();
+    fn forget_owners(&mut self, run: &RunSummary) {
+        for owner in owners(run) {
+            if let Entry::Occupied(mut ids) = self.by_owner.entry(owner) {
+                ids.get_mut().remove(&run.id);
+                if ids.get().is_empty() {
+                    ids.remove();
+                }
             }
         }
     }
@@ -413,9 +425,9 @@ impl RunStore for InMemoryStore {
             let earlier = std::mem::replace(&mut stored.summary, summary.clone());
             contents.by_save.remove(&(saved_before, id.to_owned()));
             contents.by_save.insert((now, id.to_owned()));
-            contents.forget_conversation(&earlier);
-            if let Some(conversation) = summary.conversation {
-                contents.by_conversation.entry(conversation).or_default().insert(id.to_owned());
+            contents.forget_owners(&earlier);
+            for owner in owners(&summary) {
+                contents.by_owner.entry(owner).or_default().insert(id.to_owned());
             }
             let mut taken = 0;
             if let Some(inbox) = contents.inboxes.get_mut(id) {
@@ -454,9 +466,11 @@ impl RunStore for InMemoryStore {
         Box::pin(async move {
             let (mut contents, now) = (self.contents(), SystemTime::now());
             contents.make_room_beside(None);
-            let ids: Box<dyn Iterator<Item = &String>> = match (&filter.id, &filter.conversation) {
+            let conversation = filter.conversation.clone().map(Owner::Conversation);
+            let owner = conversation.or_else(|| filter.user.clone().map(Owner::User));
+            let ids: Box<dyn Iterator<Item = &String>> = match (&filter.id, owner) {
                 (Some(id), _) => Box::new([id].into_iter()),
-                (None, Some(id)) => Box::new(contents.by_conversation.get(id).into_iter().flatten()),
+                (None, Some(owner)) => Box::new(contents.by_owner.get(&owner).into_iter().flatten()),
                 (None, None) => Box::new(contents.runs.keys()),
             };
             let listed = ids.filter_map(|id| contents.runs.get(id)).map(|run| contents.listed(run, now));

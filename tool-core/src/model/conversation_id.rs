@@ -50,6 +50,16 @@ impl ConversationId {
         // Names of tools contain no `/`, so the outer id begins after the first one.
         Self::from(format!("\u{1f}{tool}/{self}"))
     }
+
+    /// Returns the id of the conversation in which the outermost agent was asked, which is this one unless it is [of an
+    /// agent](Self::of_agent).
+    pub(crate) fn outermost(&self) -> Self {
+        let mut id = self.as_str();
+        while let Some((_, outer)) = id.strip_prefix('\u{1f}').and_then(|of_agent| of_agent.split_once('/')) {
+            id = outer;
+        }
+        Self::from(id)
+    }
 }
 
 /// Returns an id of 128 random bits behind a prefix.
@@ -106,35 +116,36 @@ macro_rules! impl_id {
 
 pub(crate) use impl_id;
 
-impl_id!(ConversationId);
+/// Implements the conversion of what applications have, texts and keys of a database, into an id.
+macro_rules! impl_from_application {
+    ($id:ident: $($number:ty)*) => {
+        impl From<&str> for $id {
+            fn from(id: &str) -> Self {
+                Self(id.into())
+            }
+        }
 
-impl From<&str> for ConversationId {
-    fn from(id: &str) -> Self {
-        Self(id.into())
-    }
-}
+        impl From<&String> for $id {
+            fn from(id: &String) -> Self {
+                Self::from(id.as_str())
+            }
+        }
 
-impl From<&String> for ConversationId {
-    fn from(id: &String) -> Self {
-        Self::from(id.as_str())
-    }
-}
+        impl From<&$id> for $id {
+            fn from(id: &$id) -> Self {
+                id.clone()
+            }
+        }
 
-impl From<&ConversationId> for ConversationId {
-    fn from(id: &ConversationId) -> Self {
-        id.clone()
-    }
-}
-
-/// Implements the conversion of numbers, such as keys of a database, into ids.
-macro_rules! impl_from_number {
-    ($($number:ty)*) => {$(
-        impl From<$number> for ConversationId {
+        $(impl From<$number> for $id {
             fn from(id: $number) -> Self {
                 Self::from(id.to_string())
             }
-        }
-    )*};
+        })*
+    };
 }
 
-impl_from_number! { i32 i64 u32 u64 }
+pub(crate) use impl_from_application;
+
+impl_id!(ConversationId);
+impl_from_application!(ConversationId: i32 i64 u32 u64);

@@ -29,6 +29,7 @@
 mod setters;
 pub(crate) mod cache;
 mod conversation_id;
+mod run_user;
 mod logprob;
 mod provider_data;
 mod message;
@@ -76,6 +77,7 @@ pub use self::response::{ChatResponse, FinishReason, Usage};
 pub(crate) use self::response_format::FINAL_TOOL;
 pub use self::response_format::ResponseFormat;
 pub use self::router::Router;
+pub use self::run_user::RunUser;
 pub(crate) use self::send::max_tokens;
 pub(crate) use self::setters::setters;
 pub use self::strict_error::StrictError;

@@ -10,7 +10,7 @@ use super::revision::Format;
 use super::state::{CallRecord, Fact, Head, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{
-    ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice, Usage,
+    ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, RunUser, ToolCall, ToolChoice, Usage,
 };
 use crate::tool::{Timestamp, ToolErrorKind, ToolExecution};
 
@@ -89,17 +89,33 @@ impl Run {
         self
     }
 
-<<<<<<< HEAD
     /// Sets the id of a run that was not stored yet, so that the application can find it by what it knows. It must be unique.
     pub(crate) fn with_id(mut self, id: RunId) -> Self {
         self.id = id;
-=======
+        self
+    }
+
+    /// Sets whose run it is.
+    pub fn with_user(mut self, user: impl Into<RunUser>) -> Self {
+        self.head.user = Some(user.into());
+        self
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: RunLimits) {
+        self.head.settings.limits = limits;
+    }
+
+    /// Returns whose run it is, if [somebody has said so](crate::agent::Ask::user).
+    #[must_use]
+    pub fn user(&self) -> Option<&RunUser> {
+        self.head.user.as_ref()
+    }
+
     /// Takes over what another run demands of its answer.
     pub(crate) fn with_answer_form_of(mut self, other: &Self) -> Self {
         let (own, other) = (&mut self.head.settings, &other.head.settings);
         own.response_format.clone_from(&other.response_format);
         own.tool_choice.clone_from(&other.tool_choice);
->>>>>>> 53ee916f (WIP: go on with failed runs, and undo nothing by age)
         self
     }
 

@@ -108,7 +108,11 @@ pub enum RunErrorKind {
         /// [discard](crate::Agent::discard) it.
         run: String,
     },
-    /// A value of the question's [template](macro@crate::assistant) could not be written. No request was sent to the model.
+    /// The application did not say what the run has: its [`PerRun`](crate::agent::PerRun) failed, panicked or took too long. Nothing was
+    /// done, and a stored run can be resumed.
+    PerRun(Box<dyn Error + Send + Sync>),
+    /// The question cannot be asked: a value of its [template](macro@crate::assistant) could not be written, or the run belongs to
+    /// [another user](crate::agent::Ask::user). No request was sent to the model.
     Question(Box<dyn Error + Send + Sync>),
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
@@ -335,6 +339,7 @@ impl fmt::Display for RunError {
                  and resume it, `discard` it, or add questions to it with `while_waiting(WhileWaiting::GoOn)`",
                 run.escape_debug()
             ),
+            RunErrorKind::PerRun(error) => write!(f, "the run cannot be opened: {error}"),
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
@@ -368,6 +373,7 @@ impl Error for RunError {
             RunErrorKind::Tools { error, .. }
             | RunErrorKind::Layer { error, .. }
             | RunErrorKind::Store(error)
+            | RunErrorKind::PerRun(error)
             | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {
                 error.failure().map(|failure| failure as _)

@@ -41,6 +41,7 @@ impl Run {
         settings.rejections.retain(|rejected| *rejected < added.len());
         let head = Head {
             agent_name: self.head.agent_name.clone(),
+            user: self.head.user.clone(),
             settings,
             has_own_budget: self.head.has_own_budget,
             has_loaded_history: self.head.has_loaded_history,

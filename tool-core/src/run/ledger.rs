@@ -32,6 +32,11 @@ impl Ledger {
         Self { limit: self.limit, spent: Mutex::new(self.spent()), outer: Some(Arc::clone(outer)) }
     }
 
+    /// Returns a ledger with the same entries and another limit.
+    pub(crate) fn with_limit(&self, limit: Option<Cost>) -> Self {
+        Self { limit, spent: Mutex::new(self.spent()), outer: self.outer.clone() }
+    }
+
     pub(crate) fn limit(&self) -> Option<Cost> {
         self.limit
     }

@@ -2,7 +2,7 @@
 
 use super::room::InFlight;
 use super::state::CallRecord;
-use crate::model::ToolDefinitions;
+use crate::model::{ConversationId, ToolDefinitions};
 use crate::run::{Run, Step, StepError};
 use crate::tool::CallRequest;
 
@@ -48,8 +48,9 @@ impl Run {
         let call = call.ok_or(StepError("the current turn has no call with this id"))?;
         let undone = self.next_undone();
         let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
-        let conversation = self.head.conversation.clone();
+        let user = self.head.user.clone();
+        let conversation = self.head.conversation.as_ref().map(ConversationId::outermost);
         let notes = self.notes(call_id).cloned().map(Box::new);
-        Ok(CallRequest { call, attempt, undone, conversation, definition, notes })
+        Ok(CallRequest { call, attempt, undone, user, conversation, definition, notes })
     }
 }

@@ -18,7 +18,7 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind,
+    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall, ToolKind,
     ToolPolicy, Usage,
 };
 use crate::tool::{CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecord};
@@ -58,6 +58,9 @@ pub(super) struct Head {
     pub(super) stored: StoredState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) conversation: Option<ConversationId>,
+    /// Whose run it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<RunUser>,
     /// The run is charged to a budget that only the program knows which drives it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_budget: bool,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::revision::RunRevision;
 use super::state::Run;
-use crate::model::ConversationId;
+use crate::model::{ConversationId, RunUser};
 use crate::tool::Timestamp;
 
 /// The status of a stored run.
@@ -68,6 +68,9 @@ pub struct RunSummary {
     /// The [conversation](Run::conversation) that the run belongs to, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationId>,
+    /// [Whose run it is](Run::user), if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<RunUser>,
     /// The status. In a [store](crate::memory::RunStore::list_runs), it is the one that the stored state alone has;
     /// [`Agent::list_runs`](crate::Agent::list_runs) also considers the lease, the inbox and the age.
     pub status: RunStatus,
@@ -142,6 +145,7 @@ impl Run {
             revision: self.revision()?.clone(),
             agent: self.head.agent_name.clone(),
             conversation: self.head.conversation.clone(),
+            user: self.head.user.clone(),
             status: self.status(),
             due: self
                 .is_blocked()

@@ -131,7 +131,7 @@ function usageOf(usage) {
   return [usage?.total_tokens ? `${usage.total_tokens.toLocaleString()} tokens` : null, cost].filter(Boolean).join(" · ");
 }
 
-const factsOf = (run) => [run.agent, `turn ${run.turns}`, usageOf(run.usage),
+const factsOf = (run) => [run.agent, ...(run.user ? [run.user] : []), `turn ${run.turns}`, usageOf(run.usage),
   run.failed_calls ? `${run.failed_calls} failed call${run.failed_calls === 1 ? "" : "s"}` : null];
 
 function row(run, now) {

@@ -251,6 +251,7 @@ impl RunDriver {
             timeout: executor.timeout,
             gate: executor.inner_gate(call),
             emitter: self.emitter.clone(),
+            conversation: self.run.conversation().cloned(),
             memos,
             continued: Mutex::new(self.run.open_inner_run(&call.id).map(Run::recording_copy)),
             suspended: Mutex::default(),

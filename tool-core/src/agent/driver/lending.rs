@@ -43,6 +43,8 @@ impl RunDriver {
         call_id: &str,
         is_last: bool,
     ) -> Result<Result<Self, Box<ToolExecution>>, StepError> {
+        let opened = self.open().await;
+        opened.map_err(|_| StepError("the application did not say what the run has"))?;
         let in_flight = self.run.call_in_flight(call_id);
         let (call, attempt) = in_flight.ok_or(StepError("the call was not started"))?;
         if !attempt.is_continued && attempt.number > 1 {

@@ -24,14 +24,11 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) on_drop: Option<OnDrop>,
     /// The answer is read as a value of a type.
     pub(in crate::agent) has_typed_answer: bool,
-    /// The question could not be written, so the run ends at its first step.
+    /// The question cannot be asked, so the run ends at its first step.
     pub(in crate::agent) error: Option<QuestionError>,
 }
 
-/// The error of a question that cannot be written.
+/// The reason why a question cannot be asked.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the value of `{name}` cannot be written: {reason}")]
-pub(in crate::agent) struct QuestionError {
-    pub(in crate::agent) name: &'static str,
-    pub(in crate::agent) reason: String,
-}
+#[error("{0}")]
+pub(in crate::agent) struct QuestionError(pub(in crate::agent) String);

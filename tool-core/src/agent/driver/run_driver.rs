@@ -128,6 +128,8 @@ pub struct RunDriver {
     pub(super) reported: ReportedCalls,
     /// The run differs from its stored state.
     pub(in crate::agent) has_unsaved_changes: bool,
+    /// The application has said what the run has.
+    pub(super) is_open: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
     pub(super) outer: Option<Inside>,
 }
@@ -183,6 +185,7 @@ impl RunDriver {
             lease: RunLease::NotTaken,
             applied_commands: Vec::new(),
             has_unsaved_changes: true,
+            is_open: false,
             outer,
         }
     }

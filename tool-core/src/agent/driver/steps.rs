@@ -93,6 +93,7 @@ impl RunDriver {
             self.has_unsaved_changes |= !self.run.is_done();
             self.run.cancel();
         }
+        self.open().await?;
         self.load_history().await?;
         loop {
             let events = self.follow_handoffs()?;

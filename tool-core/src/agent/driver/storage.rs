@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 
 use super::inside::Inside;
+use super::lease::RunLease;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{ChatMemory, OpenConversation, RunConflict, RunFilter, RunStatus, RunStore, RunSummary};
@@ -46,13 +47,17 @@ impl RunDriver {
         self.refuse_beside(&id).await
     }
 
-    /// Returns the run of this conversation that the question goes on with, because it has failed, was interrupted, or waits and takes
-    /// questions. Fails if another one waits, is expired with effects, or has a driver.
+    /// Returns the run of this conversation that the question goes on with, because it was interrupted, has failed after its calls had
+    /// effects, or waits and takes questions. Fails if another one waits, is expired with effects, or has a driver. One that has failed and
+    /// changed nothing is removed: what made it fail must not stop its conversation.
     async fn earlier_run(&self, conversation: &ConversationId) -> Result<Option<Run>, RunErrorKind> {
         let agent = &self.origin.0;
         let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(None) };
         let mut earlier = None;
         for listed in self.others_of(&**store, conversation).await? {
+            if listed.user.as_ref() != self.run.user() {
+                return Err(RunErrorKind::Question("the conversation has a run of another user".into()));
+            }
             let is_own = listed.is_driven_by(self.origin.name());
             let goes_on = match listed.status {
                 RunStatus::Failed | RunStatus::Interrupted if is_own => true,
@@ -62,8 +67,13 @@ impl RunDriver {
             };
             // One that has ended meanwhile, or is about to end, says no more.
             let Some(run) = store.load_run(&listed.id).await.map_err(RunErrorKind::Store)? else { continue };
-            if listed.status == RunStatus::Expired && !run.may_have_had_effects() {
-                continue;
+            match listed.status {
+                RunStatus::Failed if goes_on && !run.may_have_had_effects() => {
+                    store.remove_run(&listed.id).await.map_err(RunErrorKind::Store)?;
+                    continue;
+                }
+                RunStatus::Expired if !run.may_have_had_effects() => continue,
+                _ => {}
             }
             if !goes_on {
                 return Err(RunErrorKind::ConversationWaits { run: listed.id });
@@ -92,7 +102,8 @@ impl RunDriver {
 
     /// Adds the question to an earlier run, and drives that one.
     async fn go_on_with(&mut self, earlier: Run, conversation: OpenConversation) -> Result<(), RunErrorKind> {
-        let mut run = earlier.with_answer_form_of(&self.run);
+        let was_interrupted = !earlier.has_failed() && !earlier.is_blocked();
+        let mut run = earlier.with_answer_form_of(&self.run).with_limits(self.run.limits().clone());
         for (_, question) in self.run.questions() {
             run.say(question.clone()).map_err(RunErrorKind::Step)?;
         }
@@ -107,7 +118,14 @@ impl RunDriver {
         *self = Self::new(run, tools, emitter, rules, None).resumed_by_its_agent();
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
-        self.take_lease().await
+        self.take_lease().await?;
+        match self.lease {
+            // Without leases, nobody knows whether another process drives it.
+            RunLease::Unsupported if was_interrupted => {
+                Err(RunErrorKind::ConversationWaits { run: self.run.id().to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if another process has begun a run of this conversation at the same moment. Both can fail then.

@@ -14,6 +14,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Conflict => "conflict",
         RunErrorKind::RunningElsewhere => "running_elsewhere",
         RunErrorKind::Expired => "expired",
+        RunErrorKind::PerRun(_) => "per_run",
         RunErrorKind::OtherAgent { .. } => "other_agent",
         RunErrorKind::ConversationWaits { .. } => "conversation_waits",
         RunErrorKind::Question(_) => "question",

@@ -25,11 +25,12 @@ const TABLES: &str = "
     CREATE INDEX messages_by_conversation ON messages (conversation);
     CREATE TABLE runs (
         id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, updated INTEGER NOT NULL,
-        summary TEXT NOT NULL, status TEXT NOT NULL, agent TEXT, conversation TEXT
+        summary TEXT NOT NULL, status TEXT NOT NULL, agent TEXT, conversation TEXT, user TEXT
     );
     CREATE INDEX runs_by_status ON runs (status, updated);
     CREATE INDEX runs_by_agent ON runs (agent);
     CREATE INDEX runs_by_conversation ON runs (conversation);
+    CREATE INDEX runs_by_user ON runs (user);
     CREATE TABLE run_parts (run TEXT NOT NULL, key TEXT NOT NULL, part TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
     CREATE TABLE run_log (
         run TEXT NOT NULL, position INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (run, position)

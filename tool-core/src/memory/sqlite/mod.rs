@@ -20,7 +20,7 @@ use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError,
     PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
-use crate::model::{ConversationId, Message};
+use crate::model::{ConversationId, Message, RunUser};
 use crate::run::{Run, RunChanges, RunRevision};
 use crate::tool::Timestamp;
 
@@ -28,15 +28,15 @@ const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
 
 /// Gives a run that has the expected revision (`?8`) a new one.
 const REVISE: &str = "
-    UPDATE runs SET (revision, summary, status, agent, conversation, updated) = (?3, ?4, ?5, ?6, ?7, unixepoch())
-    WHERE id = ?1 AND run = ?2 AND revision = ?8
+    UPDATE runs SET (revision, summary, status, agent, conversation, user, updated) = (?3, ?4, ?5, ?6, ?7, ?8, unixepoch())
+    WHERE id = ?1 AND run = ?2 AND revision = ?9
 ";
 
 /// Adds a run that is neither stored nor removed.
 const INSERT: &str = "
-    INSERT INTO runs (id, run, revision, summary, status, agent, conversation, updated)
-    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, unixepoch()
-    WHERE ?8 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
+    INSERT INTO runs (id, run, revision, summary, status, agent, conversation, user, updated)
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, unixepoch()
+    WHERE ?9 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
 ";
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
@@ -222,8 +222,18 @@ impl RunStore for SqliteStore {
                 let sql = if expected.is_some() { REVISE } else { INSERT };
                 let (revision, status) = (summary.revision.as_str(), summary.status.as_str());
                 let conversation = summary.conversation.as_ref().map(ConversationId::as_str);
-                let columns =
-                    params![id, run, revision, summary_text, status, summary.agent, conversation, expected];
+                let user = summary.user.as_ref().map(RunUser::as_str);
+                let columns = params![
+                    id,
+                    run,
+                    revision,
+                    summary_text,
+                    status,
+                    summary.agent,
+                    conversation,
+                    user,
+                    expected
+                ];
                 if transaction.execute(sql, columns)? == 0 {
                     return Ok(SaveOutcome::Conflict);
                 }
@@ -406,6 +416,7 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
         ("id", filter.id.clone()),
         ("agent", filter.agent.clone()),
         ("conversation", filter.conversation.as_ref().map(ToString::to_string)),
+        ("user", filter.user.as_ref().map(ToString::to_string)),
         ("status", filter.status.map(|status| status.as_str().to_owned())),
     ];
     let mut sql = format!(
@@ -472,6 +483,7 @@ mod tests {
             any().id("a"),
             any().agent("desk"),
             any().conversation("user-7"),
+            any().user("ada"),
             any().status(RunStatus::Waiting),
             any().status(RunStatus::Waiting).min_age(Duration::from_secs(60)),
             any().conversation("user-7").status(RunStatus::Waiting),

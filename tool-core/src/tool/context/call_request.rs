@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ConversationId, ToolCall};
+use crate::model::{ConversationId, RunUser, ToolCall};
 use crate::tool::{Attempt, CallNotes, Undone};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
@@ -18,7 +18,10 @@ pub struct CallRequest {
     /// The call that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone: Option<Undone>,
-    /// The conversation of the run.
+    /// [Whose run it is](crate::run::Run::user).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<RunUser>,
+    /// The conversation in which the outermost agent was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationId>,
     /// The [hash](crate::model::ToolDefinition::hash) of the definition that the model was offered and a person approved. A tool with

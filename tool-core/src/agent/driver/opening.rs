@@ -1,0 +1,46 @@
+//! Asks the application what a run has, before it starts or goes on.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::interruption::run_until_interrupted;
+use crate::agent::per_run::OpenRun;
+use crate::agent::{RunDriver, RunInfo, RunParts};
+use crate::run::RunErrorKind;
+use crate::tool::panic_text;
+
+/// The longest time that an application may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl RunDriver {
+    /// Asks the application what the run has, once for each driver.
+    pub(super) async fn open(&mut self) -> Result<(), RunErrorKind> {
+        let needs_none = self.is_open || self.run.is_done();
+        let Some(per_run) = self.origin.0.per_run.clone().filter(|_| !needs_none) else { return Ok(()) };
+        let parts = open_run(&*per_run, &RunInfo::of(&self.run)).await?;
+        self.tools.add_context(&parts.context);
+        Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
+        if let Some(limits) = parts.limits {
+            self.change_run().set_limits(limits);
+        }
+        self.is_open = true;
+        Ok(())
+    }
+}
+
+/// Asks the application what a run has.
+pub(in crate::agent) async fn open_run(
+    per_run: &dyn OpenRun,
+    run: &RunInfo,
+) -> Result<RunParts, RunErrorKind> {
+    let opened = AssertUnwindSafe(async { per_run.open_run(run).await }).catch_unwind();
+    // An interruption is the end of the time.
+    match run_until_interrupted(opened, None, Some(PATIENCE)).await {
+        Ok(Ok(opened)) => opened.map_err(RunErrorKind::PerRun),
+        Ok(Err(panic)) => Err(RunErrorKind::PerRun(format!("it panicked: {}", panic_text(&*panic)).into())),
+        Err(_) => Err(RunErrorKind::PerRun(format!("it took longer than {PATIENCE:?}").into())),
+    }
+}

@@ -1,0 +1,170 @@
+//! What follows from whose run it is, computed by the application wherever a run starts or goes on.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::layer::Layer;
+use crate::memory::{IntoKeyedBudget, KeyedBudget};
+use crate::model::{ConversationId, RunUser};
+use crate::run::{Run, RunId, RunLimits};
+use crate::tool::{Injectable, ToolContext};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What an application knows about the user of a run: the values that tools take, budgets, limits and layers. It is implemented by the state of
+/// the application, and set with [`per_run`](crate::agent::AgentBuilder::per_run).
+///
+/// It is asked in each process that drives a run, before anything else is done: when the run starts and when it is resumed, by a question, a
+/// page, a frontend, a served endpoint, a worker or a [recovery](crate::Agent::recover). So a run that was approved a week later
+/// has the values and the budget of its user, without a word of the program that approved it.
+///
+/// ```
+/// use std::collections::HashMap;
+///
+/// use tool_core::agent::{PerRun, RunInfo, RunParts};
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// struct Customer {
+///     name: String,
+/// }
+///
+/// #[tool("Returns the name of the customer")]
+/// fn name(#[inject] customer: &Customer) -> String {
+///     customer.name.clone()
+/// }
+///
+/// struct Desk {
+///     names: HashMap<&'static str, &'static str>,
+/// }
+///
+/// impl PerRun for Desk {
+///     async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+///         let user = run.user().ok_or("log in first")?;
+///         let name = self.names.get(user.as_str()).ok_or("there is no such customer")?;
+///         Ok(RunParts::new().context(Customer { name: (*name).to_owned() }))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let desk = Desk { names: HashMap::from([("ada", "Ada Lovelace")]) };
+/// let model = ScriptedModel::new().calls("name", "{}").says("You are Ada Lovelace.");
+/// let agent = Agent::builder(model).tools(tools![name]).per_run(desk).build()?;
+/// let answer = agent.ask("Who am I?").user("ada").await?;
+/// assert_eq!(answer.tool_executions()[0].to_string(), "name {} returns: Ada Lovelace");
+/// assert!(agent.ask("Who am I?").await.is_err());
+/// # Ok(())
+/// # }
+/// ```
+pub trait PerRun: Send + Sync {
+    /// Returns what the run has while this process drives it. It must return within ten seconds.
+    ///
+    /// # Errors
+    ///
+    /// If it fails, nothing is executed, and the run fails with [`RunErrorKind::PerRun`](crate::RunErrorKind::PerRun); a stored run can be
+    /// resumed.
+    fn open(&self, run: &RunInfo) -> impl Future<Output = Result<RunParts, BoxError>> + Send;
+}
+
+/// The run that is opened.
+#[derive(Clone, Debug)]
+pub struct RunInfo {
+    id: Option<RunId>,
+    user: Option<RunUser>,
+    conversation: Option<ConversationId>,
+}
+
+/// What a run has while a process drives it. [`PerRun::open`] returns it.
+#[derive(Clone, Default)]
+#[must_use]
+pub struct RunParts {
+    pub(super) context: ToolContext,
+    pub(super) budgets: Vec<KeyedBudget>,
+    pub(super) limits: Option<RunLimits>,
+    pub(super) layers: Vec<Arc<dyn Layer>>,
+}
+
+/// A [`PerRun`] of any type.
+pub(super) trait OpenRun: Send + Sync {
+    fn open_run<'a>(&'a self, run: &'a RunInfo) -> BoxFuture<'a, Result<RunParts, BoxError>>;
+}
+
+impl<P: PerRun> OpenRun for P {
+    fn open_run<'a>(&'a self, run: &'a RunInfo) -> BoxFuture<'a, Result<RunParts, BoxError>> {
+        self.open(run).boxed()
+    }
+}
+
+impl RunInfo {
+    pub(super) fn of(run: &Run) -> Self {
+        let conversation = run.conversation().map(ConversationId::outermost);
+        Self { id: Some(run.id().clone()), user: run.user().cloned(), conversation }
+    }
+
+    /// Returns what a worker knows that executes one call.
+    pub(super) fn of_call(user: Option<RunUser>, conversation: Option<ConversationId>) -> Self {
+        Self { id: None, user, conversation }
+    }
+
+    /// Returns the id of the run, or `None` in a worker that executes one of its calls.
+    #[must_use]
+    pub fn id(&self) -> Option<&RunId> {
+        self.id.as_ref()
+    }
+
+    /// Returns [whose run it is](crate::agent::Ask::user).
+    #[must_use]
+    pub fn user(&self) -> Option<&RunUser> {
+        self.user.as_ref()
+    }
+
+    /// Returns the conversation in which the outermost agent was asked.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&ConversationId> {
+        self.conversation.as_ref()
+    }
+}
+
+impl RunParts {
+    /// Creates the parts of a run that needs nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a value for the tools, which takes precedence over the agent's. One that the [question](crate::agent::Ask::context) gives
+    /// takes precedence over it.
+    pub fn context<T: Injectable>(mut self, value: T) -> Self {
+        self.context = self.context.with(value);
+        self
+    }
+
+    /// Charges the run to a [budget](crate::memory::Budget), in addition to the agent's.
+    pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
+        self.budgets.push(budget.into());
+        self
+    }
+
+    /// Sets the limits of the run, in place of those that it has.
+    pub fn limits(mut self, limits: RunLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Adds a layer inside of the agent's.
+    pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
+        self.layers.push(Arc::new(layer));
+        self
+    }
+}
+
+/// Omits the values, which can be secret.
+impl fmt::Debug for RunParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunParts").field("context", &self.context).finish_non_exhaustive()
+    }
+}
