@@ -12,6 +12,7 @@ use tool_core::Message;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
+use tool_core::model::RunUser;
 use tool_core::run::{Answer, Decision, StopReason, Wait};
 use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
 
@@ -52,6 +53,9 @@ pub(crate) type JsonContext = BTreeMap<String, Value>;
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) question: Content,
+    /// Whose run it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<RunUser>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) conversation: Option<ConversationId>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -170,8 +170,11 @@ impl Model {
     }
 
     fn start_run(&self, question: Question, history: Vec<tool_core::Message>) -> Result<Started, String> {
-        let Question { question, conversation, context, .. } = question;
+        let Question { question, user, conversation, context, .. } = question;
         let mut ask = self.agent.ask(question).history(history);
+        if let Some(user) = user {
+            ask = ask.user(user);
+        }
         if let Some(conversation) = conversation {
             ask = ask.conversation(conversation);
         }

@@ -6,7 +6,7 @@ use restate_sdk::ingress::SendStatus;
 use restate_sdk::serde::Json;
 use serde::Serialize;
 use tool_core::content::Content;
-use tool_core::model::ConversationId;
+use tool_core::model::{ConversationId, RunUser};
 
 use super::remote_agent::RemoteAgent;
 use super::run::Run;
@@ -32,6 +32,13 @@ impl Question {
     /// [retention](crate::Worker::retention): the question then starts another run. By default, each question has a key of its own.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// States whose run it is, as [`Ask::user`](tool_core::agent::Ask::user) does: workers ask the agent's
+    /// [`PerRun`](tool_core::agent::PerRun) what follows from it, in each step.
+    pub fn user(mut self, id: impl Into<RunUser>) -> Self {
+        self.question.user = Some(id.into());
         self
     }
 
@@ -105,6 +112,7 @@ impl RemoteAgent {
     pub fn ask(&self, question: impl Into<Content>) -> Question {
         let question = names::Question {
             question: question.into(),
+            user: None,
             conversation: None,
             context: Default::default(),
             events: false,
