@@ -640,7 +640,8 @@ mod tests {
         for id in ["a", "d", "e"] {
             store.remove_run(id).await.unwrap();
         }
-        assert_eq!((store.contents().run_bytes, store.contents().by_save.len()), (0, 0));
+        let contents = store.contents();
+        assert_eq!((contents.run_bytes, contents.by_save.len()), (0, 0));
     }
 
     #[tokio::test]
