@@ -122,7 +122,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ),
     // Builds the run that a conversation continues.
     (
-        "tool-openai/src/server/resumption.rs",
+        "tool-openai/src/server/rebuilding.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
     // Models that are served without an agent.
