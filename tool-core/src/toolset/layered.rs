@@ -12,7 +12,7 @@ impl ToolSet {
     /// [`execute`](Self::execute), by a server. Its other parts need an [agent](crate::agent::AgentBuilder::layer).
     ///
     /// - **Verdicts.** Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is
-    ///   a [fatal](ToolError::fatal) error of the call. If the layer fails or panics, so does the call, which is not executed again; its time
+    ///   a [fatal](crate::ToolError::fatal) error of the call. If the layer fails or panics, so does the call, which is not executed again; its time
     ///   counts as time of the call. Decisions are [reported](Layer::decided) to all layers of the set, and are in the [record](ToolExecution::verdicts) of the call.
     /// - **Order.** The layers of a set are the innermost: the layers of an agent judge a call before, and a person approves it before. All
     ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
