@@ -331,3 +331,22 @@ async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
     tokio::time::sleep(Duration::from_secs(10_000)).await;
     assert_eq!(model.requests().len(), 1 + 4);
 }
+
+/// What the run has used before does not count for the question.
+#[tokio::test]
+async fn a_question_that_goes_on_with_a_run_has_limits_of_its_own() {
+    for stores in stores().await {
+        let effects = Effects::default();
+        let model = ScriptedModel::new().calls("refund", "{}").fails("down").calls("pick_color", "{}");
+        let agent = stores.builder(&model.says("Red."), &effects).tools(tools![pick_color]).max_turns(2);
+        let agent = agent.build().unwrap();
+        agent.ask("Refund my order").conversation("ada").await.unwrap_err();
+        let answer = agent.ask("Which color?").conversation("ada").await.unwrap();
+        assert_eq!((answer.text(), effects.all()), ("Red.", vec!["refund"]));
+    }
+}
+
+#[tool]
+fn pick_color() -> &'static str {
+    "red"
+}

@@ -205,3 +205,28 @@ async fn a_worker_that_executes_one_call_asks_what_its_run_has() {
     let execution = agent.execute_request(request, &context, &cancellation, Default::default()).await;
     assert_eq!(execution.output().unwrap().to_string(), "ada: Ada Lovelace");
 }
+
+#[tool]
+fn refund() -> &'static str {
+    "refunded"
+}
+
+/// From its first step on.
+#[tokio::test]
+async fn a_run_that_a_question_goes_on_with_has_what_its_user_has() {
+    let (desk, budget, _) = desk();
+    let usage = Usage::new(40, 10);
+    let model = ScriptedModel::new().calls("refund", "{}").with_usage(usage).fails("down");
+    let model = model.calls("who", "{}").with_usage(usage).says("Done.").with_usage(usage);
+    let store = InMemoryStore::new();
+    let agent = Agent::builder(model).tools(tools![refund, who]).memory(store.clone()).run_store(store);
+    let agent =
+        agent.options(ModelOptions::default().with_max_output_tokens(100)).per_run(desk).build().unwrap();
+    let failed = agent.ask("Refund").user("ada").conversation("c").await.unwrap_err();
+    assert!(matches!(failed.kind(), RunErrorKind::Model(_)), "{failed}");
+    let before = budget.key("ada").left().await.unwrap();
+    let answer = agent.ask("Who am I?").user("ada").conversation("c").await.unwrap();
+    let denied = answer.tool_executions()[1].outcome().unwrap_err();
+    assert!(denied.to_string().contains("not for customers"), "{denied}");
+    assert_eq!(before - budget.key("ada").left().await.unwrap(), 100);
+}

@@ -75,6 +75,7 @@ impl From<RunError> for Failure {
             RunErrorKind::Layer { error: cause, .. } if !cause.to_string().starts_with("it panicked") => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
+            RunErrorKind::PerRun(_) => Self::Repeated(ModelError::new(error.to_string())),
             _ => error.to_string().into(),
         }
     }
@@ -188,8 +189,7 @@ impl Model {
         let asking = async {
             let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
             let mut driver = descend(self.resume(&tree)?.start(), outer).await?;
-            let lent =
-                driver.inside(&asked.call, since.is_some()).await.map_err(|error| error.to_string())?;
+            let lent = driver.inside(&asked.call, since.is_some()).await?;
             let inside = lent.map_err(|execution| {
                 let since = since.unwrap_or_else(now);
                 let (started, took) =
@@ -272,7 +272,7 @@ impl Model {
 /// Returns the driver of the run to which the path leads.
 pub(crate) async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Failure> {
     for (depth, asked) in path.iter().enumerate() {
-        let lent = driver.inside(&asked.call, false).await.map_err(|error| error.to_string())?;
+        let lent = driver.inside(&asked.call, false).await?;
         driver = lent.map_err(|execution| Obstacle::Ended(depth, execution))?;
     }
     Ok(driver)

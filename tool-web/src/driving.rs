@@ -211,7 +211,9 @@ impl Hub {
             return Ok(Some((log, position)));
         }
         let loaded = self.load(id).await?.filter(|loaded| {
-            matches!(loaded.status, RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted)
+            // One that has failed and changed nothing is forgotten by the next question.
+            let has_failed = loaded.status == RunStatus::Failed && loaded.run.may_have_had_effects();
+            has_failed || matches!(loaded.status, RunStatus::Waiting | RunStatus::Interrupted)
         });
         let Some(Loaded { source, run, .. }) = loaded else { return Ok(None) };
         check_budget(&run)?;

@@ -74,7 +74,8 @@ impl Source {
             Some(run) => Some(run),
             None => {
                 let filter = RunFilter::new().conversation(conversation.clone());
-                Some(self.store.list_runs(&filter).await.ok()?.pop()?.id)
+                let mut runs = self.store.list_runs(&filter).await.ok()?.into_iter();
+                Some(runs.rfind(|run| run.status != RunStatus::Finished)?.id)
             }
         }
     }

@@ -290,13 +290,13 @@ impl Ask {
         Self { lease, ..self }
     }
 
-    /// Returns the limits of the run, to change some of them.
     /// Continues a stored run although it has [expired](crate::memory::RunStatus::Expired), because a person has decided that.
     pub fn despite_age(mut self) -> Self {
         self.rules.ignores_age = true;
         self
     }
 
+    /// Returns the limits of the run, to change some of them.
     fn limits_mut(&mut self) -> &mut RunLimits {
         self.limits.get_or_insert_with(|| match &self.start {
             Start::Question { .. } => self.agent.0.limits.clone(),

@@ -29,6 +29,49 @@ struct Level<'a> {
 }
 
 impl<'a> Level<'a> {
+    fn outermost(agent: &'a Agent, request: &CallRequest, context: &ToolContext) -> Self {
+        let context = context.clone();
+        Self::new(
+            agent,
+            match request.user.clone() {
+                Some(user) => context.with(user),
+                None => context,
+            },
+        )
+    }
+
+    /// Returns the level to which names lead from this one: of tools that ask agents, or hand off to them.
+    async fn at(self, names: &[&str], request: &CallRequest) -> Result<Self, ToolError> {
+        let mut level = self.open(request).await?;
+        for name in names {
+            let is_inside = level.agent.agent_tool(name).is_some();
+            level = level.next(name).ok_or_else(|| {
+                ToolError::not_executed("the agent that made this call is no longer registered")
+            })?;
+            if is_inside {
+                level = level.open(request).await?;
+            }
+        }
+        Ok(level)
+    }
+
+    /// Adds what the application gives the run to its context and its layers.
+    async fn open(mut self, request: &CallRequest) -> Result<Self, ToolError> {
+        let Some(per_run) = &self.agent.0.per_run else { return Ok(self) };
+        let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
+        match open_run(&**per_run, &info).await {
+            Ok(parts) => {
+                self.context = self.context.with_defaults(&parts.context);
+                let context = self.context.clone().with_defaults(&self.agent.0.context);
+                self.layers.open(&context, &parts);
+                Ok(self)
+            }
+            // An earlier attempt may have had its effect.
+            Err(_) if request.attempt.number > 1 => Err(ToolError::interrupted()),
+            Err(kind) => Err(ToolError::not_executed(&RunError::new(kind, Run::new([])).to_string())),
+        }
+    }
+
     fn new(agent: &'a Agent, context: ToolContext) -> Self {
         let spending = Spending::new(agent.0.prices.clone(), Ledger::new(None, None));
         let layers = Layers::new(agent.clone(), context.clone().with_defaults(&agent.0.context), spending);
@@ -98,23 +141,9 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        match self.opened(&request, context).await {
-            Ok(context) => execute(Level::new(self, context), request, cancellation, progress, true).await,
-            Err(error) => ToolExecution::new(request.call, Err(ToolError::not_executed(&error.to_string()))),
-        }
-    }
-
-    /// Adds what the application gives the run of a call to its context.
-    async fn opened(&self, request: &CallRequest, context: &ToolContext) -> Result<ToolContext, RunError> {
-        let mut context = context.clone();
-        if let Some(user) = request.user.clone() {
-            context = context.with(user);
-        }
-        let Some(per_run) = &self.0.per_run else { return Ok(context) };
-        let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
-        match open_run(&**per_run, &info).await {
-            Ok(parts) => Ok(context.with_defaults(&parts.context)),
-            Err(kind) => Err(RunError::new(kind, Run::new([]))),
+        match Level::outermost(self, &request, context).open(&request).await {
+            Ok(level) => execute(level, request, cancellation, progress, true).await,
+            Err(error) => ToolExecution::new(request.call, Err(error)),
         }
     }
 
@@ -129,19 +158,9 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let context = match self.opened(&request, context).await {
-            Ok(context) => context,
-            Err(error) => {
-                return ToolExecution::new(request.call, Err(ToolError::not_executed(&error.to_string())));
-            }
-        };
-        let outermost = Level::new(self, context);
-        match asked_by.iter().try_fold(outermost, |level, name| level.next(name)) {
-            Some(level) => execute(level, request, cancellation, progress, false).await,
-            None => {
-                let error = ToolError::not_executed("the agent that made this call is no longer registered");
-                ToolExecution::new(request.call, Err(error))
-            }
+        match Level::outermost(self, &request, context).at(asked_by, &request).await {
+            Ok(level) => execute(level, request, cancellation, progress, false).await,
+            Err(error) => ToolExecution::new(request.call, Err(error)),
         }
     }
 

@@ -15,6 +15,9 @@ use crate::model::{ToolDefinition, Usage};
 use crate::run::{Run, RunErrorKind, StepError};
 use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
+/// The position of the layers that the application gives a run, among the agents of the run.
+const OF_RUN: usize = usize::MAX;
+
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
 pub(super) struct Layers {
@@ -132,7 +135,7 @@ impl Layers {
     fn listed(mut self) -> Self {
         let levels = self.levels.iter().enumerate().rev();
         let agents = levels.flat_map(|(level, run)| {
-            let of_run = (level, run.agents.len(), &run.of_run);
+            let of_run = (level, OF_RUN, &run.of_run);
             let of_agents = run.agents.iter().enumerate();
             of_agents.map(move |(agent, layers)| (level, agent, &layers.0.layers)).chain([of_run])
         });
@@ -274,7 +277,10 @@ impl Layers {
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
         // The agent that executed a call undoes it; agents that took the run over do not see that.
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
-        let end = self.review(run).output(execution, |seat| seat.level > 0 || seat.agent <= last).await?;
+        let end = self
+            .review(run)
+            .output(execution, |seat| seat.level > 0 || seat.agent <= last || seat.agent == OF_RUN)
+            .await?;
         execution.history.judgement = Some(Judgement::Done);
         Ok(end)
     }
@@ -339,6 +345,7 @@ impl RunRules for Layers {
 fn question_key(placed: &Placed) -> String {
     match placed.agent {
         0 if !placed.layer.name().contains('/') => placed.layer.name().to_owned(),
+        OF_RUN => format!("run/{}", placed.layer.name()),
         agent => format!("{agent}/{}", placed.layer.name()),
     }
 }

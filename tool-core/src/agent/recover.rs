@@ -1,19 +1,20 @@
 //! Continues stored runs that nobody drives.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::agent::{Agent, Outcome};
-use crate::memory::{MemoryError, RunFilter, RunStatus, RunSummary};
-use crate::run::RunErrorKind;
+use crate::agent::{Agent, OnDrop, Outcome};
+use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
+use crate::run::{RunErrorKind, RunLimits};
 use crate::tool::Timestamp;
 
 /// The time between two looks, unless it is set.
@@ -44,8 +45,10 @@ pub struct RecoveryTask(JoinHandle<()>);
 /// What a recovery does and remembers.
 #[derive(Default)]
 struct Work {
+    /// The runs that wait for their turn.
+    due: VecDeque<String>,
     running: FuturesUnordered<BoxFuture<'static, (String, Option<Outcome>)>>,
-    /// The ids of the runs that are being continued.
+    /// The ids of the runs that are due or being continued.
     ids: HashSet<String>,
     /// When runs are tried again that could not be continued, and how often that was so.
     delays: HashMap<String, (Instant, u32)>,
@@ -55,7 +58,7 @@ impl Agent {
     /// Returns the task that brings stored runs to their end, in any process: those that were interrupted with their process, those
     /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
     /// another driver works on is left to it. One that has [expired](RunStatus::Expired) is
-    /// continued only if its calls had no effects, and one with a [budget of its own](crate::agent::Ask::budget) by its program alone.
+    /// continued only if its calls had no effects, one in a store without leases only once it has failed, and one with a [budget of its own](crate::agent::Ask::budget) by its program alone.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;
@@ -81,7 +84,7 @@ impl Agent {
 
 impl Recovery {
     /// Sets the time between two looks at the store, 30 seconds by default. A run that fails is continued after one, two, four and up to
-    /// 128 of them.
+    /// 128 of them, and is then left to people.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(Duration::from_millis(1));
         self
@@ -100,8 +103,8 @@ impl Recovery {
     /// Fails if the runs cannot be listed.
     pub async fn once(&self) -> Result<usize, MemoryError> {
         let (mut work, mut count) = (Work::default(), 0);
-        self.begin_due(&mut work).await?;
-        while let Some((id, outcome)) = work.running.next().await {
+        self.find_due(&mut work).await?;
+        while let Some((id, outcome)) = self.next_outcome(&mut work).await {
             count += usize::from(self.settle(&mut work, id, outcome));
         }
         Ok(count)
@@ -118,9 +121,10 @@ impl Recovery {
             let mut work = Work::default();
             loop {
                 // A store that fails may work at the next look.
-                let _ = self.begin_due(&mut work).await;
+                let _ = self.find_due(&mut work).await;
                 let next_look = Instant::now() + self.interval;
-                while let Ok(Some((id, outcome))) = timeout_at(next_look, work.running.next()).await {
+                while let Ok(Some((id, outcome))) = timeout_at(next_look, self.next_outcome(&mut work)).await
+                {
                     self.settle(&mut work, id, outcome);
                 }
                 sleep_until(next_look).await;
@@ -128,22 +132,36 @@ impl Recovery {
         }))
     }
 
-    /// Begins to continue the runs that need it now.
-    async fn begin_due(&self, work: &mut Work) -> Result<(), MemoryError> {
+    /// Finds the runs that need a driver now.
+    async fn find_due(&self, work: &mut Work) -> Result<(), MemoryError> {
         let listed = self.agent.list_runs(&RunFilter::new()).await?;
         work.delays.retain(|id, _| listed.iter().any(|run| run.id == *id));
-        let now = Timestamp::now();
+        let (now, started) = (Timestamp::now(), Instant::now());
         for run in listed.into_iter().filter(|run| needs_driver(run, now)) {
-            let is_delayed = work.delays.get(&run.id).is_some_and(|(until, _)| *until > Instant::now());
-            if work.running.len() >= MAX_CONCURRENT {
-                break;
-            }
-            if !is_delayed && work.ids.insert(run.id.clone()) {
-                let agent = self.agent.clone();
-                work.running.push(Box::pin(async move { (run.id.clone(), resume(&agent, &run.id).await) }));
+            let is_left = work
+                .delays
+                .get(&run.id)
+                .is_some_and(|(until, failures)| *until > started || *failures > MAX_DOUBLINGS);
+            if !is_left && work.ids.insert(run.id.clone()) {
+                work.due.push_back(run.id);
             }
         }
         Ok(())
+    }
+
+    /// Returns the next run that has been continued, or `None` if nothing is left to do.
+    async fn next_outcome(&self, work: &mut Work) -> Option<(String, Option<Outcome>)> {
+        while work.running.len() < MAX_CONCURRENT
+            && let Some(id) = work.due.pop_front()
+        {
+            let agent = self.agent.clone();
+            work.running.push(Box::pin(async move {
+                // A panic of a model or a hook must not end the recovery of others.
+                let resumed = AssertUnwindSafe(resume(&agent, &id)).catch_unwind().await;
+                (id, resumed.ok().flatten())
+            }));
+        }
+        work.running.next().await
     }
 
     /// Reports the outcome of a run. Returns `false` if it was left to others.
@@ -157,22 +175,31 @@ impl Recovery {
         let failures = work.delays.remove(&id).map_or(0, |(_, failures)| failures);
         if is_left || fails {
             let delay = self.interval.saturating_mul(1 << failures.min(MAX_DOUBLINGS));
-            work.delays.insert(id.clone(), (Instant::now() + delay, failures + 1));
+            let failures = failures + u32::from(!is_left);
+            work.delays.insert(id.clone(), (Instant::now() + delay, failures));
         }
         if let Some(outcome) = outcome.filter(|_| !is_left) {
-            self.hooks.iter().for_each(|hook| hook(&id, &outcome));
+            let report = || self.hooks.iter().for_each(|hook| hook(&id, &outcome));
+            let _ = catch_unwind(AssertUnwindSafe(report));
         }
         !is_left
     }
 }
 
-/// Continues a run. Returns `None` if only its program can do that, or if it is gone.
+/// Continues a run. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
 async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
     let stored = agent.stored_run(id).await.ok()??;
-    match stored.run.has_own_budget() {
-        true => None,
-        false => Some(agent.resume(stored.run).outcome().await),
+    let store = agent.run_store()?;
+    let check = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
+    // Without leases, a run that is being driven looks like one that was interrupted.
+    let may_have_driver = stored.status == RunStatus::Interrupted && check == LeaseState::Unsupported;
+    if stored.run.has_own_budget() || may_have_driver {
+        return None;
     }
+    // Attempts that failed do not use up the time after which the run would be undone.
+    let limits = stored.run.limits_from_now(stored.run.limits());
+    let time = RunLimits { max_time: limits.max_time, ..stored.run.limits().clone() };
+    Some(agent.resume(stored.run).limits(time).on_drop(OnDrop::Keep).outcome().await)
 }
 
 /// Returns `true` if the run goes on once somebody drives it.

@@ -240,7 +240,8 @@ impl Agent {
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_layer_for(&self, part: Part) -> bool {
-        self.0.layers.iter().any(|layer| layer.sees(part))
+        // What the application gives a run is known only to its drivers.
+        self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(part))
     }
 
     /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).

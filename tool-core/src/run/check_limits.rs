@@ -2,11 +2,26 @@
 
 use std::time::Duration;
 
+use super::limits::RunLimits;
 use super::state::Run;
 use super::stop_reason::StopReason;
+use crate::model::Cost;
 use crate::tool::ToolExecution;
 
 impl Run {
+    /// Returns limits with which the run can use as much from now on as these permit.
+    pub(crate) fn limits_from_now(&self, limits: &RunLimits) -> RunLimits {
+        let mut limits = limits.clone();
+        let (usage, calls) = (self.usage(), u32::try_from(self.tool_executions().len()).unwrap_or(u32::MAX));
+        let tokens = usage.total_tokens.saturating_add(self.head.unknown_tokens);
+        limits.max_turns = limits.max_turns.saturating_add(self.head.turns);
+        limits.max_calls = limits.max_calls.map(|max| max.saturating_add(calls));
+        limits.max_total_tokens = limits.max_total_tokens.map(|max| max.saturating_add(tokens));
+        limits.max_time = limits.max_time.map(|max| max.saturating_add(self.elapsed));
+        limits.max_cost = limits.max_cost.map(|max| Cost::sum(Some(max), usage.cost).unwrap_or(max));
+        limits
+    }
+
     /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
     /// their output can be the answer.
     pub(super) fn is_last_turn(&self) -> bool {

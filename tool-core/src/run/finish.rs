@@ -25,7 +25,9 @@ impl Run {
     }
 
     /// Returns `true` if a call of the run may have had an effect: it was executed, or it was started.
-    pub(crate) fn may_have_had_effects(&self) -> bool {
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn may_have_had_effects(&self) -> bool {
         let has_effect = |record: &CallRecord| match record.outcome() {
             Some(execution) => execution.may_have_had_effect(),
             None => record.has_begun() && !record.waits_without_effect(),

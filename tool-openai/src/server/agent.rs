@@ -1,6 +1,7 @@
 //! An agent as a backend: from a request to its answer, or to calls that the caller executes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -46,7 +47,9 @@ pub(super) async fn answer(
         options: chat.options().clone(),
         response_format: chat.response_format().cloned(),
         start,
-        reserved,
+        _reserved: reserved,
+        fresh: None,
+        is_paused: AtomicBool::new(false),
     };
     if let Some(results) = SentResults::find(request) {
         if let Some(answer) = state.answers.get(&results.digest) {
@@ -71,7 +74,9 @@ pub(super) async fn answer(
     let id = CallIds::run_id(request, &number);
     let run = rebuild_run(agent, chat, id, request.field_names.messages).await?;
     let start = SegmentStart::new(agent, &run, run.new_messages().len());
-    Ok(segment(number, start, None).deltas(agent.resume(run), is_streamed))
+    let mut segment = segment(number, start, None);
+    segment.fresh = Some(run.id().to_string());
+    Ok(segment.deltas(agent.resume(run), is_streamed))
 }
 
 /// The part of an agent's run that answers one request.
@@ -85,7 +90,20 @@ struct RunSegment {
     ids: Option<CallIds>,
     start: SegmentStart,
     /// The memory for the stored run that the segment continues. A repeated request can continue it as well.
-    reserved: Option<OwnedSemaphorePermit>,
+    _reserved: Option<OwnedSemaphorePermit>,
+    /// The id of the run if the segment starts it.
+    fresh: Option<String>,
+    is_paused: AtomicBool,
+}
+
+/// A run that does not wait for its caller is continued by nobody, and must not displace others in the store of the server.
+impl Drop for RunSegment {
+    fn drop(&mut self) {
+        if let Some(id) = self.fresh.take().filter(|_| !self.is_paused.load(Ordering::Relaxed)) {
+            // The store in memory does this at once.
+            let _ = self.state.runs.remove_run(&id).now_or_never();
+        }
+    }
 }
 
 /// What a run had done before a request.
@@ -157,10 +175,6 @@ impl RunSegment {
         if let (RunErrorKind::Waiting, false, Some(ids)) = (error.kind(), waits.is_empty(), &self.ids) {
             return Ok(self.pause(error.run(), &waits, ids));
         }
-        if self.reserved.is_none() {
-            // No caller can continue it. The store in memory does this at once.
-            let _ = self.state.runs.remove_run(error.run().id()).now_or_never();
-        }
         Err(self.state.config.error_mapper.map_run_error(&error))
     }
 
@@ -181,6 +195,7 @@ impl RunSegment {
 
     /// Returns the calls that the caller receives for what the run waits for.
     fn pause(&self, run: &Run, waits: &[Wait], ids: &CallIds) -> SegmentOutcome {
+        self.is_paused.store(true, Ordering::Relaxed);
         let calls = waits.iter().filter_map(|wait| match &wait.reason {
             WaitReason::Answer(question) => Some(question_call(ids.question(run, &wait.id), question)),
             WaitReason::CallerResult(call) => {

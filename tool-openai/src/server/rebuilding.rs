@@ -3,7 +3,7 @@
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice};
 use tool_core::run::{Run, RunLimits};
 use tool_core::tool::ToolExecution;
-use tool_core::{Agent, Message, ToolOutput};
+use tool_core::{Agent, ConversationId, Message, ToolOutput};
 
 use super::error::ApiError;
 use super::questions::{refuse_closed_questions, without_questions};
@@ -25,7 +25,8 @@ pub(super) async fn rebuild_run(
     let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
     let Message::User(question) = &messages[question_index] else { return Err(invalid()) };
     let history = messages[..question_index].iter();
-    let mut run = agent.ask(question.clone()).run_id(id).history(history).start().into_run();
+    let ask = agent.ask(question.clone()).run_id(id).history(history).conversation(ConversationId::unique());
+    let mut run = ask.start().into_run();
     if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
         run = run.with_tool_choice(choice.clone());
     }

@@ -54,7 +54,9 @@ impl<'a> SentResults<'a> {
         let stored = stored.map_err(|error| error_mapper.map_internal_error(&error))?;
         let Some(StoredRun { run, status, .. }) = stored else { return Ok(None) };
         if matches!(status, RunStatus::Cancelled | RunStatus::Expired) {
-            return Ok(None);
+            // What its calls have done must not be done again.
+            let has_effects = run.may_have_had_effects() && self.continue_run(agent, run).is_some();
+            return if has_effects { Err(ApiError::interrupted()) } else { Ok(None) };
         }
         let has_unknown_outcome = run.has_unknown_outcome() && status != RunStatus::RunningElsewhere;
         match self.continue_run(agent, run) {
@@ -77,7 +79,9 @@ impl<'a> SentResults<'a> {
         for call in self.calls {
             let (result, (_, tag)) = (results.get(&*call.id)?, CallIds::split(&call.id)?);
             match (waits.get(tag), decided.get(tag)) {
-                (Some(wait), _) => decisions.push((wait.id.clone(), decide(wait, result).by(&*by))),
+                (Some(wait), _) if decisions.iter().all(|(id, _)| *id != wait.id) => {
+                    decisions.push((wait.id.clone(), decide(wait, result).by(&*by)))
+                }
                 (None, Some(DecisionRecord { kind: DecisionKind::Expired, .. })) => {}
                 (None, Some(record)) if record.by.as_ref() == Some(&by) => is_repeated = true,
                 _ => return None,
@@ -89,7 +93,11 @@ impl<'a> SentResults<'a> {
             _ => None,
         });
         let said = if is_repeated { Vec::new() } else { said.collect::<Option<_>>()? };
-        let is_complete = decisions.len() == waits.len() || is_repeated;
+        // Others wait for the application.
+        let declares = |tool: &str| self.request.chat.tools().iter().any(|one| one.name() == tool);
+        let is_open = |wait: &&Wait| decisions.iter().all(|(id, _)| *id != wait.id);
+        let mut open = waits.values().copied().filter(is_open);
+        let is_complete = is_repeated || open.all(|wait| wait.question().is_none() && !declares(&wait.tool));
         let (agent, param) = (agent.clone(), self.request.field_names.messages);
         is_complete.then(|| Continuation { agent, run, decisions, said, by, param })
     }

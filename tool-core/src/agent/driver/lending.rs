@@ -37,16 +37,16 @@ impl RunDriver {
     ///
     /// # Errors
     ///
-    /// Fails if the call was not started.
+    /// Fails if the call was not started, or if the application does not say what the run has.
     pub async fn inside(
         &mut self,
         call_id: &str,
         is_last: bool,
-    ) -> Result<Result<Self, Box<ToolExecution>>, StepError> {
-        let opened = self.open().await;
-        opened.map_err(|_| StepError("the application did not say what the run has"))?;
+    ) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
+        self.open().await.map_err(|kind| self.error(kind))?;
         let in_flight = self.run.call_in_flight(call_id);
-        let (call, attempt) = in_flight.ok_or(StepError("the call was not started"))?;
+        let not_started = RunErrorKind::Step(StepError("the call was not started"));
+        let (call, attempt) = in_flight.ok_or_else(|| self.error(not_started))?;
         if !attempt.is_continued && attempt.number > 1 {
             tokio::time::sleep(attempt.delay()).await;
         }

@@ -21,7 +21,9 @@ impl RunDriver {
         let needs_none = self.is_open || self.run.is_done();
         let Some(per_run) = self.origin.0.per_run.clone().filter(|_| !needs_none) else { return Ok(()) };
         let parts = open_run(&*per_run, &RunInfo::of(&self.run)).await?;
-        self.tools.add_context(&parts.context);
+        for tools in self.earlier_tools.iter_mut().chain([&mut self.tools]) {
+            tools.add_context(&parts.context);
+        }
         Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
         if let Some(limits) = parts.limits {
             self.change_run().set_limits(limits);

@@ -290,6 +290,7 @@ impl RunDriver {
     /// Fails if the run did not ask for a model request, or if a layer fails; also if the agent has layers that see its requests, and
     /// the response does not come from [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
+        self.open().await.map_err(|kind| self.error(kind))?;
         let hold = self.reply.take();
         let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();
         let must_pass = self.layers.see(Part::Model) || is_open(false) || is_open(true);
@@ -315,6 +316,7 @@ impl RunDriver {
     /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
     #[doc(hidden)] // For the crates of this project.
     pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
+        self.open().await.map_err(|kind| self.error(kind))?;
         self.review_decided_calls().await.map_err(|kind| self.error(kind))
     }
 
@@ -367,6 +369,7 @@ impl RunDriver {
         if self.run.is_abandoned(&execution.call().id) {
             return Ok(());
         }
+        self.open().await.map_err(|kind| self.error(kind))?;
         if execution.is_waiting() {
             self.judged_calls.remove(&execution.call().id);
             let recorded = self.change_run().record_result(execution);

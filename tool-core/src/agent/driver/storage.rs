@@ -1,14 +1,20 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 
 use super::inside::Inside;
-use super::lease::RunLease;
+use super::lease::{HeldLease, RunLease};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
-use crate::memory::{ChatMemory, OpenConversation, RunConflict, RunFilter, RunStatus, RunStore, RunSummary};
+use crate::memory::{
+    ChatMemory, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter, RunStatus, RunStore,
+    RunSummary,
+};
 use crate::model::ConversationId;
 use crate::run::{Run, RunErrorKind};
+use crate::tool::Timestamp;
 
 impl RunDriver {
     /// Fails if another agent was asked, before anything is stored or executed.
@@ -55,9 +61,6 @@ impl RunDriver {
         let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(None) };
         let mut earlier = None;
         for listed in self.others_of(&**store, conversation).await? {
-            if listed.user.as_ref() != self.run.user() {
-                return Err(RunErrorKind::Question("the conversation has a run of another user".into()));
-            }
             let is_own = listed.is_driven_by(self.origin.name());
             let goes_on = match listed.status {
                 RunStatus::Failed | RunStatus::Interrupted if is_own => true,
@@ -67,15 +70,24 @@ impl RunDriver {
             };
             // One that has ended meanwhile, or is about to end, says no more.
             let Some(run) = store.load_run(&listed.id).await.map_err(RunErrorKind::Store)? else { continue };
+            let is_of_user = listed.user.as_ref() == self.run.user();
             match listed.status {
                 RunStatus::Failed if goes_on && !run.may_have_had_effects() => {
-                    store.remove_run(&listed.id).await.map_err(RunErrorKind::Store)?;
+                    if is_of_user {
+                        self.forget_failed(store, listed).await?;
+                    }
                     continue;
                 }
                 RunStatus::Expired if !run.may_have_had_effects() => continue,
+                // Its answer is only to be stored.
+                RunStatus::Interrupted if run.is_done() => continue,
                 _ => {}
             }
-            if !goes_on {
+            if !is_of_user {
+                return Err(RunErrorKind::Question("the conversation has a run of another user".into()));
+            }
+            let is_unpaid = run.has_own_budget() && self.question.budgets.is_empty();
+            if !goes_on || is_unpaid {
                 return Err(RunErrorKind::ConversationWaits { run: listed.id });
             }
             if run.takes_messages() {
@@ -83,6 +95,18 @@ impl RunDriver {
             }
         }
         Ok(earlier)
+    }
+
+    /// Removes a run that has failed and changed nothing, unless another driver has taken it meanwhile.
+    async fn forget_failed(&self, store: &Arc<dyn RunStore>, listed: RunSummary) -> Result<(), RunErrorKind> {
+        let lease = HeldLease::new(Arc::clone(store), listed.id.clone());
+        let taken = LeaseRequest::Take(self.origin.0.stored_runs.lease);
+        let state = lease.request(taken).await.map_err(RunErrorKind::Store)?;
+        let run = store.load_run(&listed.id).await.map_err(RunErrorKind::Store)?;
+        if state == LeaseState::HeldElsewhere || run.is_some_and(|run| run.may_have_had_effects()) {
+            return Err(RunErrorKind::ConversationWaits { run: listed.id });
+        }
+        store.remove_run(&listed.id).await.map_err(RunErrorKind::Store)
     }
 
     /// Returns the other runs of this conversation, each with its status.
@@ -103,7 +127,11 @@ impl RunDriver {
     /// Adds the question to an earlier run, and drives that one.
     async fn go_on_with(&mut self, earlier: Run, conversation: OpenConversation) -> Result<(), RunErrorKind> {
         let was_interrupted = !earlier.has_failed() && !earlier.is_blocked();
-        let mut run = earlier.with_answer_form_of(&self.run).with_limits(self.run.limits().clone());
+        // What the run has used is not the question's.
+        let limits = earlier.limits_from_now(self.run.limits());
+        let mut run = earlier.with_answer_form_of(&self.run).with_limits(limits);
+        // Expiry precedes decisions.
+        run.tick(Timestamp::now());
         for (_, question) in self.run.questions() {
             run.say(question.clone()).map_err(RunErrorKind::Step)?;
         }
@@ -119,6 +147,7 @@ impl RunDriver {
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
         self.take_lease().await?;
+        self.open().await?;
         match self.lease {
             // Without leases, nobody knows whether another process drives it.
             RunLease::Unsupported if was_interrupted => {
