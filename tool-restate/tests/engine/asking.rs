@@ -36,11 +36,11 @@ async fn a_question_with_a_call_is_answered() {
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "42.0");
 }
 
-struct Customer(String);
+struct Member(String);
 
 #[tool]
-fn whose(#[inject] user: &RunUser, #[inject] customer: &Customer) -> String {
-    format!("{user}: {}", customer.0)
+fn whose(#[inject] user: &RunUser, #[inject] member: &Member) -> String {
+    format!("{user}: {}", member.0)
 }
 
 struct Desk;
@@ -48,7 +48,7 @@ struct Desk;
 impl PerRun for Desk {
     async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
         let user = run.user().ok_or("log in first")?;
-        Ok(RunParts::new().context(Customer(user.to_uppercase())))
+        Ok(RunParts::new().context(Member(user.to_uppercase())))
     }
 }
 
