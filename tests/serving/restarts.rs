@@ -1,6 +1,7 @@
 //! Paused runs in the run store of an agent, which another process continues.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
@@ -227,4 +228,51 @@ async fn failed_requests_displace_no_waiting_run() {
     assert_eq!(store.runs().await.unwrap().len(), 1);
     assert_eq!(ask(&caller, CHAT, &request, false).await.0, "There.");
     assert!(store.runs().await.unwrap().is_empty());
+}
+
+/// The caller came too late, or the application cancelled the run.
+#[tokio::test]
+async fn the_calls_of_an_expired_run_are_not_executed_again() {
+    let (store, bookings) = (in_memory(), Bookings::default());
+    let model = ScriptedModel::new().calls_all([("book", "{}"), ("locate", "{}")]).says("Let us see.");
+    let agent = || repeating::agent(&bookings, &model);
+    let before = start(agent(), &store).await;
+    let (content, calls, _) = ask(&before, CHAT, &first_request(CHAT), false).await;
+    let mut request = second_request(CHAT, &content, &calls);
+    drop(before);
+    let after = start(agent().max_run_age(Duration::ZERO), &store).await;
+    assert_eq!(code(&after.post(CHAT, &request).await), (409, Some("run_ended")));
+    request["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": "Go on" }));
+    assert_eq!(ask(&after, CHAT, &request, false).await.0, "Let us see.");
+    assert_eq!(bookings.count(), 1);
+}
+
+/// Nobody can continue them.
+#[tokio::test]
+async fn runs_of_callers_that_leave_displace_no_paused_run() {
+    let bookings = Bookings::default();
+    let model = ScriptedModel::new().calls_all([("book", "{}"), ("locate", "{}")]);
+    let model = model.calls("book_slowly", "{}").calls("book_slowly", "{}").says("There.");
+    let agent = repeating::agent(&bookings, &model).build().unwrap();
+    let caller = Caller::new(Server::new().max_stored_entries(1).agent("agent", agent)).await;
+    let (content, calls, _) = ask(&caller, CHAT, &first_request(CHAT), false).await;
+    for _ in 0..2 {
+        disconnect(&caller, &bookings, &first_request(CHAT)).await;
+        tokio::time::timeout(SOON, bookings.dropped.notified()).await.unwrap();
+    }
+    let request = second_request(CHAT, &content, &calls);
+    assert_eq!(ask(&caller, CHAT, &request, false).await.0, "There.");
+    assert_eq!(bookings.count(), 1);
+}
+
+#[tokio::test]
+async fn a_repeated_call_id_continues_no_run() {
+    let (store, bookings) = (in_memory(), Bookings::default());
+    let model = ScriptedModel::new().calls("locate", "{}").says("A run of its own.");
+    let caller = start(repeating::agent(&bookings, &model), &store).await;
+    let mut request = results(&caller, CHAT, false).await;
+    let calls = request["messages"][1]["tool_calls"].as_array_mut().unwrap();
+    calls.push(calls[0].clone());
+    let _ = caller.post(CHAT, &request).await;
+    assert_eq!(store.runs().await.unwrap().len(), 1, "the paused run still waits");
 }

@@ -19,7 +19,8 @@ use crate::run::{Answer, QuestionSettings, Run, RunError, RunId, RunLimits, Step
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
 
-/// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
+/// One question to an agent. Await it or [`stream`](Self::stream) it. Dropping the future or the stream cancels the run, unless it is
+/// [stored](crate::agent::OnDrop).
 #[must_use = "no request is sent until it is awaited or streamed: write `.await` behind it"]
 pub struct Ask {
     pub(super) agent: Agent,
@@ -235,9 +236,9 @@ impl Ask {
         self
     }
 
-    /// States whose run it is, by the application's own identifier, such as the principal of an authentication. The run stores it: it is in
-    /// [lists](crate::memory::RunFilter::user) and in the context of all tools as [`RunUser`], also of those of agents inside and after a
-    /// resume. A run of another user is not continued.
+    /// States whose run it is, by the application's own identifier, such as the principal of an authentication. The run stores the user:
+    /// [lists](crate::memory::RunFilter::user) contain it, and tools inject it as [`RunUser`], at any depth of agents and after a resume. A run
+    /// of another user is not continued.
     pub fn user(self, id: impl Into<RunUser>) -> Self {
         self.context(id.into())
     }

@@ -206,7 +206,8 @@ const BUFFERED_EVENTS: usize = 16;
 
 /// A [`Stream`] of the [`Event`]s of a run, which ends with [`Event::Done`] or an error.
 ///
-/// The run makes progress only while the stream is polled, and is cancelled when the stream is dropped.
+/// The run makes progress only while the stream is polled. When the stream is dropped, the run is cancelled, unless it is
+/// [stored](crate::agent::OnDrop).
 pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Event, RunError>> + Send>>);
 
 /// The sender that a driver emits events to.

@@ -30,14 +30,11 @@ struct Level<'a> {
 
 impl<'a> Level<'a> {
     fn outermost(agent: &'a Agent, request: &CallRequest, context: &ToolContext) -> Self {
-        let context = context.clone();
-        Self::new(
-            agent,
-            match request.user.clone() {
-                Some(user) => context.with(user),
-                None => context,
-            },
-        )
+        let mut context = context.clone();
+        if let Some(user) = request.user.clone() {
+            context = context.with(user);
+        }
+        Self::new(agent, context)
     }
 
     /// Returns the level to which names lead from this one: of tools that ask agents, or hand off to them.

@@ -12,7 +12,7 @@ use crate::layer::{
     RunEnded, Seat, panicked,
 };
 use crate::model::{ToolDefinition, Usage};
-use crate::run::{Run, RunErrorKind, StepError};
+use crate::run::{Run, RunErrorKind, RunLimits, StepError};
 use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The position of the layers that the application gives a run, among the agents of the run.
@@ -115,10 +115,12 @@ impl Layers {
             own.context = context.clone();
         }
         self.spending.charge_to(&parts.budgets);
-        if let Some(limits) = &parts.limits {
-            self.spending.limit(limits.max_cost);
-        }
         *self = self.clone().listed();
+    }
+
+    /// Sets what the run may cost.
+    pub(super) fn limit(&mut self, limits: &RunLimits) {
+        self.spending.limit(limits.max_cost);
     }
 
     /// Adds the layers and the budgets of an agent that takes the run over.

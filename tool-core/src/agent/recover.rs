@@ -12,9 +12,10 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::driver::Uncounted;
 use crate::agent::{Agent, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
-use crate::run::{RunErrorKind, RunLimits};
+use crate::run::RunErrorKind;
 use crate::tool::Timestamp;
 
 /// The time between two looks, unless it is set.
@@ -57,8 +58,9 @@ struct Work {
 impl Agent {
     /// Returns the task that brings stored runs to their end, in any process: those that were interrupted with their process, those
     /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
-    /// another driver works on is left to it. One that has [expired](RunStatus::Expired) is
-    /// continued only if its calls had no effects, one in a store without leases only once it has failed, and one with a [budget of its own](crate::agent::Ask::budget) by its program alone.
+    /// another driver works on is left to that driver. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
+    /// effects, and a run with a [budget of its own](crate::agent::Ask::budget) only by its program. In a store without leases, runs that were
+    /// interrupted are not continued, because they look like those that are being driven.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;
@@ -196,10 +198,10 @@ async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
     if stored.run.has_own_budget() || may_have_driver {
         return None;
     }
-    // Attempts that failed do not use up the time after which the run would be undone.
-    let limits = stored.run.limits_from_now(stored.run.limits());
-    let time = RunLimits { max_time: limits.max_time, ..stored.run.limits().clone() };
-    Some(agent.resume(stored.run).limits(time).on_drop(OnDrop::Keep).outcome().await)
+    let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
+    // Attempts that fail must not use up the time after which the run would be undone.
+    ask.rules.uncounted = Uncounted::Time;
+    Some(ask.outcome().await)
 }
 
 /// Returns `true` if the run goes on once somebody drives it.

@@ -99,13 +99,14 @@ impl RunTools {
         }
     }
 
-    /// Adds values to the context of the tools. Those of the question take precedence, and those of the agent do not.
+    /// Adds values to the context of the tools: values of the question take precedence over them, and they take precedence over values of
+    /// the agent.
     pub(super) fn add_context(&mut self, values: &ToolContext) {
         self.question.context = self.question.context.clone().with_defaults(values);
         self.context = self.question.context.clone().with_defaults(&self.agent.0.context);
     }
 
-    /// Returns the tools of the same question for another run, of which nothing is resolved yet.
+    /// Returns the tools of the same question for another run. Nothing is resolved yet.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.agent.clone(), self.question.clone())
     }

@@ -20,12 +20,6 @@ use serde::{Deserialize, Serialize};
 pub struct ConversationId(Arc<str>);
 
 impl ConversationId {
-    /// Creates an id from the application's own identifier.
-    #[must_use]
-    pub fn new(id: impl Into<String>) -> Self {
-        Self::from(id.into())
-    }
-
     /// Creates a unique id of 128 random bits.
     #[must_use]
     pub fn unique() -> Self {
@@ -119,6 +113,14 @@ pub(crate) use impl_id;
 /// Implements the conversion of what applications have, texts and keys of a database, into an id.
 macro_rules! impl_from_application {
     ($id:ident: $($number:ty)*) => {
+        impl $id {
+            /// Creates an id from the application's own identifier.
+            #[must_use]
+            pub fn new(id: impl Into<String>) -> Self {
+                Self::from(id.into())
+            }
+        }
+
         impl From<&str> for $id {
             fn from(id: &str) -> Self {
                 Self(id.into())

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation_id::{impl_from_application, impl_id};
 
-/// The user whose run it is, by the application's own identifier. [`Ask::user`](crate::agent::Ask::user) states it, the run stores it, and tools
-/// can have it injected with `#[inject] user: &RunUser`, also those of agents inside. It is what an authentication says, never a model or
-/// the body of a request.
+/// The user whose run it is, by the application's own identifier. [`Ask::user`](crate::agent::Ask::user) states it, and the run stores it.
+/// Tools inject it with `#[inject] user: &RunUser`, at any depth of agents. The identifier comes from the authentication of the program,
+/// never from a model or the body of a request.
 ///
 /// ```
 /// use tool_core::model::RunUser;
@@ -33,14 +33,6 @@ use super::conversation_id::{impl_from_application, impl_id};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct RunUser(Arc<str>);
-
-impl RunUser {
-    /// Creates an id from the application's own identifier.
-    #[must_use]
-    pub fn new(id: impl Into<String>) -> Self {
-        Self::from(id.into())
-    }
-}
 
 impl_id!(RunUser);
 impl_from_application!(RunUser: i32 i64 u32 u64);

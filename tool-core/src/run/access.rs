@@ -102,6 +102,7 @@ impl Run {
     }
 
     pub(crate) fn set_limits(&mut self, limits: RunLimits) {
+        self.touch();
         self.head.settings.limits = limits;
     }
 

@@ -11,15 +11,23 @@ use crate::tool::ToolExecution;
 impl Run {
     /// Returns limits with which the run can use as much from now on as these permit.
     pub(crate) fn limits_from_now(&self, limits: &RunLimits) -> RunLimits {
-        let mut limits = limits.clone();
-        let (usage, calls) = (self.usage(), u32::try_from(self.tool_executions().len()).unwrap_or(u32::MAX));
-        let tokens = usage.total_tokens.saturating_add(self.head.unknown_tokens);
-        limits.max_turns = limits.max_turns.saturating_add(self.head.turns);
-        limits.max_calls = limits.max_calls.map(|max| max.saturating_add(calls));
-        limits.max_total_tokens = limits.max_total_tokens.map(|max| max.saturating_add(tokens));
-        limits.max_time = limits.max_time.map(|max| max.saturating_add(self.elapsed));
-        limits.max_cost = limits.max_cost.map(|max| Cost::sum(Some(max), usage.cost).unwrap_or(max));
-        limits
+        let calls = u32::try_from(self.counted_calls()).unwrap_or(u32::MAX);
+        let wrong_answers = u32::try_from(self.head.settings.rejections.len()).unwrap_or(u32::MAX);
+        RunLimits {
+            max_turns: limits.max_turns.saturating_add(self.head.turns),
+            max_calls: limits.max_calls.map(|max| max.saturating_add(calls)),
+            max_total_tokens: limits.max_total_tokens.map(|max| max.saturating_add(self.counted_tokens())),
+            max_cost: limits.max_cost.map(|max| Cost::sum(Some(max), self.cost()).unwrap_or(max)),
+            max_output_chars: limits.max_output_chars.map(|max| max.saturating_add(self.output_chars())),
+            max_wrong_answers: limits.max_wrong_answers.saturating_add(wrong_answers),
+            ..self.time_limit_from_now(limits)
+        }
+    }
+
+    /// Returns limits with which the run can take as much time from now on as these permit.
+    pub(crate) fn time_limit_from_now(&self, limits: &RunLimits) -> RunLimits {
+        let max_time = limits.max_time.map(|max| max.saturating_add(self.elapsed));
+        RunLimits { max_time, ..limits.clone() }
     }
 
     /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
@@ -55,12 +63,15 @@ impl Run {
     /// Returns the reason to stop if the calls returned more text than allowed.
     pub(super) fn check_output_limit(&self) -> Option<StopReason> {
         let limit = self.head.settings.limits.max_output_chars?;
+        (self.output_chars() > limit).then_some(StopReason::MaxOutputChars(limit))
+    }
+
+    fn output_chars(&self) -> usize {
         let length = |one: &ToolExecution| match one.outcome() {
             Ok(output) => output.content().text().chars().count(),
             Err(error) => error.text().chars().count(),
         };
-        let total: usize = self.tool_executions().iter().map(length).sum();
-        (total > limit).then_some(StopReason::MaxOutputChars(limit))
+        self.tool_executions().iter().map(length).sum()
     }
 
     /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.

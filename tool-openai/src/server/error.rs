@@ -57,6 +57,13 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, message).with_code("run_conflict")
     }
 
+    /// A run that was cancelled or has expired after its calls had effects, which a new run would have again.
+    pub(super) fn run_ended() -> Self {
+        let message = "the run of these results was cancelled or has expired; what its tools have done remains; add a user message to \
+                       continue the conversation";
+        Self::new(StatusCode::CONFLICT, message).with_code("run_ended")
+    }
+
     /// An error whose cause is not disclosed to the caller.
     pub(super) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error")

@@ -54,9 +54,13 @@ impl<'a> SentResults<'a> {
         let stored = stored.map_err(|error| error_mapper.map_internal_error(&error))?;
         let Some(StoredRun { run, status, .. }) = stored else { return Ok(None) };
         if matches!(status, RunStatus::Cancelled | RunStatus::Expired) {
-            // What its calls have done must not be done again.
-            let has_effects = run.may_have_had_effects() && self.continue_run(agent, run).is_some();
-            return if has_effects { Err(ApiError::interrupted()) } else { Ok(None) };
+            // A new run would execute its calls again, unless they are before the question.
+            let is_repeated = self.messages.iter().all(|message| matches!(message, Message::Tool(_)));
+            let would_repeat = is_repeated && run.may_have_had_effects();
+            return match would_repeat && self.continue_run(agent, run).is_some() {
+                true => Err(ApiError::run_ended()),
+                false => Ok(None),
+            };
         }
         let has_unknown_outcome = run.has_unknown_outcome() && status != RunStatus::RunningElsewhere;
         match self.continue_run(agent, run) {

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture};
+use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, RunUser,
+};
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
@@ -31,6 +34,40 @@ async fn a_question_with_a_call_is_answered() {
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "It is 42.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "42.0");
+}
+
+struct Member(String);
+
+#[tool]
+fn whose(#[inject] user: &RunUser, #[inject] member: &Member) -> String {
+    format!("{user}: {}", member.0)
+}
+
+struct Desk;
+
+impl PerRun for Desk {
+    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+        let user = run.user().ok_or("log in first")?;
+        Ok(RunParts::new().context(Member(user.to_uppercase())))
+    }
+}
+
+/// Each worker computes it, also for a call that another one executes and for an agent inside.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn what_follows_from_the_user_is_there_in_each_step() {
+    let name = unique("desk");
+    let inner = Agent::builder(ScriptedModel::new().calls("whose", "{}").says("Inside."));
+    let inner = inner.tools(tools![whose]).per_run(Desk).build().unwrap().as_tool("inner", "Helps");
+    let model = ScriptedModel::new().calls_all([("whose", "{}"), ("inner", r#"{"question": "Whose?"}"#)]);
+    let desk =
+        Agent::builder(model.says("Done.")).name(&*name).tools(tools![whose]).tool(inner).per_run(Desk);
+    let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
+    let run = agent(&name).ask("Whose is it?").user("ada").send().await.unwrap();
+    let answer = answer(&run).await;
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "ada: ADA");
+    let inside = answer.inner_runs()[0].run();
+    assert_eq!(inside.tool_executions()[0].output().unwrap().to_string(), "ada: ADA");
 }
 
 #[tokio::test]

@@ -22,5 +22,5 @@ pub(super) use self::interruption::run_until_interrupted;
 pub(super) use self::lease::HeldLease;
 pub(super) use self::lending::Lending;
 pub(super) use self::opening::open_run;
-pub(super) use self::question_rules::{QuestionError, QuestionRules};
+pub(super) use self::question_rules::{QuestionError, QuestionRules, Uncounted};
 pub use self::run_driver::RunDriver;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::interruption::run_until_interrupted;
+use super::question_rules::Uncounted;
 use crate::agent::per_run::OpenRun;
 use crate::agent::{RunDriver, RunInfo, RunParts};
 use crate::run::RunErrorKind;
@@ -16,16 +17,28 @@ use crate::tool::panic_text;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl RunDriver {
-    /// Asks the application what the run has, once for each driver.
+    /// Asks the application what the run has, and sets its limits, once for each driver.
     pub(super) async fn open(&mut self) -> Result<(), RunErrorKind> {
-        let needs_none = self.is_open || self.run.is_done();
-        let Some(per_run) = self.origin.0.per_run.clone().filter(|_| !needs_none) else { return Ok(()) };
-        let parts = open_run(&*per_run, &RunInfo::of(&self.run)).await?;
-        for tools in self.earlier_tools.iter_mut().chain([&mut self.tools]) {
-            tools.add_context(&parts.context);
+        if self.is_open || self.run.is_done() {
+            return Ok(());
         }
-        Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
-        if let Some(limits) = parts.limits {
+        let mut limits = None;
+        if let Some(per_run) = self.origin.0.per_run.clone() {
+            let parts = open_run(&*per_run, &RunInfo::of(&self.run)).boxed().await?;
+            for tools in self.earlier_tools.iter_mut().chain([&mut self.tools]) {
+                tools.add_context(&parts.context);
+            }
+            Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
+            limits = parts.limits;
+        }
+        let given = limits.as_ref().unwrap_or(self.run.limits());
+        let limits = match self.question.uncounted {
+            Uncounted::Nothing => limits,
+            Uncounted::Time => Some(self.run.time_limit_from_now(given)),
+            Uncounted::All => Some(self.run.limits_from_now(given)),
+        };
+        if let Some(limits) = limits {
+            Arc::make_mut(&mut self.layers).limit(&limits);
             self.change_run().set_limits(limits);
         }
         self.is_open = true;

@@ -18,6 +18,8 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
     /// A run that has expired goes on.
     pub(in crate::agent) ignores_age: bool,
+    /// What the run has used before and its limits do not count.
+    pub(in crate::agent) uncounted: Uncounted,
     /// What the run is charged to.
     pub(in crate::agent) budgets: Vec<KeyedBudget>,
     /// Takes precedence over that of the agent that was asked.
@@ -26,6 +28,17 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) has_typed_answer: bool,
     /// The question cannot be asked, so the run ends at its first step.
     pub(in crate::agent) error: Option<QuestionError>,
+}
+
+/// What a run has used that its limits do not count.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(in crate::agent) enum Uncounted {
+    #[default]
+    Nothing,
+    /// The time of attempts that failed.
+    Time,
+    /// What another question has used.
+    All,
 }
 
 /// The reason why a question cannot be asked.

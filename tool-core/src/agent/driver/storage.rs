@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 
 use super::inside::Inside;
 use super::lease::{HeldLease, RunLease};
+use super::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
@@ -127,9 +128,7 @@ impl RunDriver {
     /// Adds the question to an earlier run, and drives that one.
     async fn go_on_with(&mut self, earlier: Run, conversation: OpenConversation) -> Result<(), RunErrorKind> {
         let was_interrupted = !earlier.has_failed() && !earlier.is_blocked();
-        // What the run has used is not the question's.
-        let limits = earlier.limits_from_now(self.run.limits());
-        let mut run = earlier.with_answer_form_of(&self.run).with_limits(limits);
+        let mut run = earlier.with_answer_form_of(&self.run).with_limits(self.run.limits().clone());
         // Expiry precedes decisions.
         run.tick(Timestamp::now());
         for (_, question) in self.run.questions() {
@@ -137,8 +136,8 @@ impl RunDriver {
         }
         run.set_failed(false);
         self.release_lease().await;
-        let (rules, tools, mut emitter) =
-            (std::mem::take(&mut self.question), self.tools.anew(), self.emitter.clone());
+        let (tools, mut emitter) = (self.tools.anew(), self.emitter.clone());
+        let rules = QuestionRules { uncounted: Uncounted::All, ..std::mem::take(&mut self.question) };
         emitter.hooks.extend(self.origin.watch_run(&run));
         let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.origin.0.trace));
         // Otherwise messages were added to the conversation since the run began, which can be its own.
@@ -147,14 +146,11 @@ impl RunDriver {
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
         self.take_lease().await?;
-        self.open().await?;
-        match self.lease {
-            // Without leases, nobody knows whether another process drives it.
-            RunLease::Unsupported if was_interrupted => {
-                Err(RunErrorKind::ConversationWaits { run: self.run.id().to_string() })
-            }
-            _ => Ok(()),
+        // Without leases, nobody knows whether another process drives it.
+        if was_interrupted && matches!(self.lease, RunLease::Unsupported) {
+            return Err(RunErrorKind::ConversationWaits { run: self.run.id().to_string() });
         }
+        self.open().await
     }
 
     /// Fails if another process has begun a run of this conversation at the same moment. Both can fail then.
