@@ -27,6 +27,16 @@ fn whose(#[inject] user: &RunUser, #[inject] customer: &Customer) -> String {
     format!("{user}: {}", customer.0)
 }
 
+#[tool]
+fn own_orders(#[inject] user: &RunUser) -> String {
+    format!("orders of {user}")
+}
+
+#[tool]
+fn name_of(#[inject] customer: &Customer) -> String {
+    customer.0.clone()
+}
+
 struct Customer(String);
 
 fn helper(name: &'static str, of: AgentBuilder) -> AgentBuilder {
@@ -38,24 +48,38 @@ fn helper(name: &'static str, of: AgentBuilder) -> AgentBuilder {
 /// At depth 0, 1 and 2, with conversations of the agents' own.
 #[tokio::test]
 async fn user_and_conversation_are_those_of_the_outermost_question_at_every_depth() {
-    let asks_who =
-        || Agent::builder(ScriptedModel::new().calls("who", "{}").says("Done.")).tools(tools![who]);
-    let with_memory = |builder: AgentBuilder| builder.memory(InMemoryStore::new());
+    let asks_who = || {
+        let model = ScriptedModel::new().calls_all([("who", "{}"), ("own_orders", "{}")]).says("Done.");
+        Agent::builder(model).tools(tools![who, own_orders])
+    };
+    let at_depth = |depth: u32, with: fn(AgentBuilder) -> AgentBuilder| {
+        let agent = (0..depth).fold(with(asks_who()), |agent, _| with(helper("helper", agent)));
+        agent.build().unwrap()
+    };
     for depth in 0..=2 {
-        let mut agent = with_memory(asks_who());
-        for _ in 0..depth {
-            agent = with_memory(helper("helper", agent));
-        }
-        let answer =
-            agent.build().unwrap().ask("Who am I?").user("ada").conversation("chat-7").await.unwrap();
-        assert!(
-            answer.transcript().to_string().contains("ada in chat-7"),
-            "{depth}: {}",
-            answer.transcript()
-        );
+        let agent = at_depth(depth, |builder| builder.memory(InMemoryStore::new()));
+        let answer = agent.ask("Who am I?").user("ada").conversation("chat-7").await.unwrap();
+        let shown = answer.transcript().to_string();
+        assert!(shown.contains("ada in chat-7") && shown.contains("orders of ada"), "{depth}: {shown}");
+        let error = at_depth(depth, |builder| builder).ask("Who am I?").await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::MissingContext(_)), "{depth}: {error}");
+        assert!(error.to_string().contains("RunUser"), "{depth}: {error}");
     }
-    let answer = asks_who().build().unwrap().ask("Who?").conversation("chat-7").await.unwrap();
+    let agent = Agent::builder(ScriptedModel::new().calls("who", "{}").says("Done.")).tools(tools![who]);
+    let answer = agent.build().unwrap().ask("Who?").conversation("chat-7").await.unwrap();
     assert!(answer.tool_executions()[0].to_string().ends_with("nobody in chat-7"));
+}
+
+/// The agent around it knows nothing of that.
+#[tokio::test]
+async fn an_agent_inside_has_what_its_own_application_gives() {
+    let (desk, _, asked) = desk();
+    let inner = Agent::builder(ScriptedModel::new().calls("name_of", "{}").says("Done."));
+    let inner = inner.options(ModelOptions::default().with_max_output_tokens(100)).tools(tools![name_of]);
+    let agent = helper("helper", inner.per_run(desk)).build().unwrap();
+    let answer = agent.ask("Who am I?").user("ada").await.unwrap();
+    assert!(answer.transcript().to_string().contains("Ada Lovelace"), "{}", answer.transcript());
+    assert_eq!(*asked.lock().unwrap(), ["ada"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Agents as tools of other agents.
 
-use std::any::{Any, TypeId};
+use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -142,7 +142,13 @@ impl AgentTool {
         let tools = self.agent.0.tools.iter().chain(self.agent.0.undo_tools.iter());
         let needed = tools.flat_map(|tool| tool.injections().unwrap_or_default());
         let missing = needed.filter(|needed| needed.is_missing_in(own) && !is_passed(needed));
-        let missing = missing.map(|needed| needed.never_available());
+        let missing = missing.filter_map(|needed| match needed.type_name() == type_name::<RunUser>() {
+            // Every run inside has the user.
+            true => Some(*needed),
+            // What the application gives a run is checked when that run begins.
+            false if self.agent.0.per_run.is_some() => None,
+            false => Some(needed.never_available()),
+        });
         self.injections = passed().filter(|injection| injection.is_missing_in(own)).chain(missing).collect();
         self
     }

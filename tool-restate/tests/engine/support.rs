@@ -139,6 +139,7 @@ pub(crate) fn agent(name: &str) -> RemoteAgent {
 pub(crate) async fn answer(run: &Run) -> Answer {
     match run.wait().await.unwrap() {
         Outcome::Answer(answer) => answer,
+        Outcome::Failed(failure) => panic!("{failure}"),
         other => panic!("{other:?}"),
     }
 }
