@@ -100,7 +100,7 @@ pub(crate) async fn record<T>(step: impl Future<Output = Result<T, Failure>>) ->
 pub(crate) enum Inside {
     Started(Box<Started>),
     /// The answer was rejected, and the run continues.
-    Rejected(RunChanges),
+    Rejected(Box<RunChanges>),
 }
 
 /// What is judged in a step of its own.
@@ -198,7 +198,7 @@ impl Model {
                 Obstacle::Ended(outer.len(), limit::limited(execution, self.settings.max_bytes).into())
             })?;
             if tree.run().is_ok() {
-                return Ok(Inside::Rejected(inside.run().changes().without_time()));
+                return Ok(Inside::Rejected(inside.run().changes().without_time().into()));
             }
             let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
             Ok(Inside::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
