@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -22,7 +22,10 @@ use crate::model::{
 /// [`Fallback`](crate::model::Fallback) and each retry of a provider counts. A request that exceeds a limit waits; the cancellation and the time limit of its run end the wait.
 ///
 /// Clones share the limits, for example the limits of an account that several agents use. A minute's worth is available at once. Tokens
-/// are counted when a reply is complete, so requests in flight can exceed their limit, for which the next ones wait.
+/// are counted when a reply is complete, so requests in flight can exceed their limit, for which the next ones wait. A request whose
+/// usage is unknown, because its reply states none or one that cannot be true, or because it failed or was dropped, counts as the most
+/// that it can use, and as a minute's worth if that is not known or more: set
+/// [`max_output_tokens`](crate::model::ModelOptions::max_output_tokens) for models that report no usage.
 ///
 /// ```
 /// use tool_core::Agent;
@@ -131,6 +134,21 @@ impl RateLimit {
         }
     }
 
+    /// Counts tokens, for which the next requests wait.
+    fn count(&self, tokens: u64) {
+        if self.tokens.is_some() {
+            self.used.fetch_add(tokens, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an attempt that can have used this many tokens, if that is known.
+    fn count_worst(&self, tokens: Option<u64>) {
+        if let Some(limit) = &self.tokens {
+            let minute = limit.per_minute.get().into();
+            self.count(tokens.unwrap_or(minute).min(minute));
+        }
+    }
+
     fn used_up_to(&self, limit: NonZeroU32) -> u32 {
         u32::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(u32::MAX).min(limit.get())
     }
@@ -164,7 +182,8 @@ impl Layer for RateLimit {
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
         ChatStream::sent_by(|mut sender| async move {
-            let meter = Paced { limit: self, inner: next.meter(), may_send: AtomicBool::new(false) };
+            let (inner, may_send) = (next.meter(), AtomicBool::new(false));
+            let meter = Paced { limit: self, inner, may_send, attempts: SyncMutex::default() };
             next.with_meter(&meter).call(request).forward(&mut sender).await
         })
     }
@@ -176,6 +195,31 @@ struct Paced<'a> {
     inner: Option<&'a dyn Meter>,
     /// An attempt that has waited was refused, so the next one need not wait.
     may_send: AtomicBool,
+    /// All attempts so far, by their ids; `None` if they have ended.
+    attempts: SyncMutex<Vec<Option<OpenAttempt>>>,
+}
+
+/// An attempt that has not ended.
+#[derive(Clone, Copy)]
+struct OpenAttempt {
+    /// The id for the inner meter.
+    inner: usize,
+    /// The largest number of tokens that it can use, if it is known.
+    worst: Option<u64>,
+}
+
+impl Paced<'_> {
+    fn attempts(&self) -> MutexGuard<'_, Vec<Option<OpenAttempt>>> {
+        // Each change is a single step.
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The provider answers requests that are dropped, too.
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        self.attempts().iter().flatten().for_each(|open| self.limit.count_worst(open.worst));
+    }
 }
 
 impl Meter for Paced<'_> {
@@ -196,18 +240,29 @@ impl Meter for Paced<'_> {
             if !self.may_send.swap(false, Ordering::Relaxed) {
                 self.limit.wait().await;
             }
-            let Some(inner) = self.inner else { return Ok(Begun { id: 0, max_output_tokens: None }) };
-            let begun = inner.begin(attempt).await;
+            let begun = match self.inner {
+                Some(inner) => inner.begin(attempt).await,
+                None => Ok(Begun { id: 0, max_output_tokens: None }),
+            };
             self.may_send.store(begun.is_err(), Ordering::Relaxed);
-            begun
+            let Begun { id: inner, max_output_tokens } = begun?;
+            let output_tokens = max_output_tokens.map(u64::from).or(attempt.output_tokens);
+            let worst = output_tokens.map(|output| attempt.input_tokens.saturating_add(output));
+            let mut attempts = self.attempts();
+            attempts.push(Some(OpenAttempt { inner, worst }));
+            Ok(Begun { id: attempts.len() - 1, max_output_tokens })
         })
     }
 
     fn repeat(&self, id: usize, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
         Box::pin(async move {
+            let Some(open) = self.attempts().get(id).copied().flatten() else { return Ok(()) };
+            if matches!(earlier, EarlierAttempt::Unknown | EarlierAttempt::Unusable) {
+                self.limit.count_worst(open.worst);
+            }
             self.limit.wait().await;
             match self.inner {
-                Some(inner) => inner.repeat(id, earlier).await,
+                Some(inner) => inner.repeat(open.inner, earlier).await,
                 None => Ok(()),
             }
         })
@@ -215,11 +270,14 @@ impl Meter for Paced<'_> {
 
     fn end(&self, id: usize, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if let (Ok(Some(usage)), Some(_)) = (&usage, &self.limit.tokens) {
-                self.limit.used.fetch_add(usage.total_tokens, Ordering::Relaxed);
+            let Some(open) = self.attempts().get_mut(id).and_then(Option::take) else { return };
+            match &usage {
+                Ok(Some(usage)) => self.limit.count(usage.total_tokens),
+                Err(EarlierAttempt::Unbilled) => {}
+                Ok(None) | Err(_) => self.limit.count_worst(open.worst),
             }
             if let Some(inner) = self.inner {
-                inner.end(id, usage).await;
+                inner.end(open.inner, usage).await;
             }
         })
     }
@@ -235,9 +293,11 @@ impl fmt::Debug for RateLimit {
 mod tests {
     use std::sync::Mutex as Shared;
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::agent::{Agent, AgentBuilder, Event};
-    use crate::model::{ChatModel, ChatResponse, Fallback, ModelErrorKind, ModelFuture};
+    use crate::model::{ChatModel, ChatResponse, Fallback, ModelErrorKind, ModelFuture, ModelOptions};
     use crate::testing::ScriptedModel;
 
     async fn streamed(agent: &Agent) -> String {
@@ -276,14 +336,17 @@ mod tests {
         assert_eq!(waits.lock().unwrap().iter().map(Duration::as_secs).collect::<Vec<_>>(), [20, 20, 20]);
     }
 
-    /// Repeats each request once, as providers do.
-    struct Retrying;
+    /// Repeats each request, as providers do.
+    struct Retrying(EarlierAttempt, usize);
 
     impl ChatModel for Retrying {
         fn chat<'a>(&'a self, request: &'a ChatRequest<'a>) -> ModelFuture<'a> {
             Box::pin(async move {
-                request.repeat(EarlierAttempt::Unbilled).await?;
-                Ok(ChatResponse::new(crate::model::AssistantMessage::text("Yes.")))
+                for _ in 0..self.1 {
+                    request.repeat(self.0).await?;
+                }
+                let response = ChatResponse::new(crate::model::AssistantMessage::text("Yes."));
+                Ok(response.with_usage(Usage::new(400, 200)))
             })
         }
     }
@@ -292,7 +355,7 @@ mod tests {
     async fn each_request_of_a_fallback_and_each_retry_counts() {
         let limit = RateLimit::new().requests_per_minute(1);
         let down = ScriptedModel::new().fails("down");
-        let model = Fallback::new(down).or(Retrying).on([ModelErrorKind::Other]);
+        let model = Fallback::new(down).or(Retrying(EarlierAttempt::Unbilled, 1)).on([ModelErrorKind::Other]);
         let agent = Agent::builder(model).layer(limit).build().unwrap();
         let start = tokio::time::Instant::now();
         let _ = agent.ask("go").await.unwrap();
@@ -312,6 +375,68 @@ mod tests {
         }
         // The tokens of the first reply are available at once.
         assert_eq!(times, [0, 0, 60, 120]);
+    }
+
+    /// Returns how many tokens a question counts for.
+    async fn used_by(model: impl ChatModel + 'static, max_output_tokens: Option<u32>) -> u64 {
+        let limit = RateLimit::new().tokens_per_minute(1_000);
+        let mut options = ModelOptions::default();
+        options.max_output_tokens = max_output_tokens;
+        let agent = Agent::builder(model).options(options).layer(limit.clone()).build().unwrap();
+        let _ = agent.ask("go").await;
+        limit.used.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_usage_counts_as_the_most_that_the_request_can_use() {
+        let says = || ScriptedModel::new().says("Yes.");
+        // Of the question 64 tokens for the request, 16 for the message and 2 for its text.
+        let table = [
+            ("true", says().with_usage(Usage::new(400, 200)), Some(418), 600),
+            ("none", says(), Some(418), 500),
+            ("no input", says().with_usage(Usage::new(0, 5)), Some(418), 500),
+            ("no output", says().with_usage(Usage::new(5, 0)), Some(418), 500),
+            ("an error", ScriptedModel::new().fails("down"), Some(418), 500),
+            ("no limit of the answer", says(), None, 1_000),
+            ("more than a minute's worth", says(), Some(5_000), 1_000),
+        ];
+        for (name, first, max_output_tokens, expected) in table {
+            assert_eq!(used_by(first, max_output_tokens).await, expected, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repeated_request_counts_as_the_most_that_it_can_use_unless_it_is_billed_with_the_response_or_not_at_all()
+     {
+        // Each repetition waits for the 500 tokens of the request before it; the first 1,000 are available at once.
+        for (earlier, expected) in [
+            (EarlierAttempt::Unbilled, 0),
+            (EarlierAttempt::Unknown, 30),
+            (EarlierAttempt::Unusable, 30),
+            (EarlierAttempt::Continued, 0),
+        ] {
+            let start = tokio::time::Instant::now();
+            assert_eq!(used_by(Retrying(earlier, 3), Some(418)).await, 600, "{earlier:?}");
+            assert_eq!(start.elapsed().as_secs(), expected, "{earlier:?}");
+        }
+    }
+
+    /// Answers nothing.
+    struct Silent;
+
+    impl ChatModel for Silent {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'a>) -> ModelFuture<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_dropped_counts_as_the_most_that_it_can_use() {
+        let limit = RateLimit::new().tokens_per_minute(1_000);
+        let options = ModelOptions::default().with_max_output_tokens(418);
+        let agent = Agent::builder(Silent).options(options).layer(limit.clone()).build().unwrap();
+        assert!(agent.ask("go").into_future().now_or_never().is_none());
+        assert_eq!(limit.used.load(Ordering::Relaxed), 500);
     }
 
     #[tokio::test(start_paused = true)]
