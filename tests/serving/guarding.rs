@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -113,6 +113,63 @@ async fn limits_the_number_of_requests_in_flight() {
         while caller.get("models").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn limits_the_number_of_requests_in_flight_of_each_key() {
+    let (started, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = Waiting { started: Arc::clone(&started), release: Arc::clone(&release) };
+    let server = Server::new().model("m", model).api_key("sk-1").api_key("sk-2");
+    let caller = Caller::new(server.max_concurrent_requests_per_key(1)).await;
+    let models = |key: &str| caller.send(http().get(caller.url("models")).bearer_auth(key), "models");
+    for is_streamed in [false, true] {
+        let mut request = body();
+        request["stream"] = json!(is_streamed);
+        let first = caller.request("chat/completions", &request).bearer_auth("sk-1").send();
+        let mut first = tokio::spawn(first);
+        started.notified().await;
+        let streaming = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
+        let refused = models("sk-1").await;
+        assert_eq!((refused.status, &refused.headers["retry-after"]), (429, &"1".parse().unwrap()));
+        assert_eq!(
+            refused.body["error"],
+            json!({
+                "message": "this key has 1 requests in flight, which is its limit; try again later",
+                "type": "rate_limit_error",
+                "param": null,
+                "code": "rate_limit_exceeded",
+            })
+        );
+        assert_eq!(models("sk-2").await.status, 200);
+        release.notify_one();
+        let first = match streaming {
+            Some(response) => response,
+            None => first.await.unwrap().unwrap(),
+        };
+        first.bytes().await.unwrap();
+        // The permit is released again.
+        while models("sk-1").await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Callers without a key cannot be told apart.
+#[tokio::test]
+async fn a_key_has_256_requests_in_flight_by_default() {
+    let started = Arc::new(Notify::new());
+    let model = || Waiting { started: Arc::clone(&started), release: Arc::new(Notify::new()) };
+    let with_key = Caller::new(Server::new().model("m", model()).api_key("sk-1").api_key("sk-2")).await;
+    let without = Caller::new(Server::new().model("m", model()).max_concurrent_requests(257)).await;
+    for (caller, requests, status) in [(with_key, 257, 429), (without, 258, 503)] {
+        let send = || {
+            let request = caller.request("chat/completions", &body()).bearer_auth("sk-1");
+            caller.send(request, "chat/completions")
+        };
+        let mut in_flight: FuturesUnordered<_> = (0..requests).map(|_| send()).collect();
+        // All others wait for the model.
+        assert_eq!(in_flight.next().await.unwrap().status, status);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tool_http::server::{Rejection, json_response};
+use tool_http::server::{PermitLimit, Rejection, json_response};
 
 /// An error that is sent to the caller.
 #[derive(Clone, Debug)]
@@ -41,6 +41,15 @@ impl ApiError {
     fn overloaded() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests in flight; try again later")
             .with_code("server_overloaded")
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// A request beyond what its key, or all keys together, may have in flight.
+    pub(super) fn too_many_requests(limit: PermitLimit) -> Self {
+        let PermitLimit::Sender(max) = limit else { return Self::overloaded() };
+        let message = format!("this key has {max} requests in flight, which is its limit; try again later");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+            .with_code("rate_limit_exceeded")
             .with_retry_after(Duration::from_secs(1))
     }
 

@@ -229,6 +229,14 @@ impl Server {
         self
     }
 
+    /// Limits the number of requests in flight with each [key](Self::api_key); 256 by default, so that one key leaves room for others.
+    /// Requests beyond the limit are refused with status 429. Callers without a key cannot be told apart: for them, only
+    /// [`max_concurrent_requests`](Self::max_concurrent_requests) holds.
+    pub fn max_concurrent_requests_per_key(mut self, requests: usize) -> Self {
+        self.config.max_concurrent_requests_per_key = requests;
+        self
+    }
+
     /// Limits the number of open connections with [`spawn`](Self::spawn); 1024 by default. Further callers wait for a
     /// connection to be closed.
     pub fn max_connections(mut self, connections: usize) -> Self {

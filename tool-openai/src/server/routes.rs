@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use tokio::sync::OwnedSemaphorePermit;
 use tool_http::random_id;
-use tool_http::server::{Caller, Rejection, json_response, require_json, respond_admitted};
+use tool_http::server::{Caller, SenderPermit, json_response, require_json, respond_admitted};
 
 use super::error::ApiError;
 use super::state::ServerState;
@@ -40,10 +40,10 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
 /// [`Caller`] in the extensions of the request.
 async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&state, &mut request) {
-        Ok(permit) => {
-            respond_admitted(permit, next.run(request), || ApiError::internal().into_response()).await
+        Ok(permits) => {
+            respond_admitted(permits, next.run(request), || ApiError::internal().into_response()).await
         }
-        Err(rejection) => ApiError::from(rejection).into_response(),
+        Err(error) => error.into_response(),
     };
     if let Ok(id) = HeaderValue::try_from(random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
@@ -51,12 +51,21 @@ async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next
     response
 }
 
-/// Admits a request. Returns its permit if the number of requests in flight is limited.
-fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemaphorePermit>, Rejection> {
+/// The permits of a request in flight: of all requests, and of those with its key.
+type Permits = (Option<OwnedSemaphorePermit>, Option<SenderPermit>);
+
+/// Admits a request. Returns its permits, which are held until the response is sent; until then, or until the caller disconnects, its
+/// run is driven.
+fn admit(state: &ServerState, request: &mut Request) -> Result<Permits, ApiError> {
     let caller = state.config.access.admit(request.uri(), request.headers())?;
     require_json(request)?;
+    // Callers without keys cannot be told apart.
+    let of_key = (caller != Caller::ANYONE)
+        .then(|| state.of_keys.acquire(caller.derive_id("requests in flight")))
+        .transpose()
+        .map_err(ApiError::too_many_requests)?;
     request.extensions_mut().insert(caller);
-    state.limiter.begin_request()
+    Ok((state.limiter.begin_request()?, of_key))
 }
 
 async fn get_response(

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tool_core::ModelOptions;
 use tool_core::memory::InMemoryStore;
-use tool_http::server::{Access, Limiter, Limits};
+use tool_http::server::{Access, Limiter, Limits, SenderPermits};
 
 use super::answers::Answers;
 use super::backend::{Backend, FieldNames};
@@ -23,6 +23,7 @@ pub(super) struct Config {
     pub(super) access: Access,
     pub(super) allows_remote: bool,
     pub(super) limits: Limits,
+    pub(super) max_concurrent_requests_per_key: usize,
     pub(super) retention: Retention,
     pub(super) error_mapper: ErrorMapper,
     pub(super) choose_options: Option<Arc<ChooseOptions>>,
@@ -39,6 +40,7 @@ impl Default for Config {
                 max_concurrent_requests: Some(1024),
                 ..Limits::default()
             },
+            max_concurrent_requests_per_key: 256,
             retention: Retention::default(),
             error_mapper: ErrorMapper::default(),
             choose_options: None,
@@ -54,6 +56,8 @@ pub(super) struct ServerState {
     /// The runs of agents without a store of their own.
     pub(super) runs: InMemoryStore,
     pub(super) limiter: Limiter,
+    /// The requests in flight of each key. Their total is limited by the `limiter`.
+    pub(super) of_keys: SenderPermits,
     backends: BTreeMap<String, Backend>,
     started_at: u64,
 }
@@ -72,6 +76,7 @@ impl ServerState {
             answers: Answers::new(config.retention),
             runs,
             limiter: Limiter::new(config.limits),
+            of_keys: SenderPermits::new(usize::MAX, config.max_concurrent_requests_per_key),
             backends,
             started_at: unix_time(),
             config,
