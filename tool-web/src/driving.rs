@@ -162,8 +162,8 @@ impl Hub {
         }
     }
 
-    /// Asks a question in a conversation, or says it to the run that works or waits there. Returns the log of the run, and the position of
-    /// the question.
+    /// Asks a question in a conversation, or says it to the run that works or waits there. `waits_of` returns what the sender may end.
+    /// Returns the log of the run, and the position of the question.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         source: &Arc<Source>,
@@ -171,14 +171,15 @@ impl Hub {
         question: Content,
         tools: FrontendTools,
         sender: &str,
+        waits_of: impl Fn(&Run) -> Vec<Wait>,
     ) -> Result<(Arc<RunLog>, u64), HttpError> {
         let agent = source.agent.as_ref().ok_or_else(HttpError::unknown_run)?;
         // Two questions at once would start two runs.
         let _asking = source.begin_question(conversation).ok_or_else(|| {
             HttpError::conflict("the last question is just being asked; send this one again")
         })?;
-        if let Some(run) = source.run_of(conversation).await
-            && let Some(asked) = self.say_in_turn(&run, &question, sender).await?
+        if let Some(run) = self.run_of(source, conversation).await
+            && let Some(asked) = self.say_in_turn(&run, &question, sender, waits_of).await?
         {
             return Ok(asked);
         }
@@ -197,13 +198,14 @@ impl Hub {
         Ok((log, first))
     }
 
-    /// Says something to the run of a conversation. What it waits for is denied, and it goes on. Returns `None` if the run neither works
-    /// nor waits.
+    /// Says something to the run of a conversation. What the sender may end of what it waits for is denied, and it goes on; what others
+    /// decide stays open, because a question about a refund must not deny it. Returns `None` if the run neither works nor waits.
     async fn say_in_turn(
         self: &Arc<Self>,
         id: &str,
         message: &Content,
         sender: &str,
+        waits_of: impl Fn(&Run) -> Vec<Wait>,
     ) -> Result<Option<(Arc<RunLog>, u64)>, HttpError> {
         if let Some(log) = self.log(id).filter(|log| log.is_driven()) {
             self.post_message(id, message).await?;
@@ -221,7 +223,7 @@ impl Hub {
         let log = self.log_of(&source, &run);
         let denial = || Decision::deny("the user sent another message instead").by("the next message");
         // Calls whose results the caller supplies go on waiting.
-        let denied = run.waits().into_iter().filter(|wait| wait.check(&denial()).is_ok());
+        let denied = waits_of(&run).into_iter().filter(|wait| wait.check(&denial()).is_ok());
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
         self.post_message(id, message).await?;
         // What was denied belongs to the message before.
@@ -234,6 +236,16 @@ impl Hub {
             None => _ = self.resume_now(id, Some(permit)).await?,
         }
         Ok(Some((log, position)))
+    }
+
+    /// Returns the latest run of a conversation, which another process can have started.
+    pub(crate) async fn run_of(&self, source: &Source, conversation: &ConversationId) -> Option<String> {
+        let known = source.known_run_of(conversation);
+        let is_driven = |id: &String| self.log(id).is_some_and(|log| log.is_driven());
+        match known.filter(is_driven) {
+            Some(known) => Some(known),
+            None => source.stored_run_of(conversation).await.or(source.known_run_of(conversation)),
+        }
     }
 
     /// Says something to a run that works or waits.

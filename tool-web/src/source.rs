@@ -67,17 +67,16 @@ impl Source {
         }
     }
 
-    /// Returns the latest run of a conversation, which an earlier process can have stored.
-    pub(crate) async fn run_of(&self, conversation: &ConversationId) -> Option<String> {
-        let known = lock(&self.conversations).get(conversation).cloned();
-        match known {
-            Some(run) => Some(run),
-            None => {
-                let filter = RunFilter::new().conversation(conversation.clone());
-                let mut runs = self.store.list_runs(&filter).await.ok()?.into_iter();
-                Some(runs.rfind(|run| run.status != RunStatus::Finished)?.id)
-            }
-        }
+    /// Returns the run of the latest question that was asked here in a conversation.
+    pub(crate) fn known_run_of(&self, conversation: &ConversationId) -> Option<String> {
+        lock(&self.conversations).get(conversation).cloned()
+    }
+
+    /// Returns the latest stored run of a conversation that has not finished.
+    pub(crate) async fn stored_run_of(&self, conversation: &ConversationId) -> Option<String> {
+        let filter = RunFilter::new().conversation(conversation.clone());
+        let mut runs = self.store.list_runs(&filter).await.ok()?.into_iter();
+        Some(runs.rfind(|run| run.status != RunStatus::Finished)?.id)
     }
 
     /// Sets the latest run of a conversation.

@@ -1,6 +1,6 @@
 //! From the entries of a run to what all protocols of frontends have: blocks of text, steps, calls and ends.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -74,34 +74,46 @@ impl Serialize for Json {
     }
 }
 
-/// Who executes the calls that the run itself does not execute.
+/// What the user of a browser may do: who executes the calls that the run itself does not execute, and who approves calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Executors {
     /// The tools that the browser offered, or that are left to it.
     pub(crate) browser: HashSet<String>,
-    /// Tools of the agent whose calls the application executes. Their arguments are not for the browser.
-    pub(crate) application: HashSet<String>,
+    /// Tools of the agent whose calls the application executes, and whether somebody approves them first. Their arguments are not for the
+    /// browser, except for a user who approves them.
+    pub(crate) application: HashMap<String, bool>,
+    /// The tools of the agent whose calls the user approves.
+    pub(crate) approvable: HashSet<String>,
+    /// The user approves each call, also with other arguments.
+    pub(crate) decides: bool,
 }
 
 impl Executors {
     /// Adds the external tools of an agent, and of those that it hands runs over to. A person who approves their calls sees the arguments.
     pub(crate) fn add_application_tools(&mut self, agent: &Agent) {
         let tools = agent.tools().iter().map(Tool::definition);
-        let external = tools.filter(|tool| tool.kind() == ToolKind::Caller && !tool.policy().needs_approval);
-        self.application.extend(external.map(|tool| tool.name().to_owned()));
+        let external = tools.filter(|tool| tool.kind() == ToolKind::Caller);
+        self.application.extend(external.map(|tool| (tool.name().to_owned(), tool.policy().needs_approval)));
         agent.handoffs().for_each(|(_, next)| self.add_application_tools(next));
     }
 
-    /// Returns `true` if the browser may end a wait: it never supplies the result of a call that the application executes, or an agent
-    /// inside has made.
+    /// Returns `true` if the user may end a wait: never with the result of a call that the application executes, and with approvals only
+    /// of named tools. The tools of an agent inside can have the same names, so its calls are neither.
     pub(crate) fn may_end(&self, wait: &Wait) -> bool {
-        !matches!(wait.reason, WaitReason::CallerResult(_))
-            || self.browser.contains(&wait.tool) && !wait.path.contains('/')
+        let is_one_of = |names: &HashSet<String>| names.contains(&wait.tool) && !wait.path.contains('/');
+        match wait.reason {
+            WaitReason::CallerResult(_) => is_one_of(&self.browser),
+            WaitReason::Approval(_) => self.decides || is_one_of(&self.approvable),
+            _ => true,
+        }
     }
 
     /// Returns the arguments of a call of the run, as the browser may see them.
     pub(crate) fn visible<'a>(&self, tool: &str, arguments: &'a str) -> &'a str {
-        if self.application.contains(tool) { "{}" } else { arguments }
+        let approves = || self.decides || self.approvable.contains(tool);
+        let is_hidden =
+            self.application.get(tool).is_some_and(|needs_approval| !(*needs_approval && approves()));
+        if is_hidden { "{}" } else { arguments }
     }
 }
 
@@ -218,7 +230,11 @@ impl Adapter {
             }
             Event::CallFinished(execution) => self.finished(&execution.call().id, execution),
             Event::Agent { agent, call_id, event, .. } => self.inner(agent, call_id, event),
-            Event::HandedOff { agent, .. } => self.parts.push(Part::HandedOff { agent: agent.clone() }),
+            Event::HandedOff { agent, .. } => {
+                // The tools of the other agent can have the same names.
+                self.executors.approvable.clear();
+                self.parts.push(Part::HandedOff { agent: agent.clone() });
+            }
             Event::Waiting(waits) => {
                 self.end_block();
                 waits.iter().for_each(|wait| self.wait(wait));

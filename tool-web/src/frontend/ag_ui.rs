@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{ExternalTool, WaitId};
@@ -132,6 +132,8 @@ pub(crate) struct AgUi {
     pub(crate) run: String,
     /// The id of the assistant's message that calls belong to.
     pub(crate) message: String,
+    /// Whether approvals can have other arguments.
+    pub(crate) may_edit: bool,
 }
 
 impl AgUi {
@@ -145,9 +147,15 @@ impl AgUi {
         json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
     }
 
-    /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
+    /// Returns the conversation up to the question that is being answered, for a client that has none.
     pub(crate) fn snapshot(messages: &[Message], executors: &Executors) -> Option<String> {
         let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
+        let messages = Self::messages(&messages[..end], executors);
+        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
+    }
+
+    /// Returns messages as the protocol has them. The instructions are not part of them.
+    pub(crate) fn messages(messages: &[Message], executors: &Executors) -> Vec<Value> {
         let shown = |(index, message): (usize, &Message)| {
             let id = format!("message_{index}");
             Some(match message {
@@ -167,8 +175,7 @@ impl AgUi {
                 _ => return None,
             })
         };
-        let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
-        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
+        messages.iter().enumerate().filter_map(shown).collect()
     }
 }
 
@@ -231,7 +238,8 @@ impl Protocol for AgUi {
             | Part::Replied { .. }
             | Part::Pending { .. } => {}
             Part::Waits { waits } => {
-                let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
+                let interrupts: Vec<_> =
+                    waits.iter().filter_map(|wait| interrupt(wait, self.may_edit)).collect();
                 push(self.finished(if interrupts.is_empty() {
                     let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
                     json!({ "type": "success", "pendingToolCallIds": results })
@@ -252,18 +260,18 @@ impl Protocol for AgUi {
 }
 
 /// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
-fn interrupt(wait: &Wait) -> Option<Value> {
+fn interrupt(wait: &Wait, may_edit: bool) -> Option<Value> {
+    let edited = may_edit.then_some(("editedArgs", "object"));
+    let members = [("approved", "boolean"), ("reason", "string")].into_iter().chain(edited);
+    let properties: Map<_, _> =
+        members.map(|(name, kind)| (name.to_owned(), json!({ "type": kind }))).collect();
     Some(match &wait.reason {
         WaitReason::Approval(_) => json!({
             "id": wait.id, "reason": "tool_call", "toolCallId": wait.path,
             "message": format!("`{}` needs approval", wait.tool),
             "responseSchema": {
                 "type": "object",
-                "properties": {
-                    "approved": { "type": "boolean" },
-                    "editedArgs": { "type": "object" },
-                    "reason": { "type": "string" },
-                },
+                "properties": properties,
                 "required": ["approved"],
             },
         }),

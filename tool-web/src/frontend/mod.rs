@@ -20,10 +20,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use futures_util::stream::{self as streams, StreamExt};
+use serde_json::Value;
+use tool_core::__internals::waiting_tools;
+use tool_core::memory::{ChatStore, RunStatus};
 use tool_core::model::{ConversationId, ToolDefinition};
-use tool_core::run::Wait;
-use tool_core::tool::{DecisionKind, WaitId};
-use tool_http::server::{HttpService, sse_response};
+use tool_core::run::{Run, Wait, WaitReason};
+use tool_core::tool::WaitId;
+use tool_core::{Agent, Message, Tool};
+use tool_http::server::{HttpService, json_response, sse_response};
 use tower_service::Service;
 
 use self::adapter::Executors;
@@ -36,7 +40,7 @@ use crate::driving::check_budget;
 use crate::guard::{Guard, HttpError, admit, admit_stream, requires};
 use crate::hub::Hub;
 use crate::log::{FrontendTools, RunLog};
-use crate::source::Source;
+use crate::source::{Loaded, Source};
 use crate::sse;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
@@ -45,6 +49,7 @@ use crate::sse;
 /// | --- | --- |
 /// | `POST /` | sends a message or decisions, and streams the run until it ends or waits |
 /// | `GET /{chat}/stream` | streams the run in progress again, or from the `Last-Event-ID` on; 204 if there is none |
+/// | `GET /{chat}/messages` | the messages of the chat, as the protocol has them, with what waits for the user |
 /// | `DELETE /{chat}/stream` | cancels the run in progress |
 ///
 /// Closing a stream does not end its run.
@@ -92,9 +97,36 @@ impl Frontend {
     /// and supplies their results, which nothing trusts. Calls of others are the application's. Tools that an AG-UI frontend sends need no
     /// permission.
     pub fn browser_tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let Executors { browser, application } = &mut self.chats.executors;
+        let Executors { browser, application, .. } = &mut self.chats.executors;
         browser.extend(names.into_iter().map(Into::into));
-        application.retain(|name| !browser.contains(name));
+        application.retain(|name, _| !browser.contains(name));
+        Self::of(self.chats)
+    }
+
+    /// Lets users approve and deny calls of these tools of the agent in their own chats, as the model has made them. By default there is
+    /// none: all other calls, such as those of agents inside and after a handoff, are decided on the [page](crate::Web::service), or by a user
+    /// with the right [`Decide`](Right::Decide).
+    ///
+    /// ```
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Cancels an order of the customer", needs_approval)]
+    /// fn cancel_order(order: u32) {}
+    ///
+    /// #[tool("Pays money back for an order", needs_approval)]
+    /// fn refund(order: u32, euros: u32) {}
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new()).tools(tools![cancel_order, refund]).build()?;
+    /// // A customer confirms that an order is to be cancelled; the staff decides about money.
+    /// let chat = tool_web::ui_stream(agent).approvable_tools(["cancel_order"]);
+    /// # let _ = chat;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn approvable_tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.chats.executors.approvable.extend(names.into_iter().map(Into::into));
         Self::of(self.chats)
     }
 
@@ -153,13 +185,14 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             let conversation = conversation(&sender, &request.id)?;
             let read = |waits: &[Wait]| Ok((request.asked(waits)?, FrontendTools::default()));
             let (log, from) = chats.take(&sender, &conversation, read).await?;
-            Ok(chats.ui_response(&log, Some(from), true))
+            Ok(chats.ui_response(&sender, &log, Some(from), true))
         }
         ProtocolName::AgUi => {
             let request: ag_ui::Request = chats.guard.read_json(request).await?;
             let (thread, run) = (request.thread_id.clone(), request.run_id.clone());
             let conversation = conversation(&sender, &thread)?;
-            let mut protocol = AgUi { thread, run, message: String::new() };
+            let may_edit = sender.may(Right::Decide);
+            let mut protocol = AgUi { thread, run, message: String::new(), may_edit };
             let started = protocol.start();
             let is_recorded = |wait: &WaitId| chats.hub.decisions.get(wait).is_some();
             let read = |waits: &[Wait]| request.asked(&chats.source, waits, is_recorded);
@@ -167,7 +200,7 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             match chats.take(&sender, &conversation, read).await {
                 Ok((log, from)) => {
                     protocol.message = message_id(&log);
-                    Ok(chats.response(&log, protocol, Some(from), vec![started]))
+                    Ok(chats.response(&sender, &log, protocol, Some(from), vec![started]))
                 }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
@@ -186,26 +219,42 @@ async fn resume(
     Path(chat): Path<String>,
     headers: HeaderMap,
 ) -> Answer {
-    let run = chats.source.run_of(&conversation(&sender, &chat)?).await;
+    let run = chats.hub.run_of(&chats.source, &conversation(&sender, &chat)?).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known = sse::last_event(&headers).filter(|known| *known < log.end());
     let after = known.unwrap_or_else(|| log.questions().1);
     Ok(match chats.protocol {
-        ProtocolName::UiStream => chats.ui_response(&log, Some(after), known.is_none()),
+        ProtocolName::UiStream => chats.ui_response(&sender, &log, Some(after), known.is_none()),
         ProtocolName::AgUi => {
-            let protocol = AgUi { thread: chat, run: log.id.clone(), message: message_id(&log) };
+            let (run, message, may_edit) = (log.id.clone(), message_id(&log), sender.may(Right::Decide));
+            let protocol = AgUi { thread: chat, run, message, may_edit };
             let mut first = Vec::new();
             if known.is_none() {
+                let executors = chats.executors(&sender, Some(&log));
                 first.push(protocol.start());
                 let loaded = chats.hub.load(&log.id).await?;
-                first.extend(
-                    loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages(), &chats.executors)),
-                );
+                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages(), &executors)));
             }
-            chats.response(&log, protocol, Some(after), first)
+            chats.response(&sender, &log, protocol, Some(after), first)
         }
     })
+}
+
+/// Returns the messages of a chat, for a browser that has been closed or is another one.
+async fn messages(State(chats): Shared, Extension(sender): Sender, Path(chat): Path<String>) -> Answer {
+    let (messages, run) = chats.history(&conversation(&sender, &chat)?).await?;
+    let log = run.as_ref().map(|run| chats.hub.log_of(&chats.source, run));
+    let executors = chats.executors(&sender, log.as_deref());
+    let messages = match chats.protocol {
+        ProtocolName::UiStream => {
+            let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
+            let last = log.map(|log| message_id(&log));
+            ui::messages(&messages, open.as_ref(), last, &executors)
+        }
+        ProtocolName::AgUi => AgUi::messages(&messages, &executors),
+    };
+    Ok(json_response(StatusCode::OK, Value::Array(messages)))
 }
 
 async fn stop(
@@ -213,7 +262,7 @@ async fn stop(
     Extension(sender): Sender,
     Path(chat): Path<String>,
 ) -> Result<StatusCode, HttpError> {
-    let run = chats.source.run_of(&conversation(&sender, &chat)?).await;
+    let run = chats.hub.run_of(&chats.source, &conversation(&sender, &chat)?).await;
     let run = run.ok_or_else(HttpError::unknown_run)?;
     chats.hub.cancel(&run).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -243,36 +292,82 @@ impl Chats {
             .route("/{chat}/stream", requires(Right::Ask, get(resume)))
             .layer(from_fn_with_state(Arc::clone(&self.guard), admit_stream));
         Router::new()
+            .route("/{chat}/messages", requires(Right::Ask, get(messages)))
             .route("/{chat}/stream", requires(Right::Ask, delete(stop)))
             .layer(from_fn_with_state(Arc::clone(&self.guard), admit))
             .merge(streams)
             .with_state(self)
     }
 
-    /// Returns who executes the calls of a run.
-    fn executors(&self, log: &RunLog) -> Executors {
-        let mut executors = self.executors.clone();
-        executors.browser.extend(log.tools().iter().map(|tool| tool.definition().name().to_owned()));
+    /// Returns what the sender may do in a run.
+    fn executors(&self, sender: &Principal, log: Option<&RunLog>) -> Executors {
+        let mut executors = Executors { decides: sender.may(Right::Decide), ..self.executors.clone() };
+        let tools = log.map(RunLog::tools).unwrap_or_default();
+        executors.browser.extend(tools.iter().map(|tool| tool.definition().name().to_owned()));
         executors
+    }
+
+    /// Returns what the sender may end of what a run waits for.
+    fn waits(&self, executors: &Executors, run: &Run) -> Vec<Wait> {
+        let tools = waiting_tools(run, self.source.agent.as_ref());
+        // A name alone would admit the tools of other agents.
+        let is_own = |(agents, tool): &(Vec<String>, Option<&dyn Tool>)| agents.is_empty() && tool.is_some();
+        let mut waits = run.waits();
+        waits.retain(|wait| {
+            let is_approval = matches!(wait.reason, WaitReason::Approval(_));
+            let is_free = !is_approval || executors.decides || tools.get(&wait.id).is_some_and(is_own);
+            is_free && executors.may_end(wait)
+        });
+        waits
+    }
+
+    /// Returns a conversation with what its run adds to it, and that run if it has not finished.
+    async fn history(&self, conversation: &ConversationId) -> Result<(Vec<Message>, Option<Run>), HttpError> {
+        let memory = self.source.agent.as_ref().and_then(Agent::memory);
+        let told = async || match memory {
+            Some(memory) => memory.messages(conversation).await,
+            None => Ok(self.hub.histories.load(conversation).await.unwrap_or_default()),
+        };
+        let Some(id) = self.hub.run_of(&self.source, conversation).await else {
+            return Ok((told().await?, None));
+        };
+        let mut messages = told().await?;
+        let loaded = self.hub.load(&id).await?.filter(|loaded| loaded.status != RunStatus::Finished);
+        match loaded {
+            // Its messages are added before it is removed.
+            Some(Loaded { run, .. }) if !messages.ends_with(run.new_messages()) => {
+                messages.extend_from_slice(run.new_messages());
+                Ok((messages, Some(run)))
+            }
+            // It can have finished meanwhile.
+            _ => Ok((told().await?, None)),
+        }
     }
 
     /// Streams a run from after a position on, behind the first events.
     fn response(
         &self,
+        sender: &Principal,
         log: &Arc<RunLog>,
         protocol: impl Protocol,
         after: Option<u64>,
         first: Vec<String>,
     ) -> Response {
-        let encoder = Encoder::new(&log.id, self.executors(log), protocol);
+        let encoder = Encoder::new(&log.id, self.executors(sender, Some(log)), protocol);
         let events = events(log.read(log.first()), encoder, after);
         let opening = Some(first).filter(|first| !first.is_empty()).map(|first| sse::frames(&first, None));
         sse_response(streams::iter(opening).chain(events))
     }
 
-    fn ui_response(&self, log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
+    fn ui_response(
+        &self,
+        sender: &Principal,
+        log: &Arc<RunLog>,
+        after: Option<u64>,
+        is_message: bool,
+    ) -> Response {
         let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
-        let mut response = self.response(log, UiStream, after, first);
+        let mut response = self.response(sender, log, UiStream, after, first);
         response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
         response
     }
@@ -284,19 +379,19 @@ impl Chats {
         conversation: &ConversationId,
         read: impl FnOnce(&[Wait]) -> Result<(Asked, FrontendTools), HttpError>,
     ) -> Taken {
-        let run = self.source.run_of(conversation).await;
+        let run = self.hub.run_of(&self.source, conversation).await;
         let loaded = match &run {
             Some(run) => self.hub.load(run).await?,
             None => None,
         };
-        let mut waits = loaded.as_ref().map(|loaded| loaded.run.waits()).unwrap_or_default();
         let log = loaded.as_ref().map(|loaded| self.hub.log_of(&loaded.source, &loaded.run));
-        let executors = log.as_ref().map_or_else(|| self.executors.clone(), |log| self.executors(log));
-        waits.retain(|wait| executors.may_end(wait));
+        let executors = self.executors(sender, log.as_deref());
+        let waits_of = |run: &Run| self.waits(&executors, run);
+        let waits = loaded.as_ref().map(|loaded| waits_of(&loaded.run)).unwrap_or_default();
         let (asked, tools) = read(&waits)?;
         match asked {
             Asked::Question(question) => {
-                self.hub.ask(&self.source, conversation, question, tools, sender.name()).await
+                self.hub.ask(&self.source, conversation, question, tools, sender.name(), waits_of).await
             }
             Asked::Replies(replies) => {
                 if let Some((loaded, log)) = loaded.as_ref().zip(log) {
@@ -320,20 +415,20 @@ impl Chats {
         mut replies: Vec<Reply>,
     ) -> Taken {
         let run = &run.ok_or_else(HttpError::unknown_run)?;
-        replies.retain(|Reply { wait, decision, may_be_old }| {
-            let is_open = waits.iter().any(|open| open.id == *wait);
-            is_open
-                || !may_be_old
-                || self.hub.decisions.get(wait).is_some_and(|recorded| recorded.is(decision))
+        let is_open = |reply: &Reply| waits.iter().any(|open| open.id == reply.wait);
+        replies.retain(|reply| {
+            let recorded = || self.hub.decisions.get(&reply.wait);
+            is_open(reply)
+                || !reply.may_be_old
+                || recorded().is_some_and(|recorded| recorded.is(&reply.decision))
         });
-        if replies.is_empty() {
+        // What the sender may not end, or does not wait yet, is decided by nobody here.
+        let is_known = |reply: &Reply| is_open(reply) || self.hub.decisions.get(&reply.wait).is_some();
+        if replies.is_empty() || !replies.iter().all(is_known) {
             return Err(HttpError::conflict("the run does not wait for what was sent"));
         }
-        for Reply { wait, decision, .. } in &replies {
-            let kind = decision.record(wait).map(|record| record.kind);
-            if !matches!(kind, Some(DecisionKind::Answered | DecisionKind::Supplied)) {
-                sender.check(Right::Decide)?;
-            }
+        if replies.iter().any(|reply| reply.decision.edited_arguments().is_some()) {
+            sender.check(Right::Decide)?;
         }
         let decisions = replies.into_iter().map(|reply| (reply.wait, reply.decision)).collect();
         let recorded = self.hub.decide(run, sender.name(), decisions).await?;
@@ -348,5 +443,7 @@ impl Chats {
     }
 }
 
+#[cfg(test)]
+mod customer_tests;
 #[cfg(test)]
 mod tests;

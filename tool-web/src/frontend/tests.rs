@@ -58,13 +58,14 @@ fn encode(mut encoder: Encoder<impl Protocol>, entries: &[Entry]) -> Vec<String>
 fn ag_ui() -> Encoder<AgUi> {
     Encoder::new(
         "run",
-        Executors::default(),
-        AgUi { thread: "t".into(), run: "r".into(), message: "m".into() },
+        Executors { decides: true, ..Executors::default() },
+        AgUi { thread: "t".into(), run: "r".into(), message: "m".into(), may_edit: true },
     )
 }
 
 fn ui(entries: &[Entry]) -> Vec<String> {
-    encode(Encoder::new("run", Executors::default(), UiStream), entries)
+    let executors = Executors { decides: true, ..Executors::default() };
+    encode(Encoder::new("run", executors, UiStream), entries)
 }
 
 fn types(events: &[String]) -> Vec<String> {
@@ -241,7 +242,7 @@ async fn calls_of_the_application_are_neither_shown_nor_answered() {
         assert!(!shown.iter().any(|shown| shown.contains("4111")), "{shown:?}");
         for (frontend, thread) in [(&chat, "c"), (&ag_ui, "t")] {
             let name = conversation(&Principal::local(), thread).unwrap();
-            let run = frontend.chats.source.run_of(&name).await.unwrap();
+            let run = frontend.chats.hub.run_of(&frontend.chats.source, &name).await.unwrap();
             let loaded = async || frontend.chats.hub.load(&run).await.unwrap().unwrap().run.waits();
             let [wait] = &loaded().await[..] else { panic!() };
             let refused = match thread {

@@ -1,13 +1,17 @@
 //! The UI message stream of the Vercel AI SDK, versions 6 and 7.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::model::FinishReason;
-use tool_core::run::{Decision, Wait};
+use tool_core::run::{Decision, Run, Wait};
+use tool_core::{Message, ToolCall, content};
 
-use super::adapter::Part;
+use super::adapter::{Executors, Json, Part};
 use super::asked::{Asked, Reply, denial, is_same, question};
 use super::stream::Protocol;
+use crate::entry::{executions, output};
 use crate::guard::HttpError;
 use crate::wait::arguments;
 
@@ -63,6 +67,104 @@ fn reply(part: &Value, waits: &[Wait]) -> Option<Result<Reply, HttpError>> {
     }
 }
 
+/// The run of a conversation that has not finished, and what the user may end.
+pub(super) struct Open<'a> {
+    pub(super) run: &'a Run,
+    pub(super) waits: Vec<Wait>,
+}
+
+/// What stands in place of the output of a call that others decide about.
+const PENDING: &str = "waiting for a decision";
+
+/// Returns a conversation as the SDK's `UIMessage`s. The last message of the assistant has the id with which its stream continues it.
+pub(super) fn messages(
+    messages: &[Message],
+    open: Option<&Open<'_>>,
+    last: Option<String>,
+    executors: &Executors,
+) -> Vec<Value> {
+    let results = messages.iter().filter_map(|message| match message {
+        Message::Tool(result) => {
+            Some((&*result.call_id, (result.content.text().into_owned(), result.is_error)))
+        }
+        _ => None,
+    });
+    let current = open.iter().flat_map(|open| executions(open.run));
+    let current = current.map(|done| (&*done.call().id, (output(done), done.outcome().is_err())));
+    // A repeated id refers to the latest call.
+    let results: HashMap<_, _> = results.chain(current).collect();
+    let mut shown: Vec<Value> = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        let role = match message {
+            Message::User(_) => "user",
+            Message::Assistant(_) => "assistant",
+            _ => continue,
+        };
+        if role == "user" || shown.last().is_none_or(|last| last["role"] == "user") {
+            shown.push(json!({ "id": format!("message_{index}"), "role": role, "parts": [] }));
+        }
+        let Some(parts) = shown.last_mut().and_then(|last| last["parts"].as_array_mut()) else { continue };
+        match message {
+            Message::User(content) => parts.extend(content.parts().iter().filter_map(user_part)),
+            Message::Assistant(reply) => {
+                parts.push(json!({ "type": "step-start" }));
+                if !reply.text.is_empty() {
+                    parts.push(json!({ "type": "text", "text": reply.text, "state": "done" }));
+                }
+                let call = |call: &ToolCall| call_part(call, results.get(&*call.id), open, executors);
+                parts.extend(reply.tool_calls.iter().map(call));
+            }
+            _ => {}
+        }
+    }
+    if let Some(message) = shown.last_mut().filter(|message| message["role"] == "assistant") {
+        last.into_iter().for_each(|id| message["id"] = id.into());
+        let questions = open.iter().flat_map(|open| &open.waits).filter_map(|wait| {
+            let question = wait.question()?;
+            Some(json!({ "type": "tool-ask_user", "toolCallId": wait.id, "state": "input-available", "input": question }))
+        });
+        message["parts"].as_array_mut().into_iter().for_each(|parts| parts.extend(questions.clone()));
+    }
+    shown
+}
+
+fn user_part(part: &content::Part) -> Option<Value> {
+    match part {
+        content::Part::Text { text } => Some(json!({ "type": "text", "text": text })),
+        content::Part::Image(image) => Some(
+            json!({ "type": "file", "mediaType": image.media_type().unwrap_or("image/*"), "url": image.url() }),
+        ),
+        _ => None,
+    }
+}
+
+fn call_part(
+    call: &ToolCall,
+    result: Option<&(String, bool)>,
+    open: Option<&Open<'_>>,
+    executors: &Executors,
+) -> Value {
+    let input = Json(executors.visible(&call.name, &call.arguments).to_owned());
+    let (waits, is_waiting) =
+        open.map_or((&[][..], false), |open| (&open.waits, !open.run.waits().is_empty()));
+    let wait = waits.iter().find(|wait| wait.path == call.id && wait.question().is_none());
+    let mut part = match (result, wait) {
+        (Some((text, false)), _) => json!({ "state": "output-available", "output": Json(text.clone()) }),
+        (Some((text, true)), _) => json!({ "state": "output-error", "errorText": text }),
+        (None, Some(wait)) if arguments(wait).is_some() => {
+            json!({ "state": "approval-requested", "approval": { "id": wait.id } })
+        }
+        (None, None) if is_waiting => {
+            json!({ "state": "output-available", "output": PENDING, "preliminary": true })
+        }
+        (None, _) => json!({ "state": "input-available" }),
+    };
+    part["type"] = format!("tool-{}", call.name).into();
+    part["toolCallId"] = (*call.id).into();
+    part["input"] = json!(input);
+    part
+}
+
 /// Returns the first chunk of a response. The continuation of a message has its id.
 pub(crate) fn start(message: &str) -> String {
     json!({ "type": "start", "messageId": message }).to_string()
@@ -99,7 +201,7 @@ impl Protocol for UiStream {
             }
             // Clients send decisions once each call has an output or a decision. The real output replaces this one.
             Part::Pending { call } => {
-                json!({ "type": "tool-output-available", "toolCallId": call, "output": "waiting for a decision" })
+                json!({ "type": "tool-output-available", "toolCallId": call, "output": PENDING, "preliminary": true })
             }
             Part::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
             Part::Finished { reason, usage } => {

@@ -1,0 +1,266 @@
+//! Chats of a product: customers who log in, answer the questions of their own runs, and approve what the author names; staff who
+//! decide the rest. The attacker is another customer, or the customer herself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::body::{Body, to_bytes};
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tool_core::agent::AgentBuilder;
+use tool_core::memory::{ChatMemory, InMemoryStore, RunStore};
+use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::run::{Decision, Run};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{Asker, ExternalTool};
+use tool_core::{Agent, ToolError, tool, tools};
+use tower_service::Service;
+
+use super::Frontend;
+use crate::{Principal, Right, Web};
+
+#[tool("Pays", needs_approval)]
+fn pay(euros: u32) -> String {
+    format!("paid {euros}")
+}
+
+#[tool("Cancels", needs_approval)]
+fn cancel(order: u32, #[inject] executed: &Arc<AtomicU32>) -> String {
+    executed.fetch_add(1, Ordering::SeqCst);
+    format!("cancelled {order}")
+}
+
+#[tool("Asks")]
+async fn choose(#[inject] asker: &Asker) -> Result<String, ToolError> {
+    let size: String = asker.ask("Which size?").choices(["small", "large"]).await?;
+    Ok(format!("chose {size}"))
+}
+
+/// A model that makes one call of this tool in each run.
+fn calling(tool: &str, arguments: &str) -> ScriptedModel {
+    (0..4).fold(ScriptedModel::new(), |model, _| model.calls(tool, arguments).says("Done."))
+}
+
+fn web(agent: Agent) -> Web {
+    Web::new().agent("desk", agent).authentication(|headers: &HeaderMap| {
+        let name = headers.get("x-user")?.to_str().ok()?;
+        let staff = [Right::Read, Right::Decide, Right::Ask];
+        Some(match name {
+            "staff" => Principal::new(name, staff),
+            _ => Principal::new(name, [Right::Ask]),
+        })
+    })
+}
+
+fn desk(agent: AgentBuilder) -> Web {
+    web(agent.run_store(InMemoryStore::new()).build().unwrap())
+}
+
+async fn send(chats: &Frontend, user: &str, head: &str, body: Value) -> (u16, String) {
+    let (method, path) = head.split_once(' ').unwrap();
+    let request = http::Request::builder().method(method).uri(path).header("host", "localhost");
+    let request = request.header("content-type", "application/json").header("x-user", user);
+    let response = chats.clone().call(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn ask(chats: &Frontend, user: &str, text: &str) -> (u16, String) {
+    let message = json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
+    send(chats, user, "POST /", json!({ "id": "c", "messages": [message] })).await
+}
+
+/// Approves the call of a wait.
+async fn approve(chats: &Frontend, user: &str, wait: &str) -> (u16, String) {
+    let part = json!({ "type": "tool-x", "state": "approval-responded", "approval": { "id": wait, "approved": true } });
+    send(chats, user, "POST /", json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] }))
+        .await
+}
+
+async fn ask_ag_ui(chats: &Frontend, user: &str, resume: Value) -> String {
+    let message = json!({ "role": "user", "content": "Go" });
+    let body = json!({ "threadId": "c", "runId": "r", "messages": [message], "resume": resume });
+    send(chats, user, "POST /", body).await.1
+}
+
+async fn messages(chats: &Frontend, user: &str) -> Value {
+    let (status, messages) = send(chats, user, "GET /c/messages", json!(null)).await;
+    assert_eq!(status, 200, "{messages}");
+    serde_json::from_str(&messages).unwrap()
+}
+
+/// Returns the only stored run, and the id of the only thing that it waits for.
+async fn waiting(chats: &Frontend) -> (Run, String) {
+    let store = &chats.chats.source.store;
+    let run = store.load_run(&store.runs().await.unwrap()[0]).await.unwrap().unwrap();
+    let wait = run.waits().remove(0).id.to_string();
+    (run, wait)
+}
+
+#[tokio::test]
+async fn a_customer_approves_nothing_by_default() {
+    let web = || desk(Agent::builder(calling("pay", r#"{"euros": 80}"#)).tools(tools![pay]));
+    let staff = web().ui_stream("desk").unwrap();
+    let web = web();
+    let (chats, ag_ui) = (web.ui_stream("desk").unwrap(), web.ag_ui("desk").unwrap());
+    let (_, shown) = ask(&chats, "ada", "Go").await;
+    assert!(!shown.contains("tool-approval-request"), "{shown}");
+    let pending = r#""output":"waiting for a decision","preliminary":true"#;
+    assert!(shown.contains(pending), "{shown}");
+    let (_, wait) = waiting(&chats).await;
+    let refused = (409, "the run does not wait for what was sent".to_owned());
+    assert_eq!(approve(&chats, "ada", &wait).await, refused);
+    let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": { "approved": true } }]);
+    let error = ask_ag_ui(&ag_ui, "ada", resume).await;
+    assert!(error.contains("the run does not wait for what was sent"), "{error}");
+    assert_eq!(waiting(&chats).await.1, wait);
+    // The staff sees and decides it in a chat of its own.
+    let (_, shown) = ask(&staff, "staff", "Go").await;
+    assert!(shown.contains("tool-approval-request"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_customer_approves_calls_of_named_tools_as_they_are() {
+    let executed = Arc::new(AtomicU32::new(0));
+    let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
+    let web = desk(agent.context(Arc::clone(&executed)));
+    let chats = web.ui_stream("desk").unwrap().approvable_tools(["cancel"]);
+    let ag_ui = web.ag_ui("desk").unwrap().approvable_tools(["cancel"]);
+    let (_, shown) = ask(&chats, "ada", "Go").await;
+    assert!(shown.contains("tool-approval-request"), "{shown}");
+    let (_, wait) = waiting(&chats).await;
+    let (status, done) = approve(&chats, "ada", &wait).await;
+    assert!(status == 200 && done.contains("cancelled 7"), "{done}");
+    let shown = ask_ag_ui(&ag_ui, "eve", json!([])).await;
+    assert!(shown.contains(r#""reason":"tool_call""#) && !shown.contains("editedArgs"), "{shown}");
+    let (_, wait) = waiting(&chats).await;
+    let edited = json!({ "approved": true, "editedArgs": { "order": 8 } });
+    let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": edited }]);
+    let error = ask_ag_ui(&ag_ui, "eve", resume).await;
+    assert!(error.contains("`eve` may not decide"), "{error}");
+    assert_eq!(executed.load(Ordering::SeqCst), 1);
+}
+
+/// Other agents can have tools of the same name.
+#[tokio::test]
+async fn a_named_tool_is_the_agents_own() {
+    let inner = || {
+        let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
+        agent.context(Arc::new(AtomicU32::new(0))).build().unwrap()
+    };
+    let outer = Agent::builder(calling("helper", r#"{"question": "Cancel"}"#));
+    let outer = outer.tool(inner().as_tool("helper", "Helps"));
+    let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
+    for agent in [outer, handing] {
+        let chats = desk(agent).ui_stream("desk").unwrap().approvable_tools(["cancel"]);
+        let (_, shown) = ask(&chats, "ada", "Go").await;
+        assert!(!shown.contains("tool-approval-request"), "{shown}");
+        let (_, wait) = waiting(&chats).await;
+        assert_eq!(approve(&chats, "ada", &wait).await.0, 409);
+        assert_eq!(waiting(&chats).await.1, wait);
+    }
+}
+
+#[tokio::test]
+async fn a_customer_neither_reads_nor_decides_the_runs_of_others() {
+    let agent = Agent::builder(calling("choose", "{}")).tools(tools![choose]);
+    let chats = desk(agent).ui_stream("desk").unwrap();
+    ask(&chats, "ada", "Go").await;
+    let (run, wait) = waiting(&chats).await;
+    let answer = json!({ "type": "tool-ask_user", "state": "output-available", "toolCallId": wait, "output": "large" });
+    let answer = |chat: &str| json!({ "id": chat, "messages": [{ "role": "assistant", "parts": [answer] }] });
+    for chat in ["c", run.id().as_str()] {
+        assert_eq!(send(&chats, "eve", "POST /", answer(chat)).await.0, 404);
+        let stop = format!("DELETE /{chat}/stream");
+        assert_eq!(send(&chats, "eve", &stop, json!(null)).await.0, 404);
+    }
+    // Names of users and chats cannot be confused.
+    assert_eq!(send(&chats, "ada/c", "POST /", answer("c")).await.0, 404);
+    assert_eq!(send(&chats, "eve", "POST /", answer("../ada/c")).await.0, 400);
+    assert_eq!(messages(&chats, "eve").await, json!([]));
+    assert_eq!(waiting(&chats).await.1, wait);
+    let (_, done) = send(&chats, "ada", "POST /", answer("c")).await;
+    assert!(done.contains("chose large"), "{done}");
+}
+
+/// "How long does it take?" is no denial.
+#[tokio::test]
+async fn a_message_denies_nothing_that_the_staff_decides() {
+    let agent = Agent::builder(calling("pay", r#"{"euros": 80}"#)).tools(tools![pay]);
+    let chats = desk(agent).ui_stream("desk").unwrap();
+    ask(&chats, "ada", "Refund my order").await;
+    let (run, wait) = waiting(&chats).await;
+    let (status, shown) = ask(&chats, "ada", "How long does it take?").await;
+    assert!(status == 200 && shown.ends_with("data: [DONE]\n\n"), "{shown}");
+    assert_eq!(waiting(&chats).await.1, wait);
+    let agent = chats.chats.source.agent.as_ref().unwrap();
+    let decided = agent.decide(run.id().as_str(), &wait.as_str().into(), Decision::approve()).await;
+    let answer = decided.unwrap().resume().unwrap().await.unwrap();
+    let texts: Vec<_> = answer.messages().iter().map(|message| message.text().into_owned()).collect();
+    assert_eq!(texts, ["Refund my order", "", "paid 80", "How long does it take?", "Done."]);
+}
+
+#[tokio::test]
+async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_others() {
+    let mut policy = ToolPolicy::default();
+    policy.needs_approval = true;
+    let lookup = ToolDefinition::new("lookup").with_policy(policy);
+    let agent = || {
+        let model = calling("lookup", r#"{"card": "4111"}"#);
+        Agent::builder(model).tool(ExternalTool::new(lookup.clone()))
+    };
+    for (chats, is_shown) in [
+        (desk(agent()).ui_stream("desk").unwrap(), false),
+        (desk(agent()).ui_stream("desk").unwrap().approvable_tools(["lookup"]), true),
+    ] {
+        let (_, shown) = ask(&chats, "ada", "Go").await;
+        assert_eq!(shown.contains("4111"), is_shown, "{shown}");
+        assert_eq!(messages(&chats, "ada").await.to_string().contains("4111"), is_shown);
+    }
+}
+
+/// A browser that is opened again reads the chat, also from another process.
+#[tokio::test]
+async fn the_messages_of_a_chat_are_read_in_each_process() {
+    let (runs, memory) = (InMemoryStore::new(), ChatMemory::in_memory());
+    let agent = |model: ScriptedModel| {
+        let agent = Agent::builder(model).tools(tools![pay, choose]);
+        agent.memory(memory.clone()).run_store(runs.clone()).build().unwrap()
+    };
+    let one = ScriptedModel::new().calls("choose", "{}").calls("pay", r#"{"euros": 80}"#);
+    let other = ScriptedModel::new().says("Noted.").calls("pay", r#"{"euros": 9}"#);
+    let one = web(agent(one)).ui_stream("desk").unwrap();
+    let other = web(agent(other)).ui_stream("desk").unwrap();
+    ask(&one, "ada", "Go").await;
+    let shown = messages(&other, "ada").await;
+    assert_eq!(shown, messages(&one, "ada").await);
+    let user = json!({ "id": "message_0", "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
+    assert_eq!(shown[0], user);
+    let [step, call, question] = &shown[1]["parts"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!(step["type"], "step-start");
+    assert_eq!((&call["type"], &call["preliminary"]), (&json!("tool-choose"), &json!(true)));
+    assert_eq!(question["type"], "tool-ask_user");
+    assert_eq!(question["input"]["choices"], json!(["small", "large"]));
+    let answer = json!({
+        "type": "tool-ask_user", "state": "output-available", "toolCallId": question["toolCallId"], "output": "large",
+    });
+    let answer = json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [answer] }] });
+    let (_, done) = send(&other, "ada", "POST /", answer).await;
+    assert!(done.contains("Noted."), "{done}");
+    let shown = messages(&one, "ada").await;
+    let parts = shown[1]["parts"].as_array().unwrap();
+    assert_eq!(
+        (&parts[1]["state"], &parts[1]["output"]),
+        (&json!("output-available"), &json!("chose large"))
+    );
+    assert_eq!(parts[3], json!({ "type": "text", "text": "Noted.", "state": "done" }));
+    // The first process knows the earlier run, and finds the later one of the other.
+    ask(&other, "ada", "Again").await;
+    let shown = messages(&one, "ada").await;
+    assert_eq!(shown.as_array().unwrap().len(), 4);
+    assert_eq!(shown[3]["parts"][1]["input"], json!({ "euros": 9 }));
+    assert_eq!(shown[3]["parts"][1]["output"], "waiting for a decision");
+    let (status, _) = ask(&one, "ada", "And?").await;
+    assert_eq!((status, runs.runs().await.unwrap().len()), (200, 1));
+}
