@@ -12,11 +12,12 @@ use http::HeaderMap;
 pub enum Right {
     /// See the runs on the page, with all texts and arguments.
     Read,
-    /// Approve and deny calls.
+    /// Approve and deny calls, on the page and in chats of one's own.
     Decide,
     /// Cancel and resume runs, and see their stored states.
     Administer,
-    /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own.
+    /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own, answer the questions of its tools there, and
+    /// approve calls of [named tools](crate::Frontend::approvable_tools).
     Ask,
 }
 

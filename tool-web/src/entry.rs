@@ -63,6 +63,7 @@ impl Entry {
             RunErrorKind::Stopped(_) => "the model gave no valid answer",
             RunErrorKind::Model(_) => "the model is not available",
             RunErrorKind::Store(_) => "the store is not available",
+            RunErrorKind::Budget { .. } => "the budget is used up",
             RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => "the run continues elsewhere",
             RunErrorKind::ConversationWaits { .. } => "an earlier question of this conversation waits",
             _ => "the run failed",

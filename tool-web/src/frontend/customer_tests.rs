@@ -106,7 +106,7 @@ async fn a_customer_approves_nothing_by_default() {
     let (chats, ag_ui) = (web.ui_stream("desk").unwrap(), web.ag_ui("desk").unwrap());
     let (_, shown) = ask(&chats, "ada", "Go").await;
     assert!(!shown.contains("tool-approval-request"), "{shown}");
-    let pending = r#""output":"waiting for a decision","preliminary":true"#;
+    let pending = r#""output":"waiting for a decision""#;
     assert!(shown.contains(pending), "{shown}");
     let (_, wait) = waiting(&chats).await;
     let refused = (409, "the run does not wait for what was sent".to_owned());
@@ -239,7 +239,7 @@ async fn the_messages_of_a_chat_are_read_in_each_process() {
     assert_eq!(shown[0], user);
     let [step, call, question] = &shown[1]["parts"].as_array().unwrap()[..] else { panic!("{shown}") };
     assert_eq!(step["type"], "step-start");
-    assert_eq!((&call["type"], &call["preliminary"]), (&json!("tool-choose"), &json!(true)));
+    assert_eq!((&call["type"], &call["output"]), (&json!("tool-choose"), &json!("waiting for a decision")));
     assert_eq!(question["type"], "tool-ask_user");
     assert_eq!(question["input"]["choices"], json!(["small", "large"]));
     let answer = json!({

@@ -155,7 +155,7 @@ fn call_part(
             json!({ "state": "approval-requested", "approval": { "id": wait.id } })
         }
         (None, None) if is_waiting => {
-            json!({ "state": "output-available", "output": PENDING, "preliminary": true })
+            json!({ "state": "output-available", "output": PENDING })
         }
         (None, _) => json!({ "state": "input-available" }),
     };
@@ -201,7 +201,7 @@ impl Protocol for UiStream {
             }
             // Clients send decisions once each call has an output or a decision. The real output replaces this one.
             Part::Pending { call } => {
-                json!({ "type": "tool-output-available", "toolCallId": call, "output": PENDING, "preliminary": true })
+                json!({ "type": "tool-output-available", "toolCallId": call, "output": PENDING })
             }
             Part::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
             Part::Finished { reason, usage } => {
