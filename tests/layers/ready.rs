@@ -407,13 +407,15 @@ async fn audits_one_record_per_decision() {
         "`guard::question` passed the question",
         "`rewrite::call` rewrote the call `echo` (call_1_0)",
         "`rewrite::output` replaced the call `echo` (call_1_0)",
+        "the call `echo` (call_1_0) succeeded",
         "`guard::call` denied the call `echo` (call_2_0): no secrets",
+        "the call `echo` (call_2_0) failed: denied",
         "`guard::answer` sent back a text",
     ];
-    let expected: Vec<_> = expected
-        .iter()
-        .flat_map(|record| [format!("outer: helper: {record}"), format!("inner: {record}")])
-        .collect();
+    let inside =
+        expected.iter().flat_map(|record| [format!("outer: helper: {record}"), format!("inner: {record}")]);
+    let expected: Vec<_> =
+        inside.chain(["outer: the call `helper` (call_1_0) succeeded".to_owned()]).collect();
     assert_eq!(records, expected);
 }
 
@@ -439,7 +441,7 @@ async fn audits_arguments_only_if_they_are_asked_for() {
         let debug = format!("{:?}", records[0]);
         assert!(!debug.contains("reason") && !debug.contains("text"), "{debug}");
         let json = serde_json::to_value(&records[0]).unwrap();
-        assert_eq!(json["kind"], "ended");
+        assert_eq!(json["verdict"]["kind"], "ended");
     }
 }
 
@@ -453,8 +455,11 @@ async fn a_record_is_one_line_that_shows_every_character() {
     let agent = Agent::builder(model).tools(tools![echo]).layer(audit).layer(deny).build().unwrap();
     agent.ask("go").await.unwrap();
     let lines: Vec<_> = log.lock().unwrap().iter().map(ToString::to_string).collect();
-    let expected = r"`guard::call` denied the call `echo\n`mail` passed` (call_1_0): no echo\n`mail` passed\u{1b}[2J\u{202e}";
-    assert_eq!(lines, [expected]);
+    let expected = [
+        r"`guard::call` denied the call `echo\n`mail` passed` (call_1_0): no echo\n`mail` passed\u{1b}[2J\u{202e}",
+        r"the call `echo\n`mail` passed` (call_1_0) failed: denied",
+    ];
+    assert_eq!(lines, expected);
 }
 
 /// What cannot be recorded does not happen.

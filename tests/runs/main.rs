@@ -21,6 +21,7 @@ mod keys;
 mod leasing;
 mod memory;
 mod names;
+mod opening;
 mod policies;
 mod prompted;
 mod recovering;

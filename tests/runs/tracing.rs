@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{ChatRequest, Currency, ModelFuture, ModelPrices, Prices, Usage};
 use tool_core::run::{ErrorPolicy, Step};
 use tool_core::testing::ScriptedModel;
@@ -807,4 +808,56 @@ async fn the_span_of_a_call_that_waits_records_no_error() {
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let errors: Vec<_> = spans.tree().into_iter().filter(|line| line.contains(": ")).collect();
     assert_eq!(errors, Vec::<String>::new());
+}
+
+/// Only on request, because traces are read by many.
+#[tokio::test]
+async fn whose_run_it_is_is_traced_on_request() {
+    for (traces_user, expected) in [(false, None), (true, Some("ada"))] {
+        let spans = Spans::default();
+        let _guard = spans.listen();
+        let model = ScriptedModel::new().says("Hello.");
+        let agent = Agent::builder(model).trace_user(traces_user).build().unwrap();
+        agent.ask("Hi").user("ada").await.unwrap();
+        let run = fields(&spans.all()[0]);
+        assert_eq!(run["user.id"].as_str(), expected, "{run}");
+    }
+}
+
+/// Whoever resumes the run must pass them.
+#[tokio::test]
+async fn warns_once_of_values_that_a_stored_run_loses() {
+    use tool_core::agent::{PerRun, RunInfo, RunParts};
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<Mutex<Vec<String>>>);
+    impl<S: Subscriber> Layer<S> for Warnings {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            if *event.metadata().level() == tracing::Level::WARN {
+                self.0.lock().unwrap().push(line.0);
+            }
+        }
+    }
+    struct Given;
+    struct Lost;
+    struct Application;
+    impl PerRun for Application {
+        async fn open(&self, _: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+            Ok(RunParts::new().context(Given))
+        }
+    }
+    let warnings = Warnings::default();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let model = ScriptedModel::new().says("Hello.").says("Hello.").says("Hello.");
+    let agent =
+        Agent::builder(model.clone()).per_run(Application).run_store(InMemoryStore::new()).build().unwrap();
+    for _ in 0..2 {
+        agent.ask("Hi").user("ada").context(Lost).context(Given).await.unwrap();
+    }
+    Agent::builder(model).build().unwrap().ask("Hi").context(Lost).await.unwrap();
+    let warnings = warnings.0.lock().unwrap().clone();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("Lost") && !warnings[0].contains("Given"), "{warnings:?}");
+    assert!(!warnings[0].contains("RunUser"), "{warnings:?}");
 }

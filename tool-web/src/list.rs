@@ -143,7 +143,7 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
     let status = match status {
         RunStatus::RunningElsewhere => Status::Running,
         RunStatus::Waiting => Status::Waiting,
-        RunStatus::Failed => Status::Failed,
+        RunStatus::Failed | RunStatus::NotUndone => Status::Failed,
         RunStatus::Cancelled => Status::Cancelled,
         RunStatus::Expired => Status::Expired,
         RunStatus::Finished => Status::Done,

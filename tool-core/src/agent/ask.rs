@@ -479,7 +479,7 @@ impl Ask {
             }
             Start::Run(run) => *run,
         };
-        if !agent.0.handoffs.is_empty() {
+        if !agent.0.handoffs.is_empty() || agent.0.per_run.is_some() {
             run = run.with_question_settings(of_question);
         }
         if let Some(limits) = limits {

@@ -70,6 +70,7 @@ impl AgentBuilder {
             prices: None,
             budgets: Vec::new(),
             per_run: None,
+            has_warned: OnceLock::new(),
             model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));

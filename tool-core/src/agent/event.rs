@@ -11,7 +11,7 @@ use futures_util::{FutureExt, SinkExt};
 
 use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, RunError, Wait};
-use crate::tool::{ToolExecution, ToolProgress};
+use crate::tool::{CallDecision, ToolExecution, ToolProgress};
 
 /// An event on the way to an answer.
 #[derive(Clone)]
@@ -92,9 +92,12 @@ pub enum Event {
     },
     /// A call failed and will be retried.
     CallRetried(ToolExecution),
+    /// Something was decided about a call that waited: by a person, by the program, or because its time was up. It is also emitted for what
+    /// was decided while nobody drove the run, by the next driver; if that driver's process dies before it has stored the run, again.
+    CallDecided(CallDecision),
     /// A call has finished, with its outcome, its duration, the repairs to its arguments and the
     /// [decisions](ToolExecution::decisions) about it. A call that was denied, refused or answered from an earlier one was not
-    /// started. A denial that was recorded while nobody drove the run is known to the party that recorded it.
+    /// started. A denial that was recorded while nobody drove the run is only a [decision](Self::CallDecided).
     CallFinished(ToolExecution),
     /// Nothing is left to do until these waits are [resolved](crate::run::Run::resolve).
     Waiting(Vec<Wait>),
@@ -192,6 +195,7 @@ impl fmt::Debug for Event {
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
             Self::Charged(cost) => f.debug_tuple("Charged").field(cost).finish(),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
+            Self::CallDecided(decision) => f.debug_tuple("CallDecided").field(decision).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),
             Self::HandedOff { agent } => write!(f, "HandedOff({agent})"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::event::{Event, EventStream};
 use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, RunError, Wait};
-use crate::tool::{ToolExecution, ToolProgress};
+use crate::tool::{CallDecision, ToolExecution, ToolProgress};
 
 /// An event with its position: the form in which pages, streams and workers send the events of a run, with all texts and arguments.
 /// [`Event`] itself is not serializable, so that none of them gets into a log by mistake.
@@ -120,6 +120,7 @@ enum Form {
         progress: ToolProgress,
     },
     CallRetried(ToolExecution),
+    CallDecided(CallDecision),
     CallFinished(ToolExecution),
     Waiting(#[serde(with = "waits")] Vec<Wait>),
     Agent {

@@ -24,8 +24,8 @@ struct Level<'a> {
     agent: &'a Agent,
     context: ToolContext,
     layers: Layers,
-    /// The tool that takes a typed answer.
-    answer_tool: ToolSet,
+    /// The tool that takes a typed answer, and those that the application gives the run.
+    further_tools: Vec<ToolSet>,
 }
 
 impl<'a> Level<'a> {
@@ -61,6 +61,7 @@ impl<'a> Level<'a> {
                 self.context = self.context.with_defaults(&parts.context);
                 let context = self.context.clone().with_defaults(&self.agent.0.context);
                 self.layers.open(&context, &parts);
+                self.further_tools.extend(parts.tools.ok());
                 Ok(self)
             }
             // An earlier attempt may have had its effect.
@@ -72,7 +73,7 @@ impl<'a> Level<'a> {
     fn new(agent: &'a Agent, context: ToolContext) -> Self {
         let spending = Spending::new(agent.0.prices.clone(), Ledger::new(None, None));
         let layers = Layers::new(agent.clone(), context.clone().with_defaults(&agent.0.context), spending);
-        Self { agent, context, layers, answer_tool: ToolSet::default() }
+        Self { agent, context, layers, further_tools: Vec::new() }
     }
 
     /// Returns the run of the agent that is asked by the tool with this name, or this run after a handoff by it.
@@ -81,7 +82,7 @@ impl<'a> Level<'a> {
             let context = tool.context_inside(&self.context.with_defaults(&self.agent.0.context));
             let inside = Level::new(tool.agent(), context);
             let layers = inside.layers.inside(&self.layers, name);
-            return Some(Self { layers, answer_tool: tool.answer_tool(), ..inside });
+            return Some(Self { layers, further_tools: vec![tool.answer_tool()], ..inside });
         }
         self.agent = self.agent.handed_to(name)?;
         self.layers.hand_off(name, self.agent);
@@ -212,12 +213,12 @@ impl Agent {
     async fn tools_for(
         &self,
         request: &CallRequest,
-        answer_tool: &ToolSet,
+        further_tools: &[ToolSet],
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
-        if answer_tool.get(name).is_some() {
-            return answer_tool.clone().accept(request);
+        if let Some(tools) = further_tools.iter().find(|tools| tools.get(name).is_some()) {
+            return tools.clone().accept(request);
         }
         if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
@@ -258,12 +259,12 @@ async fn execute(
     progress: Progress,
     is_judged: bool,
 ) -> ToolExecution {
-    let Level { agent, context, layers, answer_tool } = level;
+    let Level { agent, context, layers, further_tools } = level;
     let (layers, mut context) = (Arc::new(layers), context.with_defaults(&agent.0.context));
     if let Some(conversation) = request.conversation.clone() {
         context = context.with(conversation);
     }
-    let tools = match agent.tools_for(&request, &answer_tool, &context).await {
+    let tools = match agent.tools_for(&request, &further_tools, &context).await {
         Ok(tools) => tools,
         Err(refused) => return *refused,
     };

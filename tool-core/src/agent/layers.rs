@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use super::lock::lock;
 use super::spending::Spending;
-use crate::agent::{Agent, RunParts};
+use crate::agent::{Agent, Event, RunParts};
 use crate::content::Content;
 use crate::layer::{
-    Account, Accounts, AnswerVerdict, Layer, LayerError, LayerFailure, Part, Place, QuestionVerdict, Review,
-    RunEnded, Seat, panicked,
+    Account, Accounts, AnswerVerdict, CallEntry, Layer, LayerError, LayerFailure, Part, Place,
+    QuestionVerdict, Review, RunEnded, Seat, panicked,
 };
 use crate::model::{ToolDefinition, Usage};
 use crate::run::{Run, RunErrorKind, RunLimits, StepError};
@@ -317,6 +317,19 @@ impl Layers {
             }
         }
         Ok((records, ruling))
+    }
+
+    /// Tells the layers what happened to a call, if the event says so.
+    pub(super) async fn record(&self, event: &Event, run: &Run) -> Result<(), RunErrorKind> {
+        let entry = match event {
+            Event::CallDecided(decision) => CallEntry::Decided(decision),
+            Event::CallFinished(execution) => CallEntry::Finished(execution),
+            _ => return Ok(()),
+        };
+        for placed in self.that_see(Part::Record) {
+            self.seat(placed, run).ask(&entry, |layer, entry, at| layer.record(*entry, at)).await?;
+        }
+        Ok(())
     }
 
     /// Returns the names of the agents between the run of a level and this run.

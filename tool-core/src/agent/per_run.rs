@@ -7,11 +7,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::content::Content;
 use crate::layer::Layer;
 use crate::memory::{IntoKeyedBudget, KeyedBudget};
 use crate::model::{ConversationId, RunUser};
 use crate::run::{Run, RunId, RunLimits};
 use crate::tool::{Injectable, ToolContext};
+use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -81,10 +83,16 @@ pub struct RunInfo {
 }
 
 /// What a run has while a process drives it. [`PerRun::open`] returns it.
-#[derive(Clone, Default)]
+///
+/// What the model sees of it, [instructions](Self::instructions) and [tools](Self::tools), is recorded when the run begins and stays for the run.
+/// The rest is what was returned last.
+#[derive(Clone)]
 #[must_use]
 pub struct RunParts {
     pub(super) context: ToolContext,
+    pub(super) instructions: Option<Content>,
+    pub(super) tools: Result<ToolSet, ToolSetError>,
+    pub(super) memory_key: Option<ConversationId>,
     pub(super) budgets: Vec<KeyedBudget>,
     pub(super) limits: Option<RunLimits>,
     pub(super) layers: Vec<Arc<dyn Layer>>,
@@ -137,6 +145,40 @@ impl RunParts {
         Self::default()
     }
 
+    /// Adds instructions, which follow those of the question and precede the agent's. A run that has begun keeps those with which it began.
+    ///
+    /// They are stored with the run, and the model takes them for the application's word: nothing that a user chose belongs here.
+    pub fn instructions(mut self, text: impl Into<Content>) -> Self {
+        self.instructions = Some(text.into());
+        self
+    }
+
+    /// Offers the model more tools than the agent's, also after a handoff. A question with
+    /// [`only_tools`](crate::agent::Ask::only_tools) does not have them.
+    ///
+    /// A run that has begun keeps the definitions with which it began: further tools are not offered to it, and a call of one that it is no
+    /// longer given is denied.
+    pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
+        self
+    }
+
+    /// Sets the key under which the agent's [memory](crate::agent::AgentBuilder::memory) has the conversation, in place of the id of the
+    /// conversation: with the user in it, a user who guesses the id of another one's conversation reads nothing.
+    ///
+    /// ```
+    /// use tool_core::agent::{RunInfo, RunParts};
+    ///
+    /// fn parts(run: &RunInfo) -> RunParts {
+    ///     let key = run.user().zip(run.conversation()).map(|(user, chat)| format!("{user}/{chat}"));
+    ///     key.map_or_else(RunParts::new, |key| RunParts::new().memory_key(key))
+    /// }
+    /// ```
+    pub fn memory_key(mut self, key: impl Into<ConversationId>) -> Self {
+        self.memory_key = Some(key.into());
+        self
+    }
+
     /// Adds a value for the tools, which takes precedence over the agent's. One that the [question](crate::agent::Ask::context) gives
     /// takes precedence over it.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
@@ -160,6 +202,20 @@ impl RunParts {
     pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
         self.layers.push(Arc::new(layer));
         self
+    }
+}
+
+impl Default for RunParts {
+    fn default() -> Self {
+        Self {
+            context: ToolContext::new(),
+            instructions: None,
+            tools: Ok(ToolSet::default()),
+            memory_key: None,
+            budgets: Vec::new(),
+            limits: None,
+            layers: Vec::new(),
+        }
     }
 }
 

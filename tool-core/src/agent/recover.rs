@@ -207,7 +207,11 @@ async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
 /// Returns `true` if the run goes on once somebody drives it.
 fn needs_driver(run: &RunSummary, now: Timestamp) -> bool {
     match run.status {
-        RunStatus::Interrupted | RunStatus::Failed | RunStatus::Cancelled | RunStatus::Expired => true,
+        RunStatus::Interrupted
+        | RunStatus::Failed
+        | RunStatus::Cancelled
+        | RunStatus::NotUndone
+        | RunStatus::Expired => true,
         RunStatus::Waiting => run.is_command_posted || run.due.is_some_and(|due| due <= now),
         RunStatus::RunningElsewhere | RunStatus::Finished => false,
     }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "tracing")]
-use crate::agent::trace::Settings;
 use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, PerRun, WhileWaiting};
 #[cfg(doc)]
 use crate::layer::Place;
@@ -476,7 +474,14 @@ impl AgentBuilder {
     #[doc = include_str!("../../docs/tracing.md")]
     #[cfg(feature = "tracing")]
     pub fn trace_content(mut self, content: bool) -> Self {
-        self.agent.trace = Settings { content };
+        self.agent.trace.content = content;
+        self
+    }
+
+    /// Includes [whose run it is](crate::agent::Ask::user) in the spans of runs, as the field `user.id`. By default, traces do not say it.
+    #[cfg(feature = "tracing")]
+    pub fn trace_user(mut self, user: bool) -> Self {
+        self.agent.trace.user = user;
         self
     }
 }

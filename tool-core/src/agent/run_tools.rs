@@ -47,6 +47,8 @@ impl Default for QuestionTools {
 pub(super) struct RunTools {
     pub(super) agent: Agent,
     question: QuestionTools,
+    /// What the application gives the run.
+    given: ToolSet,
     /// The context of the question, with the values of the agent.
     pub(super) context: ToolContext,
     /// What each source supplied, in the order in which the tools are offered.
@@ -90,6 +92,7 @@ impl RunTools {
         Self {
             agent,
             question,
+            given: ToolSet::default(),
             context,
             supplies: Vec::new(),
             joined: None,
@@ -106,6 +109,13 @@ impl RunTools {
         self.context = self.question.context.clone().with_defaults(&self.agent.0.context);
     }
 
+    /// Sets the tools that the application gives the run. The question's own can be in place of them.
+    pub(super) fn give(&mut self, tools: ToolSet) {
+        if !self.question.replaces {
+            self.given = tools;
+        }
+    }
+
     /// Returns the tools of the same question for another run. Nothing is resolved yet.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.agent.clone(), self.question.clone())
@@ -117,7 +127,7 @@ impl RunTools {
         if question.replaces {
             (question.offered, question.replaces) = (Ok(ToolSet::default()), false);
         }
-        Self::new(agent.clone(), question)
+        Self { given: self.given.clone(), ..Self::new(agent.clone(), question) }
     }
 
     /// Returns the tools of the last turn, or the agent's tools if there was none.
@@ -190,7 +200,7 @@ impl RunTools {
     /// Joins the tools of all sources. `provided` are the providers' tools.
     fn join(&mut self, provided: Vec<(Source, ToolSet)>) -> Result<ToolSet, RunErrorKind> {
         let question = self.question.offered.clone();
-        let question = question.and_then(|tools| tools.union(&self.question.answer_tool));
+        let question = question.and_then(|tools| tools.union(&self.given)?.union(&self.question.answer_tool));
         let question = question.map_err(|error| self.cannot_offer(Source::Question, error.into()))?;
         let agents = &self.agent.0.tools;
         // The settings of the agent's set remain also if its tools are replaced.

@@ -1,5 +1,6 @@
 //! An agent: its model, instructions, tools and options, which its clones share.
 
+use std::any::type_name;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::agent::{Answerer, Approver, Event, ToolSearch};
 use crate::content::{self, Content};
 use crate::layer::{Layer, Part};
 use crate::memory::{ChatMemory, KeyedBudget, RunStore};
-use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolChoice};
+use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, RunUser, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolSet};
@@ -86,6 +87,8 @@ pub(super) struct Shared {
     pub(super) prices: Option<Prices>,
     pub(super) budgets: Vec<KeyedBudget>,
     pub(super) per_run: Option<Arc<dyn OpenRun>>,
+    /// It was said that runs lose values.
+    pub(super) has_warned: OnceLock<()>,
     /// What the agent's models are known to allow.
     pub(super) model_infos: Arc<ModelInfos>,
 }
@@ -230,6 +233,19 @@ impl Agent {
     }
 
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
+    /// Says once that stored runs lose the values that only their questions have: neither this agent nor the application gives them.
+    pub(super) fn warn_of_lost_values(&self, context: &ToolContext, given: &ToolContext) {
+        let known = given.clone().with_defaults(&self.0.context).type_names();
+        let lost = context
+            .type_names()
+            .into_iter()
+            .filter(|name| !known.contains(name) && *name != type_name::<RunUser>());
+        let lost: Vec<_> = lost.collect();
+        if !lost.is_empty() && self.0.has_warned.set(()).is_ok() {
+            trace::warn_of_lost_values(&lost.join(", "));
+        }
+    }
+
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_handoffs(&self) -> bool {
@@ -278,10 +294,9 @@ impl Agent {
     }
 }
 
-/// Joins the instructions of a question and of an agent. The result is one message, because some models accept no second
-/// system message.
-fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Option<Content> {
-    match (question, agent) {
+/// Joins instructions. The result is one message, because some models accept no second system message.
+pub(super) fn join_instructions(first: Option<Content>, second: Option<Content>) -> Option<Content> {
+    match (first, second) {
         (Some(first), Some(second)) if first.images().chain(second.images()).next().is_none() => {
             Some(Content::from(format!("{first}\n\n{second}")))
         }

@@ -1,4 +1,4 @@
-//! One record per decision of a layer.
+//! One record per decision and per call.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -6,19 +6,22 @@ use std::future::ready;
 
 use serde::{Deserialize, Serialize};
 
+use super::call_entry::CallEntry;
 use super::layer_trait::{Layer, LayerFuture, Part};
 use super::place::Place;
 use crate::content::printable;
 use crate::model::{RunUser, ToolCall};
-use crate::tool::{VerdictKind, VerdictRecord};
+use crate::tool::{
+    CallDecision, DecisionKind, DecisionRecord, ToolError, ToolErrorKind, VerdictKind, VerdictRecord,
+};
 
-/// Reports each decision of a layer around the runs of an agent: of its own layers and of other agents' layers, as far as
-/// they decide about these runs. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's layers, which it omits in
-/// an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
+/// Reports what is decided in the runs of an agent, and each call that has ended: one record per decision of a layer around the runs (of its
+/// own layers and of other agents' layers, as far as they decide about these runs), per decision of a person or a program about a call that
+/// waited, wherever it was made, and per outcome. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's
+/// layers, which it omits in an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
-/// The closure receives a record before the decision takes effect, and again if the layer decides again, for example because the run was
-/// resumed. It must not block; a channel can take the records further. If it panics, nothing passes. What persons decided is in
-/// [`ToolExecution::decisions`](crate::tool::ToolExecution::decisions).
+/// The closure receives the decision of a layer before it takes effect, and again if the layer decides again, for example because the run was
+/// resumed; and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -41,6 +44,7 @@ use crate::tool::{VerdictKind, VerdictRecord};
 ///     .build()?;
 /// agent.ask("Pay").await?;
 /// assert_eq!(records.recv()?, "`night` denied the call `pay` (call_1_0): not at night");
+/// assert_eq!(records.recv()?, "the call `pay` (call_1_0) failed: denied");
 /// # Ok(())
 /// # }
 /// ```
@@ -51,9 +55,9 @@ pub struct Audit {
     has_arguments: bool,
 }
 
-/// What a layer decided, for a log. It contains no text that was judged, unless a layer quotes it in its reason.
+/// What was decided or done, for a log. It contains no text that was judged, unless a layer or a person quotes it in a reason.
 ///
-/// `Display` writes one line. `Debug` omits the reason and the arguments.
+/// `Display` writes one line. `Debug` omits reasons and arguments.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditRecord {
@@ -63,18 +67,31 @@ pub struct AuditRecord {
     /// [Whose run it is](crate::run::Run::user), if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RunUser>,
-    /// Who decided what, and why.
+    /// What happened.
     #[serde(flatten)]
-    pub verdict: VerdictRecord,
+    pub entry: AuditEntry,
     /// The id of the call that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// The tool of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The arguments of the call, if they were [asked for](Audit::with_arguments).
+    /// The arguments of the call, if they were [asked for](Audit::with_arguments) and are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
+}
+
+/// What happened, in an [`AuditRecord`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AuditEntry {
+    /// A layer decided.
+    Verdict(VerdictRecord),
+    /// A person or a program decided about a call that waited, or its time was up.
+    Decision(DecisionRecord),
+    /// A call has ended, with this kind of error if it failed.
+    Called(Option<ToolErrorKind>),
 }
 
 impl Audit {
@@ -96,13 +113,26 @@ impl Audit {
     }
 }
 
+impl Audit {
+    fn report(&self, at: &Place<'_>, entry: AuditEntry, call: Option<(&str, &str)>, arguments: Option<&str>) {
+        (self.sink)(AuditRecord {
+            agents: at.agents.to_vec(),
+            user: at.context.get().cloned(),
+            entry,
+            call_id: call.map(|(id, _)| id.to_owned()),
+            tool: call.map(|(_, tool)| tool.to_owned()),
+            arguments: arguments.filter(|_| self.has_arguments).map(str::to_owned),
+        });
+    }
+}
+
 impl Layer for Audit {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn sees(&self, _: Part) -> bool {
-        false
+    fn sees(&self, part: Part) -> bool {
+        part == Part::Record
     }
 
     fn decided<'a>(
@@ -111,14 +141,23 @@ impl Layer for Audit {
         call: Option<&'a ToolCall>,
         at: &'a Place<'a>,
     ) -> LayerFuture<'a, ()> {
-        (self.sink)(AuditRecord {
-            agents: at.agents.to_vec(),
-            user: at.context.get().cloned(),
-            verdict: verdict.clone(),
-            call_id: call.map(|call| call.id.clone()),
-            tool: call.map(|call| call.name.clone()),
-            arguments: call.filter(|_| self.has_arguments).map(|call| call.arguments.clone()),
-        });
+        let about = call.map(|call| (&*call.id, &*call.name));
+        let arguments = call.map(|call| &*call.arguments);
+        self.report(at, AuditEntry::Verdict(verdict.clone()), about, arguments);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn record<'a>(&'a self, entry: CallEntry<'a>, at: &'a Place<'a>) -> LayerFuture<'a, ()> {
+        match entry {
+            CallEntry::Decided(CallDecision { call_id, tool, record }) => {
+                self.report(at, AuditEntry::Decision(record.clone()), Some((call_id, tool)), None);
+            }
+            CallEntry::Finished(execution) => {
+                let (call, error) = (execution.call(), execution.error().map(ToolError::kind));
+                let about = Some((&*call.id, &*call.name));
+                self.report(at, AuditEntry::Called(error), about, Some(&call.arguments));
+            }
+        }
         Box::pin(ready(Ok(())))
     }
 }
@@ -139,29 +178,67 @@ impl AuditRecord {
         if !self.agents.is_empty() {
             write!(f, "{}: ", self.agents.join("/"))?;
         }
-        let did = match self.verdict.kind {
-            VerdictKind::Passed => "passed",
-            VerdictKind::Answered => "answered",
-            VerdictKind::Rewritten => "rewrote",
-            VerdictKind::Denied => "denied",
-            VerdictKind::NeedsApproval => "demanded approval of",
-            VerdictKind::LeftToCaller => "left to the caller",
-            VerdictKind::Replaced => "replaced",
-            VerdictKind::Retried => "sent back",
-            VerdictKind::Ended => "ended the run at",
-        };
-        write!(f, "`{}` {did} ", self.verdict.layer)?;
-        match (&self.tool, &self.call_id, self.verdict.kind) {
-            (Some(tool), Some(id), _) => write!(f, "the call `{tool}` ({id})")?,
-            (.., VerdictKind::Passed | VerdictKind::Answered | VerdictKind::Rewritten) => {
-                f.write_str("the question")?
+        let call = self
+            .tool
+            .as_ref()
+            .zip(self.call_id.as_ref())
+            .map(|(tool, id)| format!("the call `{tool}` ({id})"));
+        let why = match &self.entry {
+            AuditEntry::Verdict(verdict) => {
+                let about = call.as_deref().unwrap_or(match verdict.kind {
+                    VerdictKind::Passed | VerdictKind::Answered | VerdictKind::Rewritten => "the question",
+                    _ => "a text",
+                });
+                write!(f, "`{}` {} {about}", verdict.layer, did(verdict.kind))?;
+                verdict.why.as_deref()
             }
-            _ => f.write_str("a text")?,
-        }
-        if let Some(why) = &self.verdict.why {
+            AuditEntry::Decision(decision) => {
+                let by = decision.by.as_deref().unwrap_or("somebody");
+                let call = call.unwrap_or_default();
+                match decision.kind {
+                    DecisionKind::Approved => write!(f, "{by} approved {call}")?,
+                    DecisionKind::ApprovedWithChanges => {
+                        write!(f, "{by} approved {call} with other arguments")?
+                    }
+                    DecisionKind::Denied => write!(f, "{by} denied {call}")?,
+                    DecisionKind::Answered => write!(f, "{by} answered the question of {call}")?,
+                    DecisionKind::Declined => write!(f, "{by} declined the question of {call}")?,
+                    DecisionKind::Expired => write!(f, "nobody answered the question of {call} in time")?,
+                    DecisionKind::Unavailable => {
+                        write!(f, "there was nobody to answer the question of {call}")?
+                    }
+                    DecisionKind::Supplied => write!(f, "{by} supplied the result of {call}")?,
+                }
+                decision.why.as_deref()
+            }
+            AuditEntry::Called(None) => {
+                write!(f, "{} succeeded", call.unwrap_or_default())?;
+                None
+            }
+            AuditEntry::Called(Some(kind)) => {
+                write!(f, "{} failed: {}", call.unwrap_or_default(), kind.as_str())?;
+                None
+            }
+        };
+        if let Some(why) = why {
             write!(f, ": {why}")?;
         }
         Ok(f)
+    }
+}
+
+/// Returns what a layer did.
+fn did(kind: VerdictKind) -> &'static str {
+    match kind {
+        VerdictKind::Passed => "passed",
+        VerdictKind::Answered => "answered",
+        VerdictKind::Rewritten => "rewrote",
+        VerdictKind::Denied => "denied",
+        VerdictKind::NeedsApproval => "demanded approval of",
+        VerdictKind::LeftToCaller => "left to the caller",
+        VerdictKind::Replaced => "replaced",
+        VerdictKind::Retried => "sent back",
+        VerdictKind::Ended => "ended the run at",
     }
 }
 
@@ -169,7 +246,7 @@ impl fmt::Debug for AuditRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuditRecord")
             .field("agents", &self.agents)
-            .field("verdict", &self.verdict)
+            .field("entry", &self.entry)
             .field("call_id", &self.call_id)
             .field("tool", &self.tool)
             .finish_non_exhaustive()

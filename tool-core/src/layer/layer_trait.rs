@@ -10,6 +10,7 @@ use std::pin::Pin;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 
+use super::call_entry::CallEntry;
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
@@ -47,6 +48,8 @@ pub enum Part {
     /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
     /// is left out. Answers are not typed.
     Answer,
+    /// [`Layer::record`]
+    Record,
 }
 
 /// A layer between an agent and its callers, model and tools. It sees every question, offered tool, model request, call, output and answer,
@@ -183,6 +186,13 @@ pub trait Layer: Send + Sync {
         at: &'a Place<'a>,
     ) -> LayerFuture<'a, ()> {
         let _ = (verdict, call, at);
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Receives what was decided about a call that waited, and the outcome of each call, once it is recorded: in the order of the events of
+    /// the run, with those of agents that calls ask. If this fails, the run returns with the error and can be resumed, without this entry.
+    fn record<'a>(&'a self, entry: CallEntry<'a>, at: &'a Place<'a>) -> LayerFuture<'a, ()> {
+        let _ = (entry, at);
         Box::pin(ready(Ok(())))
     }
 }

@@ -3,11 +3,13 @@
 mod verdict;
 mod account;
 mod place;
+mod call_entry;
 mod layer_trait;
 mod review;
 mod closure;
 pub mod guard;
 pub mod rewrite;
+
 mod audit;
 mod redact;
 #[cfg(feature = "rate-limit")]
@@ -15,7 +17,8 @@ mod rate_limit;
 
 pub use self::account::Account;
 pub(crate) use self::account::Accounts;
-pub use self::audit::{Audit, AuditRecord};
+pub use self::audit::{Audit, AuditEntry, AuditRecord};
+pub use self::call_entry::CallEntry;
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 pub(crate) use self::layer_trait::{LayerPanicked, Route, RunEnded, panicked};

@@ -17,6 +17,6 @@ pub(super) enum Amendment {
     Text(String),
     /// Layers replaced the outcome of a call.
     Result(Box<ToolExecution>),
-    /// The run was handed off to an agent with these instructions.
+    /// The run has these instructions: of the agent that it was handed off to, or with those that the application gave.
     Instructions { had_some: bool, instructions: Option<Content> },
 }

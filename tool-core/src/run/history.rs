@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amendment::Amendment;
 use super::saved_execution;
-use crate::model::{Message, ToolCall, ToolMessage};
+use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
 
 /// The conversation of a run and the records of its calls.
@@ -22,6 +22,9 @@ pub(super) struct History {
     /// What layers decided about the question and the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     verdicts: Vec<VerdictRecord>,
+    /// The definitions of the tools that the application gave the run, once it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given_tools: Option<Vec<ToolDefinition>>,
     /// The names of the tools that the model found by search or called, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found_tools: Vec<String>,
@@ -80,6 +83,10 @@ impl History {
         &self.verdicts
     }
 
+    pub(super) fn given_tools(&self) -> Option<&[ToolDefinition]> {
+        self.given_tools.as_deref()
+    }
+
     pub(super) fn found_tools(&self) -> &[String] {
         &self.found_tools
     }
@@ -107,6 +114,7 @@ impl History {
             messages,
             given: self.given,
             executions,
+            given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
             ..Self::default()
         }
@@ -145,6 +153,10 @@ impl History {
 
     pub(super) fn add_verdict(&mut self, verdict: VerdictRecord) {
         self.verdicts.push(verdict);
+    }
+
+    pub(super) fn set_given_tools(&mut self, tools: Vec<ToolDefinition>) {
+        self.given_tools = Some(tools);
     }
 
     pub(super) fn add_found_tools(&mut self, names: Vec<String>) {

@@ -61,6 +61,7 @@ impl Run {
             Fact::Said(content) => self.history.add_message(Message::User(content)),
             Fact::Undone(execution) => self.history.add_undo_execution(*execution),
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
+            Fact::Opened(tools) => self.history.set_given_tools(tools),
             Fact::Found(names) => self.history.add_found_tools(names),
             Fact::Amended(Amendment::Result(execution)) if matches!(self.stage, Stage::Calling(_)) => {
                 self.set_outcome(execution);

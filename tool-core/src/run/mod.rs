@@ -3,7 +3,7 @@
 //! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone
 //! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
-//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
+//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the application gave), `repeated_calls`, `undo`, `approve`,
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
 //! `saved_execution` are the stored form.
 
@@ -38,6 +38,7 @@ mod changes;
 mod revise;
 mod inner;
 mod hand_off;
+mod opening;
 mod repeated_calls;
 mod undo;
 mod approve;

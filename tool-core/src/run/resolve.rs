@@ -13,7 +13,7 @@ use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
+    CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
 };
 
 /// Returns the digest of what a wait shows.
@@ -249,8 +249,27 @@ impl Run {
         let Author { by, at, why } = author;
         let at = at.or_else(|| Some(self.now).filter(|now| *now != Timestamp::default()));
         if let (Some(kind), Ok(record)) = (kind, self.open_record(call_id)) {
-            record.history.decisions.push(DecisionRecord { wait, kind, by, at, why });
+            let decision = DecisionRecord { wait, kind, by, at, why };
+            record.history.decisions.push(decision.clone());
+            let tool = self.requested_call(call_id).map(|call| call.name.clone()).unwrap_or_default();
+            self.head.unreported.push(CallDecision { call_id: call_id.to_owned(), tool, record: decision });
+            self.touch();
         }
+    }
+
+    /// Returns the decisions about calls of this run that no driver has reported yet.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn unreported_decisions(&self) -> &[CallDecision] {
+        &self.head.unreported
+    }
+
+    /// Returns these decisions, which are reported now.
+    pub(crate) fn take_decisions(&mut self) -> Vec<CallDecision> {
+        if !self.head.unreported.is_empty() {
+            self.touch();
+        }
+        std::mem::take(&mut self.head.unreported)
     }
 
     /// Returns the decision that ended a wait of this run, or of the run of an agent that it asked.
@@ -292,11 +311,15 @@ impl Run {
             expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
             has_changed |= !expired.is_empty() || notes.is_waiting() != before.is_waiting();
             record.is_touched |= record.notes() != Some(&before);
-            record.history.decisions.extend(
-                expired
-                    .into_iter()
-                    .map(|question| DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now)),
-            );
+            for question in expired {
+                let decision = DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now);
+                record.history.decisions.push(decision.clone());
+                let (call_id, tool) = (call.id.clone(), call.name.clone());
+                self.head.unreported.push(CallDecision { call_id, tool, record: decision });
+            }
+        }
+        if has_changed {
+            self.touch();
         }
         has_changed
     }

@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub(super) options: ModelOptions,
     #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
     pub(super) response_format: Option<ResponseFormat>,
-    /// Stored only if an agent can hand the run over.
+    /// Stored only if an agent can hand the run over, or if the application can add instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<Box<QuestionSettings>>,
     /// The positions, from the end of the history, of the messages that rejected an answer.

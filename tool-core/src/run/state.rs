@@ -18,10 +18,10 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall, ToolKind,
-    ToolPolicy, Usage,
+    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall,
+    ToolDefinition, ToolKind, ToolPolicy, Usage,
 };
-use crate::tool::{CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecord};
+use crate::tool::{CallDecision, CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecord};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -82,6 +82,9 @@ pub(super) struct Head {
     /// What the request in flight can cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost_in_flight: Option<Cost>,
+    /// The decisions that no driver has reported yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unreported: Vec<CallDecision>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handoffs: Vec<Handoff>,
     /// The run around this one stopped, and the calls of both are undone.
@@ -224,6 +227,8 @@ pub(super) enum Fact {
     Undone(Box<ToolExecution>),
     /// A layer decided about the question or the answer.
     Judged(VerdictRecord),
+    /// The application gave the run these tools when it began.
+    Opened(Vec<ToolDefinition>),
     /// The model is offered further tools.
     Found(Vec<String>),
     Amended(Amendment),

@@ -44,6 +44,9 @@ pub enum RunStatus {
     Failed,
     /// The run was cancelled. Resuming it undoes what its tools can undo, and ends it.
     Cancelled,
+    /// The run was stopped or cancelled, and the attempt to undo its calls failed, for example because the application did not say [what the
+    /// run has](crate::agent::PerRun). Resuming it tries again; [`Agent::end`](crate::Agent::end) leaves everything as it is.
+    NotUndone,
     /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it ends it if its calls had no
     /// effects; otherwise a person decides what [becomes of it](crate::RunErrorKind::Expired).
     Expired,
@@ -112,6 +115,7 @@ impl RunSummary {
         match saved {
             _ if self.is_leased => RunStatus::RunningElsewhere,
             RunStatus::Finished => RunStatus::Finished,
+            RunStatus::NotUndone => RunStatus::NotUndone,
             _ if self.is_cancellation_posted => RunStatus::Cancelled,
             RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted if self.has_expired(max_age) => {
                 RunStatus::Expired
@@ -131,6 +135,7 @@ impl RunStatus {
             Self::Waiting => "waiting",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::NotUndone => "not_undone",
             Self::Expired => "expired",
             Self::Finished => "finished",
         }
@@ -167,6 +172,7 @@ impl Run {
     pub(crate) fn status(&self) -> RunStatus {
         match () {
             () if self.is_done() && self.head.stored.is_finished => RunStatus::Finished,
+            () if self.is_undoing() && self.has_failed() => RunStatus::NotUndone,
             () if self.is_cancelled() => RunStatus::Cancelled,
             () if self.is_blocked() => RunStatus::Waiting,
             () if self.has_failed() => RunStatus::Failed,

@@ -59,6 +59,22 @@ pub enum ToolErrorKind {
 }
 
 impl ToolErrorKind {
+    /// Returns the name of the kind in traces and logs, such as `timed_out`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "unknown_tool",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::Failed => "failed",
+            Self::Panicked => "panicked",
+            Self::TimedOut => "timed_out",
+            Self::MissingContext => "missing_context",
+            Self::Denied => "denied",
+            Self::NotExecuted => "not_made",
+            Self::OutcomeUnknown => "outcome_unknown",
+        }
+    }
+
     /// Returns `true` if the failed call may have had its effect.
     pub(crate) fn leaves_effect_unknown(self) -> bool {
         matches!(self, Self::Panicked | Self::TimedOut | Self::OutcomeUnknown)

@@ -46,7 +46,8 @@ pub use self::tool_trait::Tool;
 pub(crate) use self::verdict_record::OriginalOutcome;
 pub use self::verdict_record::{VerdictKind, VerdictRecord};
 pub use self::waiting::{
-    AskError, AskErrorKind, AskQuestion, Asker, DecisionKind, DecisionRecord, Question, Timestamp, WaitId,
+    AskError, AskErrorKind, AskQuestion, Asker, CallDecision, DecisionKind, DecisionRecord, Question,
+    Timestamp, WaitId,
 };
 pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, Reply};
 

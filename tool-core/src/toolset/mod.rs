@@ -12,6 +12,7 @@ mod call;
 mod execute_request;
 mod layered;
 mod redefined;
+mod recorded;
 mod rename;
 mod strict;
 mod extra_parameters;

@@ -218,7 +218,7 @@ impl ToolSet {
         Ok(union.with_settings(Settings { reading, output_limit }))
     }
 
-    fn from_refs(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
+    pub(super) fn from_refs(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {
         Self::from_refs_unchecked(tools)?.check_strict_forms()
     }
 

@@ -273,7 +273,7 @@ impl<'c> Drive<'c> {
     /// it any more.
     pub(super) async fn record_judged(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
-        let has_layer = self.has_layer_for(branch, Part::Output);
+        let has_layer = self.has_layer_for(branch, Part::Output) || self.has_layer_for(branch, Part::Record);
         let is_seen = |run: &Run| {
             let is_last = || has_layer && !run.will_retry(&execution);
             run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())

@@ -32,16 +32,20 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Adds the events of the calls that have finished.
+    /// Adds the events of decisions, and of the calls that have finished.
     pub(super) fn publish_finished_calls(&mut self) {
         if self.events.is_none() {
             return;
         }
         for branch in self.branches.clone().iter().rev() {
             let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { continue };
-            for execution in self.nodes[branch.node].reported.take_unreported(run) {
-                self.publish(&branch.path, Event::CallFinished(execution));
-            }
+            let (node, decisions) = (&mut self.nodes[branch.node], run.unreported_decisions());
+            // A step has reported the others.
+            let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
+            let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
+            let finished = node.reported.take_unreported(run).into_iter().map(Event::CallFinished);
+            let events: Vec<_> = decisions.chain(finished).collect();
+            events.into_iter().for_each(|event| self.publish(&branch.path, event));
         }
     }
 

@@ -79,6 +79,8 @@ pub(super) struct Node {
     pub(super) offered: Vec<String>,
     pub(super) definitions: ToolDefinitions,
     pub(super) reported: ReportedCalls,
+    /// The number of decisions that readers of events know, of those that no step has reported.
+    pub(super) decisions: usize,
     /// The number of messages when layers last judged a question, and an output as the answer.
     pub(super) judged_questions: usize,
     pub(super) judged_answers: usize,
@@ -100,6 +102,7 @@ impl Node {
             offered: Vec::new(),
             definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
+            decisions: 0,
             judged_questions: 0,
             judged_answers: 0,
             waited: HashSet::new(),

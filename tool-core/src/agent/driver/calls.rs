@@ -32,7 +32,7 @@ impl RunDriver {
                 self.prepare().await?;
             }
             self.review_calls().await?;
-            self.emit_finished().await;
+            self.emit_finished().await?;
             let attempt = self.begin_attempt(call)?;
             self.store_run().await?;
             Ok(attempt)
@@ -72,7 +72,7 @@ impl RunDriver {
                 true => self.store_run().await?,
                 false => self.settle_step().await?,
             }
-            self.emit_all(event.take()).await;
+            self.emit_all(event.take()).await?;
             let progress = match ended.pop_front() {
                 Some(ending) => Ok(Progress::Ended(ending)),
                 None => self.next_progress(&mut running, memos.as_mut()).await,
@@ -135,7 +135,7 @@ impl RunDriver {
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
                 drop(running);
                 self.store_run().await?;
-                self.emit_all(event).await;
+                self.emit_all(event).await?;
                 return Ok(());
             }
         }
@@ -331,7 +331,7 @@ impl RunDriver {
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
-        let listeners = self.emitter.has_listeners();
+        let listeners = self.has_listeners();
         let failed =
             (listeners && is_retried).then(|| execution.of_failed_attempt(self.layers.see(Part::Output)));
         let id = execution.call().id.clone();
@@ -404,20 +404,21 @@ impl RunDriver {
 
     /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
     /// flight when the run ended.
-    pub(super) async fn emit_finished(&mut self) {
+    pub(super) async fn emit_finished(&mut self) -> Result<(), RunErrorKind> {
         let events = self.take_finished();
-        self.emit_all(events).await;
+        self.emit_all(events).await
     }
 
-    /// Returns these events. Outcomes that layers have still to judge are emitted once they have.
+    /// Returns these events, after what was decided. Outcomes that layers have still to judge are emitted once they have.
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
         let is_answer_judged = !self.layers.see(Part::Answer) || self.has_judged_answer;
         let are_judged = (is_answer_judged || self.run.returned_text().is_none())
             && (!self.layers.see(Part::Output) || self.run.unjudged_results().is_empty());
-        match self.emitter.has_listeners() && are_judged {
-            true => self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished).collect(),
-            false => Vec::new(),
+        let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
+        if self.has_listeners() && are_judged {
+            events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         }
+        events
     }
 }
 

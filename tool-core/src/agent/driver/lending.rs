@@ -88,7 +88,7 @@ impl RunDriver {
         let (call, attempt) = self.run.call_in_flight(call_id).ok_or(not_started)?;
         if let Some(Ending::Executed(execution)) = self.execute_one(call, attempt).await? {
             let event = self.apply_result(execution).await?;
-            self.emit_all(event).await;
+            self.emit_all(event).await?;
         }
         Ok(())
     }

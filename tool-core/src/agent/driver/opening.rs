@@ -9,9 +9,11 @@ use futures_util::FutureExt;
 use super::interruption::run_until_interrupted;
 use super::question_rules::Uncounted;
 use crate::agent::per_run::OpenRun;
+use crate::agent::shared::join_instructions;
 use crate::agent::{RunDriver, RunInfo, RunParts};
 use crate::run::RunErrorKind;
-use crate::tool::panic_text;
+use crate::tool::{ToolContext, panic_text};
+use crate::toolset::{ToolSet, ToolSetError};
 
 /// The longest time that an application may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,14 +24,20 @@ impl RunDriver {
         if self.is_open || self.run.is_done() {
             return Ok(());
         }
-        let mut limits = None;
+        let (mut limits, mut given) = (None, ToolContext::new());
+        let is_new = self.run.turns() == 0 && self.outer.is_none();
         if let Some(per_run) = self.origin.0.per_run.clone() {
             let parts = open_run(&*per_run, &RunInfo::of(&self.run)).boxed().await?;
+            let tools_given = self.give(&parts)?;
             for tools in self.earlier_tools.iter_mut().chain([&mut self.tools]) {
                 tools.add_context(&parts.context);
+                tools.give(tools_given.clone());
             }
             Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
-            limits = parts.limits;
+            (self.memory_key, limits, given) = (parts.memory_key, parts.limits, parts.context);
+        }
+        if is_new && self.origin.0.run_store.get().is_some() {
+            self.origin.warn_of_lost_values(&self.tools.context, &given);
         }
         let given = limits.as_ref().unwrap_or(self.run.limits());
         let limits = match self.question.uncounted {
@@ -43,6 +51,24 @@ impl RunDriver {
         }
         self.is_open = true;
         Ok(())
+    }
+
+    /// Gives a run that begins what the model sees of it. Returns the tools with which the run began.
+    fn give(&mut self, parts: &RunParts) -> Result<ToolSet, RunErrorKind> {
+        let refused = |error: ToolSetError| RunErrorKind::PerRun(error.into());
+        let tools = parts.tools.clone().map_err(refused)?;
+        if self.run.can_be_given_tools() {
+            let mut question = self.run.question_settings();
+            self.change_run().give_tools(tools.definitions().iter().cloned().collect());
+            if let Some(given) = parts.instructions.clone() {
+                let agent = self.tools.agent.clone();
+                let had_some = agent.0.instructions.is_some() || question.instructions.is_some();
+                question.instructions = join_instructions(question.instructions, Some(given));
+                let joined = agent.run_settings(question.clone()).instructions;
+                self.change_run().give_instructions(had_some, joined, question);
+            }
+        }
+        tools.as_recorded(self.run.given_tools().unwrap_or_default()).map_err(refused)
     }
 }
 

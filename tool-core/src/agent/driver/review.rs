@@ -259,10 +259,10 @@ impl RunDriver {
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
             }
-            if was_pending && self.emitter.has_listeners() {
+            if was_pending && self.has_listeners() {
                 self.reported.add(&execution.call().id);
                 self.store_run().await?;
-                self.emitter.emit(|| Event::CallFinished(execution)).await;
+                self.emit_all([Event::CallFinished(execution)]).await?;
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::agent::{Agent, Event};
 use crate::content::Content;
 use crate::layer::Part;
 use crate::memory::OpenConversation;
-use crate::model::{ChatResponse, ToolCall};
+use crate::model::{ChatResponse, ConversationId, ToolCall};
 use crate::run::{
     Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
     StepError, WaitReason,
@@ -118,6 +118,8 @@ pub struct RunDriver {
     pub(in crate::agent) offer: Offer,
     /// The messages as they are sent, if tools are called through another one.
     pub(in crate::agent) sent: Option<SentMessages>,
+    /// The key of the conversation in the memory, if the application sets one.
+    pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
     pub(super) conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.
@@ -180,6 +182,7 @@ impl RunDriver {
             clock: None,
             offer: Offer::default(),
             sent: None,
+            memory_key: None,
             conversation: None,
             started_calls: BTreeMap::new(),
             lease: RunLease::NotTaken,
@@ -304,7 +307,7 @@ impl RunDriver {
         }
         let hold = hold.unwrap_or_default();
         let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
-        self.emit_all(events).await;
+        self.emit_all(events).await.map_err(|kind| self.error(kind))?;
         Ok(())
     }
 
@@ -353,7 +356,7 @@ impl RunDriver {
             }
             Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
-                self.emit_finished().await;
+                self.emit_finished().await.map_err(|kind| self.error(kind))?;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }
@@ -376,9 +379,9 @@ impl RunDriver {
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
         let event = self.apply_result(execution).await.map_err(|kind| self.error(kind))?;
-        self.emit_all(event).await;
+        self.emit_all(event).await.map_err(|kind| self.error(kind))?;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
-        self.emit_all(events).await;
+        self.emit_all(events).await.map_err(|kind| self.error(kind))?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, pending, select};
+use futures_util::future::{BoxFuture, Either, Ready, pending, ready, select};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ impl RunDriver {
     async fn take_turn(&mut self) -> Result<(), RunErrorKind> {
         if let Some((response, hold)) = self.ask_model().await? {
             let events = self.apply_response(response, hold).await?;
-            self.emit_all(events).await;
+            self.emit_all(events).await?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl RunDriver {
         self.load_history().await?;
         loop {
             let events = self.follow_handoffs()?;
-            self.emit_all(events).await;
+            self.emit_all(events).await?;
             self.review_results().await?;
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
@@ -133,7 +133,7 @@ impl RunDriver {
             // Stored before anybody sees what the run waits for.
             self.change_run().tick(Timestamp::now());
             self.store_run().await?;
-            self.emit_finished().await;
+            self.emit_finished().await?;
             let waits = self.run.waits();
             self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
@@ -147,7 +147,7 @@ impl RunDriver {
     /// Stores what was prepared, and emits what is new since.
     pub(super) async fn settle_step(&mut self) -> Result<(), RunErrorKind> {
         self.store_run().await?;
-        self.emit_finished().await;
+        self.emit_finished().await?;
         let is_at_rest = self.run.is_done() || self.run.is_blocked();
         self.set_in_progress(!is_at_rest);
         if self.run.is_blocked() {
@@ -347,7 +347,7 @@ impl RunDriver {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }
-        let listeners = self.emitter.has_listeners();
+        let listeners = self.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
         self.has_judged_answer = false;
@@ -384,10 +384,36 @@ impl RunDriver {
         );
     }
 
-    pub(super) async fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) {
-        for event in events {
-            self.emitter.emit(|| event).await;
+    /// Emits events. Layers that record what happens to calls are told first.
+    pub(super) fn emit_all(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'_, Result<(), RunErrorKind>>> {
+        let events: Vec<_> = events.into_iter().collect();
+        if events.is_empty() || !self.has_listeners() {
+            return Either::Left(ready(Ok(())));
         }
+        // Boxed, because events are large, and agents that ask agents have a future in another.
+        let emitting = async move {
+            for event in events {
+                if self.layers.see(Part::Record) {
+                    let (cancellation, time_left) =
+                        (self.question.cancellation.as_ref(), self.time_left_to_judge());
+                    let recorded = self.layers.record(&event, &self.run).boxed();
+                    if let Ok(recorded) = run_until_interrupted(recorded, cancellation, time_left).await {
+                        recorded?;
+                    }
+                }
+                self.emitter.emit(|| event).await;
+            }
+            Ok(())
+        };
+        Either::Right(emitting.boxed())
+    }
+
+    /// Returns `true` if somebody is told what happens to calls.
+    pub(super) fn has_listeners(&self) -> bool {
+        self.emitter.has_listeners() || self.layers.see(Part::Record)
     }
 }
 

@@ -39,7 +39,8 @@ impl RunDriver {
 
     async fn load_conversation(&mut self, memory: ChatMemory) -> Result<(), RunErrorKind> {
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
-        let conversation = match self.run_until_interrupted(memory.open(&id)).await {
+        let key = self.memory_key.clone().unwrap_or_else(|| id.clone());
+        let conversation = match self.run_until_interrupted(memory.open(&key)).await {
             Ok(opened) => opened.map_err(|error| RunErrorKind::Store(error.into()))?,
             Err(interruption) => {
                 self.interrupt(&interruption);
@@ -197,7 +198,10 @@ impl RunDriver {
             let messages = self.run.new_messages();
             let committed = match &self.conversation {
                 Some(conversation) => conversation.append(messages).await,
-                None => memory.commit_once(id, messages, self.run.stored_conversation_len()).await,
+                None => {
+                    let key = self.memory_key.as_ref().unwrap_or(id);
+                    memory.commit_once(key, messages, self.run.stored_conversation_len()).await
+                }
             };
             committed.map_err(|error| RunErrorKind::Store(error.into()))?;
         }

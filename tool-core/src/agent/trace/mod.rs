@@ -15,4 +15,4 @@ mod warning;
 pub(super) use self::disabled::{Disabled as CallTrace, Disabled as RunTrace, Disabled as Settings};
 #[cfg(feature = "tracing")]
 pub(super) use self::spans::{CallTrace, RunTrace, Settings};
-pub(super) use self::warning::warn_of_taken_name;
+pub(super) use self::warning::{warn_of_lost_values, warn_of_taken_name};

@@ -2,7 +2,6 @@
 
 use crate::model::FinishReason;
 use crate::run::{RunError, RunErrorKind, StopReason};
-use crate::tool::ToolErrorKind;
 
 /// Returns the `error.type` of a run: the name of the kind of its error, or of the reason why it stopped.
 pub(super) fn run_error_type(error: &RunError) -> &'static str {
@@ -43,21 +42,6 @@ fn stop_reason(reason: &StopReason) -> &'static str {
         StopReason::Refused(_) => "refused",
         StopReason::Blocked { .. } => "blocked",
         StopReason::Cancelled => "cancelled",
-    }
-}
-
-/// Returns the `error.type` of a call.
-pub(super) fn tool_error_type(kind: ToolErrorKind) -> &'static str {
-    match kind {
-        ToolErrorKind::UnknownTool => "unknown_tool",
-        ToolErrorKind::InvalidArguments => "invalid_arguments",
-        ToolErrorKind::Failed => "failed",
-        ToolErrorKind::Panicked => "panicked",
-        ToolErrorKind::TimedOut => "timed_out",
-        ToolErrorKind::MissingContext => "missing_context",
-        ToolErrorKind::Denied => "denied",
-        ToolErrorKind::NotExecuted => "not_made",
-        ToolErrorKind::OutcomeUnknown => "outcome_unknown",
     }
 }
 

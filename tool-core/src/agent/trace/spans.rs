@@ -11,7 +11,7 @@ use super::{content, names};
 use crate::agent::spending::RequestMeter;
 use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, Cost, FinishReason, ModelError,
-    ToolCall, Usage,
+    RunUser, ToolCall, Usage,
 };
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
@@ -21,6 +21,8 @@ use crate::toolset::ToolSet;
 pub(in crate::agent) struct Settings {
     /// Traces contain arguments, outputs and texts.
     pub(in crate::agent) content: bool,
+    /// Spans of runs contain whose run it is.
+    pub(in crate::agent) user: bool,
 }
 
 /// The open spans of a run: of the run, of its turn, and of the model request in flight.
@@ -313,7 +315,7 @@ impl CallSpan {
             }
             Err(error) => {
                 let text = self.settings.content.then(|| error.to_string());
-                self.open.set_failure(names::tool_error_type(error.kind()), text);
+                self.open.set_failure(error.kind().as_str(), text);
             }
         }
         self.open.span.in_scope(|| {
@@ -323,7 +325,7 @@ impl CallSpan {
                 id = &*execution.call().id,
                 duration_ms = milliseconds(self.open.started.elapsed()),
                 output_bytes = execution.output().map(|output| output.content().text().len()),
-                error = execution.outcome().err().map(|error| names::tool_error_type(error.kind())),
+                error = execution.outcome().err().map(|error| error.kind().as_str()),
                 "result"
             );
         });
@@ -358,6 +360,7 @@ fn run_span(settings: Settings, name: Option<&str>, model: &dyn ChatModel, run: 
         gen_ai.input.messages = Empty,
         gen_ai.output.messages = Empty,
         tool_core.run.id = run.id().as_str(),
+        user.id = run.user().filter(|_| settings.user).map(RunUser::as_str),
         "error.type" = Empty
     );
     if settings.content && !span.is_disabled() {

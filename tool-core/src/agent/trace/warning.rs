@@ -7,3 +7,15 @@ pub(in crate::agent) fn warn_of_taken_name(tool: &str, provider: &str) {
     #[cfg(not(feature = "tracing"))]
     let _ = (tool, provider);
 }
+
+/// Warns that a stored run cannot go on with values that only its question has.
+pub(in crate::agent) fn warn_of_lost_values(types: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tool_core",
+        types,
+        "the run is stored, but not these values of its context: whoever resumes it must pass them, or `per_run` gives them"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = types;
+}

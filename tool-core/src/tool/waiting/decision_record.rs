@@ -48,6 +48,19 @@ impl DecisionRecord {
     }
 }
 
+/// A decision about a call, as the listeners of a run receive it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CallDecision {
+    /// The id of the call.
+    pub call_id: String,
+    /// The name of its tool.
+    pub tool: String,
+    /// What was decided, by whom and why.
+    #[serde(flatten)]
+    pub record: DecisionRecord,
+}
+
 /// Omits the reason.
 impl fmt::Debug for DecisionRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,6 +14,6 @@ pub use self::ask_question::AskQuestion;
 pub use self::asker::Asker;
 pub(crate) use self::asking::Asking;
 pub(crate) use self::call_notes::{CallNotes, MAX_TEXT, Reply};
-pub use self::decision_record::{DecisionKind, DecisionRecord, WaitId};
+pub use self::decision_record::{CallDecision, DecisionKind, DecisionRecord, WaitId};
 pub use self::question::Question;
 pub use self::timestamp::Timestamp;

@@ -1,0 +1,223 @@
+//! What an application gives a run that begins, and what of it stays.
+
+use std::sync::{Arc, Mutex};
+
+use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::layer::{Audit, AuditEntry, AuditRecord};
+use tool_core::memory::{InMemoryStore, RunStatus};
+use tool_core::run::Decision;
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{DecisionKind, ToolErrorKind};
+use tool_core::{Agent, Event, RunErrorKind, ToolSet, tool, tools};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+#[tool("Pays money back", needs_approval)]
+fn refund() -> &'static str {
+    "refunded"
+}
+
+#[tool("Finds an order")]
+fn order() -> &'static str {
+    "order 7"
+}
+
+#[tool("Finds an invoice")]
+fn invoice() -> &'static str {
+    "invoice 8"
+}
+
+#[tool("Books a seat", undo = "leave")]
+fn book() -> &'static str {
+    "booked"
+}
+
+#[tool("Gives a seat back")]
+fn leave() {}
+
+/// An application that gives what it is told to give.
+#[derive(Clone, Default)]
+struct Desk(Arc<Mutex<Parts>>);
+
+#[derive(Clone, Default)]
+struct Parts {
+    instructions: Option<&'static str>,
+    tools: ToolSet,
+    fails: bool,
+    asked: usize,
+}
+
+impl Desk {
+    fn set(&self, change: impl FnOnce(&mut Parts)) {
+        change(&mut self.0.lock().unwrap());
+    }
+}
+
+impl PerRun for Desk {
+    async fn open(&self, run: &RunInfo) -> Result<RunParts, BoxError> {
+        self.set(|parts| parts.asked += 1);
+        let Parts { instructions, tools, fails, .. } = self.0.lock().unwrap().clone();
+        if fails {
+            return Err("the database is down".into());
+        }
+        let parts = instructions.into_iter().fold(RunParts::new().tools(tools), RunParts::instructions);
+        let key = run.user().zip(run.conversation()).map(|(user, chat)| format!("{user}/{chat}"));
+        Ok(key.into_iter().fold(parts, RunParts::memory_key))
+    }
+}
+
+/// The tools that a request offers.
+#[derive(Clone, Default)]
+struct Offered(Arc<Mutex<Vec<Vec<String>>>>);
+
+impl Offered {
+    fn watch(&self, model: ScriptedModel) -> ScriptedModel {
+        let offered = self.clone();
+        model.expects(move |request| {
+            let names = request.tools().iter().map(|tool| tool.name().to_owned());
+            offered.0.lock().unwrap().push(names.collect());
+            true
+        })
+    }
+
+    fn all(&self) -> Vec<Vec<String>> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Caches of providers and signed reasoning depend on what was sent first. Rights do not stay.
+#[tokio::test]
+async fn what_the_model_sees_stays_and_what_may_be_called_does_not() {
+    let store = InMemoryStore::new();
+    let desk = Desk::default();
+    desk.set(|parts| (parts.instructions, parts.tools) = (Some("You serve Ada."), tools![refund, order]));
+    let offered = Offered::default();
+    let model = offered.watch(ScriptedModel::new()).calls_all([("refund", "{}"), ("order", "{}")]);
+    let model = offered.watch(offered.watch(model).calls("invoice", "{}")).says("Done.");
+    let agent = || {
+        let agent = Agent::builder(model.clone()).instructions("Be kind.").run_store(store.clone());
+        agent.per_run(desk.clone()).build().unwrap()
+    };
+    let run = agent().ask("Help").instructions("Be brief.").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    desk.set(|parts| (parts.instructions, parts.tools) = (Some("You serve Eve."), tools![order, invoice]));
+    let decided = agent().decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap();
+    let answer = decided.resume().unwrap().await.unwrap();
+    let error = |position: usize| answer.tool_executions()[position].error().map(|error| error.kind());
+    assert_eq!((error(0), error(1)), (Some(ToolErrorKind::Denied), None));
+    assert_eq!(error(2), Some(ToolErrorKind::UnknownTool), "a tool that was not given when the run began");
+    for request in model.requests() {
+        assert_eq!(request[0].text(), "Be brief.\n\nYou serve Ada.\n\nBe kind.");
+    }
+    assert_eq!(offered.all(), [["refund", "order"]; 3]);
+    // The next run has the others.
+    drop(offered.watch(model.clone()).says("Hello."));
+    agent().ask("Help").await.unwrap();
+    assert_eq!(model.requests()[3][0].text(), "You serve Eve.\n\nBe kind.");
+    assert_eq!(offered.all()[3], ["order", "invoice"]);
+}
+
+/// A run whose question names its tools has only these.
+#[tokio::test]
+async fn the_tools_of_a_question_can_be_in_place_of_them() {
+    let desk = Desk::default();
+    desk.set(|parts| parts.tools = tools![refund]);
+    let offered = Offered::default();
+    let model = offered.watch(ScriptedModel::new()).says("Done.");
+    let agent = Agent::builder(model).tools(tools![invoice]).per_run(desk).build().unwrap();
+    agent.ask("Help").only_tools(tools![order]).await.unwrap();
+    assert_eq!(offered.all(), [["order"]]);
+}
+
+#[tokio::test]
+async fn further_instructions_and_tools_go_with_a_handoff() {
+    let desk = Desk::default();
+    desk.set(|parts| (parts.instructions, parts.tools) = (Some("You serve Ada."), tools![order]));
+    let offered = Offered::default();
+    let other_model = offered.watch(ScriptedModel::new()).calls("order", "{}").says("It is order 7.");
+    let other = Agent::builder(other_model.clone()).instructions("You do billing.").build().unwrap();
+    let model = ScriptedModel::new().calls("billing", "{}");
+    let agent =
+        Agent::builder(model).handoff_to("billing", "Takes over", &other).per_run(desk).build().unwrap();
+    assert_eq!(agent.ask("Help").await.unwrap().text(), "It is order 7.");
+    assert_eq!(other_model.requests()[0][0].text(), "You serve Ada.\n\nYou do billing.");
+    assert_eq!(offered.all(), [["order"]]);
+}
+
+/// Another user's conversation of the same id is another one.
+#[tokio::test]
+async fn the_memory_has_a_key_of_the_application() {
+    let model = ScriptedModel::new().says("Hello Ada.").says("Hello Eve.").says("Ada again.");
+    let agent =
+        Agent::builder(model.clone()).memory(InMemoryStore::new()).per_run(Desk::default()).build().unwrap();
+    agent.ask("I am Ada").user("ada").conversation("1").await.unwrap();
+    agent.ask("I am Eve").user("eve").conversation("1").await.unwrap();
+    agent.ask("Who am I?").user("ada").conversation("1").await.unwrap();
+    let texts = |request: usize| -> Vec<_> {
+        model.requests()[request].iter().map(|message| message.text().into_owned()).collect()
+    };
+    assert_eq!(texts(1), ["I am Eve"]);
+    assert_eq!(texts(2), ["I am Ada", "Hello Ada.", "Who am I?"]);
+}
+
+/// A run that has to undo its calls, and is not told with which values.
+#[tokio::test]
+async fn a_cancelled_run_that_cannot_undo_its_calls_says_so() {
+    let desk = Desk::default();
+    let model = ScriptedModel::new().calls("book", "{}").fails("down");
+    let agent =
+        Agent::builder(model).tools(tools![book]).undo_tools(tools![leave]).run_store(InMemoryStore::new());
+    let agent = agent.per_run(desk.clone()).build().unwrap();
+    let run = agent.ask("Book").await.unwrap_err().into_run();
+    let id = run.id().to_string();
+    desk.set(|parts| parts.fails = true);
+    let error = agent.discard(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::PerRun(_)), "{error}");
+    let stored = agent.stored_run(&id).await.unwrap().unwrap();
+    assert_eq!(stored.status, RunStatus::NotUndone);
+    let listed =
+        agent.list_runs(&tool_core::memory::RunFilter::new().status(RunStatus::NotUndone)).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    desk.set(|parts| parts.fails = false);
+    agent.recover().once().await.unwrap();
+    assert!(agent.stored_run(&id).await.unwrap().is_none());
+}
+
+/// Wherever a decision was made: by an approver, in the inbox of a run that nobody drives, and by time.
+#[tokio::test]
+async fn every_decision_and_every_call_is_in_one_stream_of_records() {
+    let records = Arc::<Mutex<Vec<AuditRecord>>>::default();
+    let (sink, seen) = (Arc::clone(&records), Arc::<Mutex<Vec<String>>>::default());
+    let model = ScriptedModel::new().calls_all([("refund", "{}"), ("order", "{}")]).says("Done.");
+    let agent = Agent::builder(model).tools(tools![refund, order]).run_store(InMemoryStore::new());
+    let agent = agent.layer(Audit::new(move |record| sink.lock().unwrap().push(record))).build().unwrap();
+    let run = agent.ask("Refund").user("ada").await.unwrap_err().into_run();
+    let decision = Decision::deny("too late\nfor that").by("eve");
+    let decided = agent.decide(run.id().as_str(), &run.waits().remove(0).id, decision).await.unwrap();
+    let events = Arc::clone(&seen);
+    decided
+        .resume()
+        .unwrap()
+        .on_event(move |event| {
+            if let Event::CallDecided(decision) = event {
+                events.lock().unwrap().push(format!("{} {:?}", decision.tool, decision.record.kind));
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["refund Denied"]);
+    let records = records.lock().unwrap();
+    let lines: Vec<_> = records.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "ada: the call `order` (call_1_1) succeeded",
+            r"ada: eve denied the call `refund` (call_1_0): too late\nfor that",
+            "ada: the call `refund` (call_1_0) failed: denied",
+        ]
+    );
+    let AuditEntry::Decision(decision) = &records[1].entry else { panic!("{:?}", records[1]) };
+    assert_eq!((decision.kind, decision.by.as_deref()), (DecisionKind::Denied, Some("eve")));
+    let json = serde_json::to_string(&records[1]).unwrap();
+    assert_eq!(serde_json::from_str::<AuditRecord>(&json).unwrap(), records[1]);
+}

@@ -1,0 +1,13 @@
+//! What happened to a call, for layers that write it down.
+
+use crate::tool::{CallDecision, ToolExecution};
+
+/// What happened to a call of a run. [`Layer::record`](super::Layer::record) receives it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CallEntry<'a> {
+    /// Something was decided about a call that waited.
+    Decided(&'a CallDecision),
+    /// The call has its outcome, as the model reads it.
+    Finished(&'a ToolExecution),
+}
