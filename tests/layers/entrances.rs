@@ -7,10 +7,10 @@ use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
 use tests::support::ways::restored;
-use tool_core::agent::{AgentBuilder, ToolSearch};
+use tool_core::agent::{AgentBuilder, Ask, ToolSearch};
 use tool_core::layer::Part;
 use tool_core::memory::{Budget, InMemoryStore};
-use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices};
+use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices, RunUser};
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, ToolOutput, ToolSet};
@@ -153,6 +153,11 @@ fn observed(answer: &str, act: &Act, read: &[String]) -> String {
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let executed = act.executed.lock().unwrap().join("+");
     let read = read.join("+").replace("the call was ", "").replace("act`", "`");
+    // Served runs have conversations of their own.
+    let read = match read.split_once(" in conversation_") {
+        Some((read, _)) => format!("{read} in chat"),
+        None => read,
+    };
     let beginning = ["not executed", "there is no tool"].into_iter().find(|text| read.starts_with(text));
     let read = beginning.map_or(read, str::to_owned);
     format!("{answer} | {} | {}", or_none(executed), or_none(read))
@@ -168,6 +173,8 @@ fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
             let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
             builder.prices(prices()).budget(budget.key("all"))
         }
+        Rule::OpenBudget => builder.prices(prices()).per_run(rule),
+        Rule::OpenDeny | Rule::OpenFail => builder.per_run(rule),
         _ => builder,
     };
     builder.layer(rule).build().unwrap()
@@ -221,7 +228,8 @@ fn outcome(waits: &str, outcome: Result<Answer, RunError>) -> String {
         Err(error) => {
             let is_expected = match RULE.with(std::cell::Cell::get) {
                 Rule::MaxCost => matches!(error.kind(), RunErrorKind::MaxCost { .. }),
-                Rule::Budget => matches!(error.kind(), RunErrorKind::Budget { .. }),
+                Rule::Budget | Rule::OpenBudget => matches!(error.kind(), RunErrorKind::Budget { .. }),
+                Rule::OpenFail => matches!(error.kind(), RunErrorKind::PerRun(_)),
                 _ => matches!(error.kind(), RunErrorKind::Stopped(_) | RunErrorKind::Layer { .. }),
             };
             assert!(is_expected, "{error}");
@@ -230,8 +238,17 @@ fn outcome(waits: &str, outcome: Result<Answer, RunError>) -> String {
     }
 }
 
+/// The question of all entrances but those of other programs.
+fn question(agent: &Agent) -> Ask {
+    let ask = agent.ask("go");
+    match RULE.with(std::cell::Cell::get) {
+        Rule::Whose => ask.user("ada").conversation("chat"),
+        _ => ask,
+    }
+}
+
 async fn ask(agent: &Agent) -> String {
-    let (mut waits, mut answer) = (String::new(), agent.ask("go").await);
+    let (mut waits, mut answer) = (String::new(), question(agent).await);
     loop {
         match answer {
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
@@ -247,7 +264,7 @@ async fn ask(agent: &Agent) -> String {
 /// The streamed text equals the answer, so no text was sent before it was judged.
 async fn stream(agent: &Agent) -> String {
     let (mut waits, mut shown) = (String::new(), String::new());
-    let mut events = agent.ask("go").stream();
+    let mut events = question(agent).stream();
     loop {
         match events.next().await.unwrap() {
             Ok(Event::Text(text)) => shown.push_str(&text),
@@ -275,7 +292,7 @@ async fn stream(agent: &Agent) -> String {
 
 async fn steps(agent: &Agent) -> String {
     let mut waits = String::new();
-    let mut run = agent.start("go");
+    let mut run = question(agent).start();
     let driven = async {
         loop {
             match run.next().await?.kind() {
@@ -334,7 +351,7 @@ impl StepKind for Step<'_> {
 /// Restores the run after each step, as in another process.
 async fn resume(agent: &Agent) -> String {
     let mut waits = String::new();
-    let mut driver = agent.start("go");
+    let mut driver = question(agent).start();
     loop {
         match driver.advance().await {
             Ok(true) => driver = agent.resume(restored(driver.into_run())).start(),
@@ -358,7 +375,9 @@ async fn cli(agent: Agent, rule: Rule) -> String {
     };
     let mut output = Vec::new();
     let input = Cursor::new(format!("go\n{keys}"));
-    tool_cli::Chat::new(agent).run_with(input, &mut output).await.unwrap();
+    let chat = tool_cli::Chat::new(agent).conversation("chat");
+    let chat = if rule == Rule::Whose { chat.user("ada") } else { chat };
+    chat.run_with(input, &mut output).await.unwrap();
     let shown = String::from_utf8(output).unwrap();
     let asked = if shown.contains("Execute act {\"text\":\"a\"}?") { "asked a, " } else { "" };
     let answers = ["Done.", "No.", "Replaced.", "Better."];
@@ -373,7 +392,7 @@ async fn cli(agent: Agent, rule: Rule) -> String {
 /// Drives the run, and reads the answer from the stream of the page.
 async fn web(agent: Agent, rule: Rule) -> String {
     let mut waits = String::new();
-    let mut driver = agent.start("go");
+    let mut driver = question(&agent).start();
     let ended = loop {
         match driver.advance().await {
             Ok(true) => {}
@@ -455,8 +474,16 @@ pub(crate) async fn post(url: &str, body: &Value) -> Vec<Value> {
     }
 }
 
+fn server(agent: Agent) -> Server {
+    let server = Server::new().agent("a", agent);
+    match RULE.with(std::cell::Cell::get) {
+        Rule::Whose => server.user(|_| Some(RunUser::new("ada"))),
+        _ => server,
+    }
+}
+
 async fn chat(agent: Agent, is_streamed: bool) -> String {
-    let server = Server::new().agent("a", agent).spawn("127.0.0.1:0").await.unwrap();
+    let server = server(agent).spawn("127.0.0.1:0").await.unwrap();
     let url = format!("{}/chat/completions", server.url());
     let mut body = json!({
         "model": "a", "stream": is_streamed, "messages": [{ "role": "user", "content": "go" }]
@@ -496,7 +523,7 @@ async fn chat(agent: Agent, is_streamed: bool) -> String {
 }
 
 async fn responses(agent: Agent, is_streamed: bool) -> String {
-    let server = Server::new().agent("a", agent).spawn("127.0.0.1:0").await.unwrap();
+    let server = server(agent).spawn("127.0.0.1:0").await.unwrap();
     let url = format!("{}/responses", server.url());
     let mut body = json!({ "model": "a", "stream": is_streamed, "input": "go" });
     let mut waits = String::new();

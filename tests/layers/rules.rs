@@ -1,12 +1,16 @@
 //! The rules of the matrix: what a layer does at one of its parts.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use tool_core::agent::{PerRun, RunInfo, RunParts};
 use tool_core::content::Content;
 use tool_core::layer::{
-    AnswerVerdict, CallVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Part, Place, QuestionVerdict,
+    AnswerVerdict, CallVerdict, Deltas, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    QuestionVerdict,
 };
-use tool_core::model::{ChatRequest, Message, ToolDefinition};
+use tool_core::memory::{Budget, InMemoryStore};
+use tool_core::model::{ChatRequest, ConversationId, Message, RunUser, ToolDefinition};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolExecution, ToolFuture};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput};
@@ -50,10 +54,16 @@ pub(crate) enum Rule {
     MaxCost,
     Budget,
     Fallback,
+    /// The application says what the run has: a layer, or a budget that is used up, or nothing.
+    OpenDeny,
+    OpenBudget,
+    OpenFail,
+    /// The tool is told whose run it is, and in which conversation.
+    Whose,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::Pass,
         Self::QuestionAnswer,
         Self::QuestionEnd,
@@ -90,11 +100,16 @@ impl Rule {
         Self::MaxCost,
         Self::Budget,
         Self::Fallback,
+        Self::OpenDeny,
+        Self::OpenBudget,
+        Self::OpenFail,
+        Self::Whose,
     ];
 
     pub(crate) fn part(self) -> Option<Part> {
         Some(match self {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
+            Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => return None,
             Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
             Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
             Self::QuestionRewrite | Self::BesideRewrite => Part::Question,
@@ -138,6 +153,9 @@ impl Rule {
             Self::AnswerRetry => "Better. | a | did a",
             Self::AnswerEnd | Self::AnswerPanic => "error | a | did a",
             Self::Limit | Self::MaxCost | Self::Budget => "error | - | -",
+            Self::OpenDeny => "Done. | - | denied: why",
+            Self::OpenBudget | Self::OpenFail => "error | - | -",
+            Self::Whose => "Done. | a | did a for ada in chat",
             Self::Fallback => "Done. | a | did a",
         }
     }
@@ -157,6 +175,7 @@ impl Layer for Rule {
     fn sees(&self, part: Part) -> bool {
         match self {
             Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => false,
+            Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => false,
             rule => rule.part().is_none_or(|own| own == part),
         }
     }
@@ -269,6 +288,19 @@ impl Layer for Rule {
     }
 }
 
+/// An application that gives each run what the rule says.
+impl PerRun for Rule {
+    async fn open(&self, _: &RunInfo) -> Result<RunParts, LayerError> {
+        let budget = || Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
+        match self {
+            Self::OpenDeny => Ok(RunParts::new().layer(Self::Deny)),
+            Self::OpenBudget => Ok(RunParts::new().budget(budget().key("all"))),
+            Self::OpenFail => Err("broken".into()),
+            _ => Ok(RunParts::new()),
+        }
+    }
+}
+
 /// The tool of the matrix, which records the texts that it is executed with.
 #[derive(Clone)]
 pub(crate) struct Act {
@@ -298,10 +330,12 @@ impl Tool for Act {
         &self.definition
     }
 
-    fn call<'a>(&'a self, arguments: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        let whose = context.get::<RunUser>().zip(context.get::<ConversationId>());
+        let whose = whose.map(|(user, chat)| format!(" for {user} in {chat}")).unwrap_or_default();
         ToolFuture::ready(Self::text(arguments).map(|text| {
             self.executed.lock().unwrap().push(text.clone());
-            ToolOutput::text(format!("did {text}"))
+            ToolOutput::text(format!("did {text}{whose}"))
         }))
     }
 

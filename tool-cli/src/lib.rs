@@ -43,7 +43,7 @@ use std::io::{self, BufRead, Write};
 
 use tokio::sync::mpsc;
 use tool_core::Agent;
-use tool_core::model::ConversationId;
+use tool_core::model::{ConversationId, RunUser};
 
 use self::input::Input;
 use self::screen::Screen;
@@ -82,17 +82,24 @@ pub async fn watch(agent: Agent, name: &str) -> io::Result<()> {
 pub struct Chat {
     agent: Agent,
     conversation: ConversationId,
+    user: Option<RunUser>,
 }
 
 impl Chat {
     /// Creates a chat.
     pub fn new(agent: Agent) -> Self {
-        Self { agent, conversation: ConversationId::new("chat") }
+        Self { agent, conversation: ConversationId::new("chat"), user: None }
     }
 
     /// Sets the conversation in the agent's memory; `chat` by default.
     pub fn conversation(mut self, id: impl Into<ConversationId>) -> Self {
         self.conversation = id.into();
+        self
+    }
+
+    /// Says [whose runs](tool_core::agent::Ask::user) these are.
+    pub fn user(mut self, id: impl Into<RunUser>) -> Self {
+        self.user = Some(id.into());
         self
     }
 
@@ -109,7 +116,7 @@ impl Chat {
         });
         let is_terminal = console::user_attended();
         let (input, output) = (Input::terminal(), Screen::new(io::stdout(), is_terminal));
-        let result = Session::new(self.agent, self.conversation, input, output, interrupts).run().await;
+        let result = self.session(input, output, interrupts).run().await;
         listener.abort();
         result
     }
@@ -123,6 +130,17 @@ impl Chat {
     pub async fn run_with(self, input: impl BufRead + Send + 'static, output: impl Write) -> io::Result<()> {
         let (_sender, interrupts) = mpsc::channel(1);
         let (input, output) = (Input::lines(input), Screen::new(output, false));
-        Session::new(self.agent, self.conversation, input, output, interrupts).run().await
+        self.session(input, output, interrupts).run().await
+    }
+
+    fn session<W: Write>(
+        self,
+        input: Input,
+        output: Screen<W>,
+        interrupts: mpsc::Receiver<()>,
+    ) -> Session<W> {
+        let mut session = Session::new(self.agent, self.conversation, input, output, interrupts);
+        session.user = self.user;
+        session
     }
 }

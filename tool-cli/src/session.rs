@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
-use tool_core::model::{ConversationId, Usage};
+use tool_core::model::{ConversationId, RunUser, Usage};
 use tool_core::run::Decision;
 use tool_core::tool::{Question, ToolExecution, ToolProgress};
 use tool_core::transcript::Transcript;
@@ -25,6 +25,7 @@ const HELP: &str = "/tools lists the tools, /usage shows the tokens used and the
 pub(crate) struct Session<W> {
     pub(crate) agent: Agent,
     conversation: ConversationId,
+    pub(crate) user: Option<RunUser>,
     input: Input,
     pub(crate) screen: Screen<W>,
     interrupts: mpsc::Receiver<()>,
@@ -44,7 +45,18 @@ impl<W: Write> Session<W> {
         interrupts: mpsc::Receiver<()>,
     ) -> Self {
         let (history, executions, usage) = (Vec::new(), Vec::new(), Usage::default());
-        Self { agent, conversation, input, screen, interrupts, history, executions, usage, questions: 0 }
+        Self {
+            agent,
+            conversation,
+            user: None,
+            input,
+            screen,
+            interrupts,
+            history,
+            executions,
+            usage,
+            questions: 0,
+        }
     }
 
     pub(crate) async fn run(mut self) -> io::Result<()> {
@@ -89,10 +101,13 @@ impl<W: Write> Session<W> {
         let (sender, mut pending) = mpsc::channel(1);
         let cancellation = CancellationToken::new();
         let mut ask = self.agent.ask(question).cancellation_token(cancellation.clone());
-        ask = match self.agent.memory() {
-            Some(_) => ask.conversation(self.conversation.clone()),
-            None => ask.history(self.history.clone()),
-        };
+        ask = ask.conversation(self.conversation.clone());
+        if self.agent.memory().is_none() {
+            ask = ask.history(self.history.clone());
+        }
+        if let Some(user) = self.user.clone() {
+            ask = ask.user(user);
+        }
         if !self.agent.has_approver() {
             ask = ask.approver(AskUser(sender.clone()));
         }

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tool_core::agent::Ask;
 use tool_core::memory::RunStore;
 use tool_core::model::{
-    AssistantMessage, ChatResponse, Delta, FinishReason, ModelOptions, ResponseFormat, ToolChoice,
+    AssistantMessage, ChatResponse, Delta, FinishReason, ModelOptions, ResponseFormat, RunUser, ToolChoice,
     ToolDefinitions, Usage,
 };
 use tool_core::run::{Run, RunLimits, Wait, WaitReason};
@@ -42,6 +42,7 @@ pub(super) async fn answer(
         ids: (is_asked || !declared.is_empty()).then(|| CallIds::new(request, number, chat.messages())),
         state: Arc::clone(state),
         agent: agent.clone(),
+        user: request.user.clone(),
         caller_tools,
         is_asked,
         options: chat.options().clone(),
@@ -83,6 +84,7 @@ pub(super) async fn answer(
 struct RunSegment {
     state: Arc<ServerState>,
     agent: Agent,
+    user: Option<RunUser>,
     caller_tools: CallerTools,
     is_asked: bool,
     options: ModelOptions,
@@ -138,6 +140,9 @@ impl RunSegment {
         let mut ask = ask.options(self.options.clone()).limits(self.start.limits.clone());
         if let Some(format) = &self.response_format {
             ask = ask.response_format(format.clone());
+        }
+        if let Some(user) = self.user.take() {
+            ask = ask.user(user);
         }
         let ask = ask.tools(self.caller_tools.0.clone());
         let answerer = CallerAnswerer { of_agent: self.agent.answerer(), is_caller_asked: self.is_asked };

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
-use tool_core::model::{ChatRequest, Delta};
+use tool_core::model::{ChatRequest, Delta, RunUser};
 use tool_core::{Agent, ChatModel};
 use tool_http::server::Caller;
 
@@ -20,6 +20,7 @@ pub(super) enum Backend {
 /// A request to a backend, parsed from a request of either API.
 pub(super) struct BackendRequest {
     pub(super) caller: Caller,
+    pub(super) user: Option<RunUser>,
     /// The name of the backend.
     pub(super) model: String,
     pub(super) chat: ChatRequest<'static>,

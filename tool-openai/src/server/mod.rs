@@ -93,8 +93,10 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use axum::Router;
+use axum::http::HeaderMap;
 use secrecy::SecretString;
 use tokio::net::ToSocketAddrs;
+use tool_core::model::RunUser;
 use tool_core::{Agent, ChatModel, ModelOptions};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 use tool_http::server::{Shutdown, bind};
@@ -162,6 +164,24 @@ impl Server {
         choose: impl Fn(&ModelOptions, ModelOptions) -> ModelOptions + Send + Sync + 'static,
     ) -> Self {
         self.config.choose_options = Some(Arc::new(choose));
+        self
+    }
+
+    /// Says [whose run](tool_core::agent::Ask::user) a request starts, from the headers of a request that was admitted: from its key, or from a header
+    /// that only a proxy of yours can set. A request for which it returns `None` is nobody's. What the body of a request calls its user is
+    /// the word of the caller, and never this.
+    ///
+    /// ```
+    /// use tool_core::model::RunUser;
+    /// use tool_openai::server::Server;
+    ///
+    /// // The proxy removes this header from what it receives, and sets its own.
+    /// let server = Server::new()
+    ///     .api_key("sk-secret")
+    ///     .user(|headers| Some(RunUser::new(headers.get("x-user")?.to_str().ok()?)));
+    /// ```
+    pub fn user(mut self, user_of: impl Fn(&HeaderMap) -> Option<RunUser> + Send + Sync + 'static) -> Self {
+        self.config.choose_user = Some(Arc::new(user_of));
         self
     }
 

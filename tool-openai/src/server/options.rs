@@ -1,13 +1,18 @@
 //! The model options that requests set.
 
+use axum::http::HeaderMap;
 use serde_json::Value;
 use tool_core::ModelOptions;
+use tool_core::model::RunUser;
 
 use super::backend::{Backend, FieldNames};
 use super::error::ApiError;
 
 /// Chooses the options that take effect, from the request's and the defaults.
 pub(super) type ChooseOptions = dyn Fn(&ModelOptions, ModelOptions) -> ModelOptions + Send + Sync;
+
+/// Says whose run a request starts, from the headers of an admitted request.
+pub(super) type ChooseUser = dyn Fn(&HeaderMap) -> Option<RunUser> + Send + Sync;
 
 /// Returns the options that a request sets. Refuses those that determine the price of an answer if they would be ignored, because
 /// the caller relies on them.

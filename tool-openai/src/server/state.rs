@@ -1,8 +1,10 @@
 //! The configuration of a server and the state that its requests share.
 
+use axum::http::HeaderMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tool_core::model::RunUser;
 
 use serde_json::{Value, json};
 use tool_core::ModelOptions;
@@ -13,7 +15,7 @@ use super::answers::Answers;
 use super::backend::{Backend, FieldNames};
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
-use super::options::{ChooseOptions, choose_options};
+use super::options::{ChooseOptions, ChooseUser, choose_options};
 use super::store::{MAX_BYTES, Retention, Store};
 use super::stored_response::StoredResponse;
 
@@ -27,6 +29,7 @@ pub(super) struct Config {
     pub(super) retention: Retention,
     pub(super) error_mapper: ErrorMapper,
     pub(super) choose_options: Option<Arc<ChooseOptions>>,
+    pub(super) choose_user: Option<Arc<ChooseUser>>,
 }
 
 impl Default for Config {
@@ -44,6 +47,7 @@ impl Default for Config {
             retention: Retention::default(),
             error_mapper: ErrorMapper::default(),
             choose_options: None,
+            choose_user: None,
         }
     }
 }
@@ -63,6 +67,10 @@ pub(super) struct ServerState {
 }
 
 impl ServerState {
+    pub(super) fn user_of(&self, headers: &HeaderMap) -> Option<RunUser> {
+        self.config.choose_user.as_ref()?(headers)
+    }
+
     pub(super) fn new(config: Config, backends: BTreeMap<String, Backend>) -> Self {
         let Retention { max_entries, max_age } = config.retention;
         let runs = InMemoryStore::new().max_runs(max_entries).max_run_age(max_age).max_run_bytes(MAX_BYTES);

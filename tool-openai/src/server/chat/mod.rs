@@ -24,10 +24,12 @@ pub(super) async fn create(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let user = state.user_of(request.headers());
     let body = state.limiter.read_body(request.into_body()).await?;
     let parser_state = Arc::clone(&state);
     let parse = move |body: &[u8]| request::parse(body, caller, &parser_state);
-    let (request, permit) = parse_in_background(body, parse).await?;
+    let (mut request, permit) = parse_in_background(body, parse).await?;
+    request.backend_request.user = user;
     let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
         let deltas = stream(&state, request.backend_request).await?;

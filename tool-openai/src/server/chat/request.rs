@@ -123,6 +123,7 @@ pub(super) fn parse(body: &[u8], caller: Caller, state: &ServerState) -> Result<
     Ok(Request {
         backend_request: BackendRequest {
             caller,
+            user: None,
             model: wire.model,
             chat,
             // A caller that has not declared the tool does not expect its calls.

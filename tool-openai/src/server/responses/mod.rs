@@ -30,6 +30,7 @@ pub(super) async fn create(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let user = state.user_of(request.headers());
     let body = state.limiter.read_body(request.into_body()).await?;
     let parser_state = Arc::clone(&state);
     let parse = move |body: &[u8]| {
@@ -43,7 +44,8 @@ pub(super) async fn create(
         })?;
         Ok((request, reserved))
     };
-    let ((request, reserved), permit) = parse_in_background(body, parse).await?;
+    let ((mut request, reserved), permit) = parse_in_background(body, parse).await?;
+    request.backend_request.user = user;
     let held = (permit, reserved);
     let mut writer = ResponseWriter::new(request.echoed);
     let (recording, conversation) = (Arc::clone(&state), request.conversation);

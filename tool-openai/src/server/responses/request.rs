@@ -94,6 +94,7 @@ pub(super) fn parse(
     Ok(Request {
         backend_request: BackendRequest {
             caller,
+            user: None,
             model: wire.model,
             chat,
             is_asked: is_stored,
