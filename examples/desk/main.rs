@@ -1,66 +1,113 @@
-//! A support desk: a chat for customers in the browser, and a page on which the staff approves refunds and answers questions.
+//! A support desk for customers who log in: a chat whose agent asks, confirms and refunds, and a page on which the staff decides. Start it
+//! twice with other ports, and each process goes on with the runs of the other. The guide page *A service with many users* explains it.
 //!
 //! ```text
-//! cargo run --features web --example desk
+//! cargo run --features web --example desk -- 8080
 //! ```
 //!
-//! It prints the URLs of both. Runs are in memory, and everybody on this machine may decide; a real desk has a `SqliteStore`, and keys
-//! with which its customers may only ask. It uses the offline model, or with
-//! `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
+//! `ada` and `eve` are customers, `grace` is the staff; their passwords are `ada-pw`, `eve-pw` and `grace-pw`. Conversations and runs are in
+//! the file `DESK_DB`, by default in the temporary directory; processes with the same `DESK_SECRET` share their logins. It uses the offline
+//! model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the models `OPENAI_MODEL` and, when that fails, `OPENAI_FALLBACK_MODEL`.
+
+mod agent;
+mod users;
 
 use std::env;
 use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use axum::Router;
-use axum::response::Html;
-use axum::routing::get;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
 use axum::serve::ListenerExt;
+use axum::{Json, Router};
 use tokio::net::TcpListener;
-use tool_core::memory::InMemoryStore;
-use tool_core::{Agent, ChatModel, tool, tools};
+use tool_core::agent::Outcome;
+use tool_core::model::Fallback;
+use tool_core::{Agent, SqliteStore};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_web::Web;
 
-#[tool("Pays money back for an order", needs_approval, at_most_once)]
-fn refund(
-    /** the number of the order */
-    order: u32,
-    euros: u32,
-) -> String {
-    format!("Refunded {euros} euros for order {order}.")
-}
+use crate::users::{Login, Logins};
 
-#[tool("Returns the state of an order")]
-fn order_state(order: u32) -> String {
-    format!("Order {order} was delivered yesterday.")
-}
+type Failure = Box<dyn Error>;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let port: u16 = env::args().nth(1).as_deref().unwrap_or("0").parse()?;
-    let agent = Agent::builder(model()?).tools(tools![refund, order_state]).run_store(InMemoryStore::new());
-    let web = Web::new().agent("desk", agent.build()?);
-    let app = Router::new()
-        .route("/", get(async || Html(include_str!("chat.html"))))
-        .nest_service("/api/chat", web.ui_stream("desk")?)
-        .nest_service("/runs", web.service());
+async fn main() -> Result<(), Failure> {
+    let port: u16 = env::args().nth(1).as_deref().unwrap_or("8080").parse()?;
+    let file = env::var_os("DESK_DB").map_or_else(|| env::temp_dir().join("desk.db"), PathBuf::from);
+    let store = SqliteStore::open(file).await?;
+    let agent = agent::desk(model()?, &store, |line| println!("audit: {line}"))?;
+    // Goes on with what another process has left, and with what failed. A lease decides which process does.
+    let _recovery = agent.recover().on_outcome(report).start();
+    let app = app(agent, Logins::new(env::var("DESK_SECRET").ok())?)?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    let address = listener.local_addr()?;
-    println!("the chat: http://{address}/");
-    println!("the runs: http://{address}/runs");
+    println!("listening on http://{}", listener.local_addr()?);
     // Otherwise, parts of a stream can wait 40 ms.
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     Ok(axum::serve(listener, app).await?)
 }
 
-/// Returns the model of the configured endpoint, or the offline model if none is configured.
-fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
-    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
-    if !is_set("OPENAI_API_KEY") && !is_set("OPENAI_BASE_URL") {
-        println!("No OPENAI_API_KEY: using the offline model");
-        return Ok(Box::new(OfflineModel::new()));
+fn report(run: &str, outcome: &Outcome) {
+    if let Outcome::Failed(error) = outcome {
+        eprintln!("{run}: {error}");
     }
-    let model = if is_set("OPENAI_MODEL") { env::var("OPENAI_MODEL")? } else { "gpt-4.1-mini".into() };
-    Ok(Box::new(OpenAi::from_env()?.chat_model(model)))
 }
+
+/// Returns the website. Behind a domain, it needs `Web::allow_host` and `Web::allow_origin`.
+fn app(agent: Agent, logins: Logins) -> Result<Router, Failure> {
+    let logins = Arc::new(logins);
+    let known = Arc::clone(&logins);
+    let web =
+        Web::new().agent("desk", agent).authentication(move |headers: &HeaderMap| known.sender(headers));
+    // A customer confirms a cancellation by herself; refunds are approved on the page.
+    let chat = web.ui_stream("desk")?.approvable_tools(["cancel_order"]);
+    Ok(Router::new()
+        .route("/", get(chat_page))
+        .route("/login", post(log_in).delete(log_out))
+        .with_state(logins)
+        .nest_service("/api/chat", chat)
+        .nest_service("/runs", web.service()))
+}
+
+/// The page contains no data. Its policy allows no script but its own, and no text becomes markup.
+async fn chat_page() -> Result<Response, StatusCode> {
+    let nonce = users::nonce().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    );
+    let html = include_str!("chat.html").replace("NONCE", &nonce);
+    Ok(([(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response())
+}
+
+async fn log_in(State(logins): State<Arc<Logins>>, Json(login): Json<Login>) -> Response {
+    match logins.log_in(&login) {
+        Some(cookie) => (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response(),
+        None => (StatusCode::UNAUTHORIZED, "wrong name or password").into_response(),
+    }
+}
+
+async fn log_out() -> Response {
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, "desk=; Max-Age=0; Path=/")]).into_response()
+}
+
+/// Returns the models of the configured endpoint, or the offline model if none is configured.
+fn model() -> Result<Fallback, Failure> {
+    let variable = |name| env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if variable("OPENAI_API_KEY").or(variable("OPENAI_BASE_URL")).is_none() {
+        println!("No OPENAI_API_KEY: using the offline model");
+        return Ok(Fallback::new(OfflineModel::new()));
+    }
+    let endpoint = OpenAi::from_env()?;
+    let model =
+        |variable_name, name: &str| endpoint.chat_model(variable(variable_name).unwrap_or(name.into()));
+    let first = model("OPENAI_MODEL", "gpt-4.1");
+    Ok(Fallback::new(first).or(model("OPENAI_FALLBACK_MODEL", "gpt-4.1-mini")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -292,6 +292,14 @@ impl RunLog {
         questions.fold((0, 0), |(count, _), (position, _)| (count + 1, position))
     }
 
+    /// Returns the messages of the user.
+    pub(crate) fn question_texts(&self) -> impl Iterator<Item = String> {
+        self.entries().into_iter().filter_map(|logged| match &logged.entry {
+            Entry::Question { text } => Some(text.clone()),
+            _ => None,
+        })
+    }
+
     pub(crate) fn read(self: &Arc<Self>, from: u64) -> Reader {
         Reader { log: Arc::clone(self), next: from, changes: self.end.subscribe() }
     }

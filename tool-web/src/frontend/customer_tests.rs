@@ -193,6 +193,8 @@ async fn a_message_denies_nothing_that_the_staff_decides() {
     let (run, wait) = waiting(&chats).await;
     let (status, shown) = ask(&chats, "ada", "How long does it take?").await;
     assert!(status == 200 && shown.ends_with("data: [DONE]\n\n"), "{shown}");
+    let shown = messages(&chats, "ada").await;
+    assert_eq!(shown[2]["parts"][0]["text"], "How long does it take?");
     assert_eq!(waiting(&chats).await.1, wait);
     let agent = chats.chats.source.agent.as_ref().unwrap();
     let decided = agent.decide(run.id().as_str(), &wait.as_str().into(), Decision::approve()).await;

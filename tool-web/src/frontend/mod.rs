@@ -243,8 +243,14 @@ async fn resume(
 
 /// Returns the messages of a chat, for a browser that has been closed or is another one.
 async fn messages(State(chats): Shared, Extension(sender): Sender, Path(chat): Path<String>) -> Answer {
-    let (messages, run) = chats.history(&conversation(&sender, &chat)?).await?;
+    let (mut messages, run) = chats.history(&conversation(&sender, &chat)?).await?;
     let log = run.as_ref().map(|run| chats.hub.log_of(&chats.source, run));
+    if let Some((run, log)) = run.as_ref().zip(log.as_ref()) {
+        // What was said while others decide is not among the messages of the run yet.
+        let is_question = |message: &&Message| matches!(message, Message::User(_));
+        let known = run.new_messages().iter().filter(is_question).count();
+        messages.extend(log.question_texts().skip(known).map(Message::user));
+    }
     let executors = chats.executors(&sender, log.as_deref());
     let messages = match chats.protocol {
         ProtocolName::UiStream => {
