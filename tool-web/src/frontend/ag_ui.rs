@@ -240,11 +240,12 @@ impl Protocol for AgUi {
             Part::Waits { waits } => {
                 let interrupts: Vec<_> =
                     waits.iter().filter_map(|wait| interrupt(wait, self.may_edit)).collect();
-                push(self.finished(if interrupts.is_empty() {
-                    let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
-                    json!({ "type": "success", "pendingToolCallIds": results })
-                } else {
-                    json!({ "type": "interrupt", "interrupts": interrupts })
+                let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
+                push(self.finished(match (interrupts.is_empty(), results.is_empty()) {
+                    (false, _) => json!({ "type": "interrupt", "interrupts": interrupts }),
+                    (true, false) => json!({ "type": "success", "pendingToolCallIds": results }),
+                    // Others decide.
+                    (true, true) => json!({ "type": "success" }),
                 }));
             }
             Part::Finished { usage, .. } => {

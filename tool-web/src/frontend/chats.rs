@@ -1,0 +1,175 @@
+//! The conversations of one router: what their runs wait for, and what a request of their user does to them.
+
+use std::sync::Arc;
+
+use tool_core::__internals::waiting_tools;
+use tool_core::memory::{ChatStore, RunStatus};
+use tool_core::model::{ConversationId, ToolDefinition};
+use tool_core::run::{Run, Wait, WaitReason};
+use tool_core::{Agent, Message, Tool};
+
+use super::adapter::Executors;
+use super::asked::{Asked, Reply};
+use crate::auth::{Principal, Right};
+use crate::driving::check_budget;
+use crate::guard::{Guard, HttpError};
+use crate::hub::Hub;
+use crate::log::{FrontendTools, RunLog};
+use crate::source::{Loaded, Source};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProtocolName {
+    UiStream,
+    AgUi,
+}
+
+/// The chats of one router.
+#[derive(Clone)]
+pub(super) struct Chats {
+    pub(super) protocol: ProtocolName,
+    pub(super) hub: Arc<Hub>,
+    pub(super) source: Arc<Source>,
+    pub(super) guard: Arc<Guard>,
+    /// Without the tools that are sent with questions.
+    pub(super) executors: Executors,
+}
+
+/// The log of a run, and the position after which the response begins.
+pub(super) type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+
+/// Returns the id of the assistant's current message. A run that is continued has the same.
+pub(super) fn message_id(log: &RunLog) -> String {
+    format!("msg_{}_{}", log.id, log.questions().0)
+}
+
+/// Returns the conversation of a chat. The same id of another sender is another conversation.
+pub(super) fn conversation(sender: &Principal, chat: &str) -> Result<ConversationId, HttpError> {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.:".contains(char);
+    if chat.is_empty() || chat.len() > 200 || !chat.chars().all(is_plain) {
+        return Err(HttpError::bad_request(
+            "the id of a chat has 1 to 200 letters, digits, `-`, `_`, `.` or `:`",
+        ));
+    }
+    // A chat has no slash, so no two pairs are the same text.
+    Ok(ConversationId::new(format!("{}/{chat}", sender.name())))
+}
+
+impl Chats {
+    /// Returns what the sender may do in a run.
+    pub(super) fn executors(&self, sender: &Principal, log: Option<&RunLog>) -> Executors {
+        let mut executors = Executors { decides: sender.may(Right::Decide), ..self.executors.clone() };
+        let tools = log.map(RunLog::tools).unwrap_or_default();
+        executors.browser.extend(tools.iter().map(|tool| tool.definition().name().to_owned()));
+        executors
+    }
+
+    /// Returns what the sender may end of what a run waits for.
+    pub(super) fn waits(&self, executors: &Executors, run: &Run) -> Vec<Wait> {
+        let tools = waiting_tools(run, self.source.agent.as_ref());
+        // A name alone would admit the tools of other agents.
+        let is_own = |(agents, tool): &(Vec<String>, Option<&dyn Tool>)| agents.is_empty() && tool.is_some();
+        let mut waits = run.waits();
+        waits.retain(|wait| {
+            let is_approval = matches!(wait.reason, WaitReason::Approval(_));
+            let is_free = !is_approval || executors.decides || tools.get(&wait.id).is_some_and(is_own);
+            is_free && executors.may_end(wait)
+        });
+        waits
+    }
+
+    /// Returns a conversation with what its run adds to it, and that run if it has not finished.
+    pub(super) async fn history(
+        &self,
+        conversation: &ConversationId,
+    ) -> Result<(Vec<Message>, Option<Run>), HttpError> {
+        let memory = self.source.agent.as_ref().and_then(Agent::memory);
+        let told = async || match memory {
+            Some(memory) => memory.messages(conversation).await,
+            None => Ok(self.hub.histories.load(conversation).await.unwrap_or_default()),
+        };
+        let Some(id) = self.hub.run_of(&self.source, conversation).await else {
+            return Ok((told().await?, None));
+        };
+        let mut messages = told().await?;
+        let loaded = self.hub.load(&id).await?.filter(|loaded| loaded.status != RunStatus::Finished);
+        match loaded {
+            // Its messages are added before it is removed.
+            Some(Loaded { run, .. }) if !messages.ends_with(run.new_messages()) => {
+                messages.extend_from_slice(run.new_messages());
+                Ok((messages, Some(run)))
+            }
+            // It can have finished meanwhile.
+            _ => Ok((told().await?, None)),
+        }
+    }
+
+    /// Takes what a request asks for, which `read` finds out from what the conversation waits for, with the tools of the client.
+    pub(super) async fn take(
+        &self,
+        sender: &Principal,
+        conversation: &ConversationId,
+        read: impl FnOnce(&[Wait]) -> Result<(Asked, FrontendTools), HttpError>,
+    ) -> Taken {
+        let run = self.hub.run_of(&self.source, conversation).await;
+        let loaded = match &run {
+            Some(run) => self.hub.load(run).await?,
+            None => None,
+        };
+        let log = loaded.as_ref().map(|loaded| self.hub.log_of(&loaded.source, &loaded.run));
+        let executors = self.executors(sender, log.as_deref());
+        let waits_of = |run: &Run| self.waits(&executors, run);
+        let waits = loaded.as_ref().map(|loaded| waits_of(&loaded.run)).unwrap_or_default();
+        let (asked, tools) = read(&waits)?;
+        match asked {
+            Asked::Question(question) => {
+                self.hub.ask(&self.source, conversation, question, tools, sender.name(), waits_of).await
+            }
+            Asked::Replies(replies) => {
+                if let Some((loaded, log)) = loaded.as_ref().zip(log) {
+                    check_budget(&loaded.run)?;
+                    // A run that was loaded again gets the tools, but not the calls of others that wait.
+                    let open = loaded.run.waits();
+                    let is_free = |tool: &ToolDefinition| open.iter().all(|wait| wait.tool != tool.name());
+                    log.offer(FrontendTools { set: tools.set.filter(is_free), ..tools });
+                }
+                self.decide(sender, run, &waits, replies).await
+            }
+        }
+    }
+
+    /// Records replies of the client.
+    async fn decide(
+        &self,
+        sender: &Principal,
+        run: Option<String>,
+        waits: &[Wait],
+        mut replies: Vec<Reply>,
+    ) -> Taken {
+        let run = &run.ok_or_else(HttpError::unknown_run)?;
+        let is_open = |reply: &Reply| waits.iter().any(|open| open.id == reply.wait);
+        replies.retain(|reply| {
+            let recorded = || self.hub.decisions.get(&reply.wait);
+            is_open(reply)
+                || !reply.may_be_old
+                || recorded().is_some_and(|recorded| recorded.is(&reply.decision))
+        });
+        // What the sender may not end, or does not wait yet, is decided by nobody here.
+        let is_known = |reply: &Reply| is_open(reply) || self.hub.decisions.get(&reply.wait).is_some();
+        if replies.is_empty() || !replies.iter().all(is_known) {
+            return Err(HttpError::conflict("the run does not wait for what was sent"));
+        }
+        if replies.iter().any(|reply| reply.decision.edited_arguments().is_some()) {
+            sender.check(Right::Decide)?;
+        }
+        let decisions = replies.into_iter().map(|reply| (reply.wait, reply.decision)).collect();
+        let recorded = self.hub.decide(run, sender.name(), decisions).await?;
+        let recorded = recorded.map_err(|earlier| {
+            let by = earlier.by.as_deref().unwrap_or("somebody");
+            HttpError::conflict(format!("`{by}` has decided otherwise"))
+        })?;
+        let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
+        // The response to a repeated request begins where the first one began.
+        let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();
+        Ok((log, first.saturating_sub(1)))
+    }
+}
