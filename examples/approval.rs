@@ -16,7 +16,8 @@ use std::path::PathBuf;
 
 use tool_core::agent::Ask;
 use tool_core::memory::RunStatus;
-use tool_core::{Agent, Approval, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
+use tool_core::run::{Decision, WaitReason};
+use tool_core::{Agent, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
@@ -70,9 +71,10 @@ async fn answer(file: PathBuf) -> Result<(), Failure> {
     for stored in free {
         println!("{:?}: {}", stored.status, stored.run.new_messages()[0].text());
         let mut run = stored.run;
-        let waiting: Vec<_> = run.awaiting_approval().collect();
-        for call in waiting {
-            run.resolve_approval(&call.id, decision(&call).await?)?;
+        for wait in run.waits() {
+            if let WaitReason::Approval(call) = &wait.reason {
+                run.resolve(&wait.id, decision(call).await?)?;
+            }
         }
         show(agent.resume(run)).await?;
     }
@@ -97,7 +99,11 @@ async fn show(ask: Ask) -> Result<(), Failure> {
             }
         }
         Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
-            error.awaiting_approval().for_each(|call| println!("Awaiting approval: {call:#}"));
+            for wait in error.run().waits() {
+                if let WaitReason::Approval(call) = wait.reason {
+                    println!("Awaiting approval: {call:#}");
+                }
+            }
         }
         Err(error) => return Err(error.into()),
     }
@@ -105,18 +111,18 @@ async fn show(ask: Ask) -> Result<(), Failure> {
 }
 
 /// Asks for a decision at the terminal, without blocking a thread of the runtime.
-async fn decision(call: &ToolCall) -> io::Result<Approval> {
+async fn decision(call: &ToolCall) -> io::Result<Decision> {
     println!("Execute {call:#}?");
     loop {
         println!("y: approve | n REASON: deny | e JSON: approve with these arguments");
         let line = tokio::task::spawn_blocking(|| io::stdin().lines().next()).await?.transpose()?;
-        let Some(line) = line else { return Ok(Approval::deny("nobody is there to approve it")) };
+        let Some(line) = line else { return Ok(Decision::deny("nobody is there to approve it")) };
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         match word {
-            "y" => return Ok(Approval::Approve),
-            "n" => return Ok(Approval::deny(rest)),
+            "y" => return Ok(Decision::approve()),
+            "n" => return Ok(Decision::deny(rest)),
             "e" if serde_json::from_str::<serde_json::Map<_, _>>(rest).is_ok() => {
-                return Ok(Approval::ApproveWith(rest.into()));
+                return Ok(Decision::approve_with(rest));
             }
             _ => println!("unknown answer `{line}`"),
         }

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tool_core::agent::{Answerer, AnswererFuture};
+use tool_core::agent::{Decider, DeciderFuture};
 use tool_core::memory::RunStatus;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Wait};
 use tool_core::tool::{Asker, IdempotencyKey, Question};
 use tool_core::{Agent, RunError, RunErrorKind, SqliteStore, ToolError, tool, tools};
 use tool_offline::OfflineModel;
@@ -46,9 +46,10 @@ async fn book(
 /// Asks in the terminal, without blocking a thread of the runtime. At the end of the input, the run waits.
 struct Terminal;
 
-impl Answerer for Terminal {
-    fn answer<'a>(&'a self, question: &'a Question) -> AnswererFuture<'a> {
+impl Decider for Terminal {
+    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
         Box::pin(async move {
+            let Some(question) = wait.question() else { return Decision::defer() };
             println!("{}", question.text());
             for (number, (label, _)) in question.labeled_choices().enumerate() {
                 println!("  {}: {label}", number + 1);
@@ -72,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = Agent::builder(OfflineModel::new())
         .tools(tools![book])
         .run_store(SqliteStore::open(file).await?)
-        .answerer(Terminal)
+        .decider(Terminal)
         .build()?;
     for stored in agent.stored_runs().await?.runs {
         if stored.status == RunStatus::RunningElsewhere {

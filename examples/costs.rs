@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = Agent::builder(model()?)
         .tools(tools![square_root])
         .prices(prices)
-        .max_cost(Cost::usd(0.05))
+        .limits(|l| l.max_cost(Cost::usd(0.05)))
         .build()?;
     match agent.ask("What is the square root of 475695037565?").await {
         Ok(answer) => {

@@ -14,8 +14,9 @@ use std::io;
 use std::path::PathBuf;
 
 use tokio::process::Command;
-use tool_core::agent::{Approver, ApproverFuture};
-use tool_core::{Agent, Approval, ToolCall};
+use tool_core::Agent;
+use tool_core::agent::{Decider, DeciderFuture};
+use tool_core::run::{Decision, Wait, WaitReason};
 use tool_mcp::McpServer;
 use tool_offline::OfflineModel;
 
@@ -40,8 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
     println!("Question: {question}");
-    let agent =
-        Agent::builder(OfflineModel::new()).tool_provider(tools).approver(TerminalApprover).build()?;
+    let agent = Agent::builder(OfflineModel::new()).tool_provider(tools).decider(Terminal).build()?;
     let answer = agent.ask(question).await?;
     for execution in answer.tool_executions() {
         println!("{}", execution.call());
@@ -66,16 +66,17 @@ async fn example_server() -> io::Result<PathBuf> {
 }
 
 /// Asks for approval at the terminal.
-struct TerminalApprover;
+struct Terminal;
 
-impl Approver for TerminalApprover {
-    fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        println!("Execute {call:#}? (y or n)");
+impl Decider for Terminal {
+    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
         Box::pin(async {
+            let WaitReason::Approval(call) = &wait.reason else { return Decision::defer() };
+            println!("Execute {call:#}? (y or n)");
             // Does not block a thread of the runtime.
             match tokio::task::spawn_blocking(|| io::stdin().lines().next()).await {
-                Ok(Some(Ok(line))) if line.trim() == "y" => Approval::Approve,
-                _ => Approval::deny("the user did not approve it"),
+                Ok(Some(Ok(line))) if line.trim() == "y" => Decision::approve(),
+                _ => Decision::deny("the user did not approve it"),
             }
         })
     }

@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mail = env::args().skip(1).collect::<Vec<_>>().join(" ");
     let mail = if mail.is_empty() { "3 nights in Rome for 2 travellers, please." } else { &mail };
     println!("Mail: {mail}\n");
-    let agent = Agent::builder(model()?).max_turns(5).build()?;
+    let agent = Agent::builder(model()?).limits(|l| l.max_turns(5)).build()?;
     plan(&TripAgent::from(agent), mail).await
 }
 

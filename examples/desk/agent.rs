@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tool_core::agent::{PerRun, RunInfo, RunParts};
-use tool_core::layer::{Audit, Redact};
+use tool_core::layer::{Audit, Redact, guard};
 use tool_core::memory::Budget;
 use tool_core::model::ModelOptions;
 use tool_core::tool::Asker;
@@ -100,7 +100,7 @@ pub(crate) fn desk(
         .options(options)
         .tools(tools![parcels, move_delivery, cancel_order, refund])
         .tool(billing.pass_context::<Customer>())
-        .needs_approval(needs_approval)
+        .layer(guard::needs_approval(needs_approval))
         .layer(Redact::new().card_numbers().email_addresses())
         .layer(Audit::new(move |record| audit(record.to_string())))
         .memory(store.clone())

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let micros_per_turn = |layers: usize| {
         let calls = (0..TURNS - 1).map(|n| format!(r#"{{"n": {n}}}"#));
         let script = calls.fold(ScriptedModel::new(), |script, arguments| script.calls("next", arguments));
-        let agent = Agent::builder(script.says("Done.")).tools(tools![next]).max_turns(TURNS);
+        let agent = Agent::builder(script.says("Done.")).tools(tools![next]).limits(|l| l.max_turns(TURNS));
         let agent =
             ["one", "two", "three"][..layers].iter().fold(agent, |agent, name| agent.layer(Pass(name)));
         let agent = agent.build().expect("the names are unique");

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use allocation_counter::AllocationInfo;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions};
-use tool_core::run::{Run, Step};
+use tool_core::run::{Run, RunLimits, Step};
 use tool_core::tool::ToolExecution;
 use tool_core::{Message, ToolCall, ToolOutput};
 
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn start() -> Run {
     Run::new([Message::system("You find places to stay."), Message::user("Where do we stay in Rome?")])
-        .max_turns(TURNS + 1)
+        .with_limits(RunLimits::new().max_turns(TURNS + 1))
 }
 
 fn reply(turn: u32) -> ChatResponse {

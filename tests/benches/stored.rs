@@ -129,7 +129,11 @@ async fn run(path: &Path, turns: u32, calls: u32) -> Result<Vec<Spent>, Box<dyn 
     let (counts, spent): (Arc<(AtomicU64, AtomicU64)>, Arc<Mutex<_>>) = Default::default();
     let store = Counting { store: SqliteStore::open(path).await?, counts: Arc::clone(&counts) };
     let model = Caller { turns, calls, counts, spent: Arc::clone(&spent) };
-    let agent = Agent::builder(model).tools(tools![work]).max_turns(turns + 1).run_store(store).build()?;
+    let agent = Agent::builder(model)
+        .tools(tools![work])
+        .limits(|l| l.max_turns(turns + 1))
+        .run_store(store)
+        .build()?;
     agent.ask("Go").await?;
     let spent = spent.lock().expect("no thread panics").clone();
     Ok(spent)

@@ -245,13 +245,14 @@ async fn providers_count_what_repeated_requests_may_have_cost() {
         // It is not repeated if it cannot be paid.
         let server = failing_once("500 Broken", &reply).await;
         let limit = Cost::new(worst + 100, Currency::USD);
-        let error = agent(&server).ask("Hello").max_cost(limit).await.unwrap_err();
+        let error = agent(&server).ask("Hello").limits(|l| l.max_cost(limit)).await.unwrap_err();
         assert!(
             matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == worst),
             "{error}"
         );
         assert_eq!(server.requests().len(), 1);
-        let answer = agent(&server).resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
+        let answer =
+            agent(&server).resume(error.into_run()).limits(|l| l.max_cost(Cost::usd(1.0))).await.unwrap();
         assert_eq!(answer.cost().unwrap().micros(), worst + actual);
     }
 }

@@ -112,14 +112,14 @@ async fn bodies(
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let builder = Agent::builder(model(openai.chat_model("m")));
     let builder = match search {
-        Some(search) => builder.tool_search(search).max_repeated_calls(100),
+        Some(search) => builder.tool_search(search).limits(|l| l.max_repeated_calls(100)),
         None => builder,
     };
     let agent = builder
         .instructions("Use the tools.")
         .tools(tools![sum, read, draw, rest, list, fail])
         .tool_choice(choice)
-        .max_turns(u32::try_from(TURNS).unwrap())
+        .limits(|l| l.max_turns(u32::try_from(TURNS).unwrap()))
         .build()
         .unwrap();
     let ask = agent.ask("What is there?");

@@ -423,7 +423,11 @@ async fn sends_no_data() {
     let headers = [("content-type", "application/json")];
     let server = RawServer::answering("200 OK", &headers, reply.to_string().as_bytes()).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
-    let agent = Agent::builder(openai.chat_model("m")).tools(tools![plot]).max_turns(3).build().unwrap();
+    let agent = Agent::builder(openai.chat_model("m"))
+        .tools(tools![plot])
+        .limits(|l| l.max_turns(3))
+        .build()
+        .unwrap();
     let error = agent.ask("How was the week?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))), "{error}");
     assert_eq!(error.tool_executions()[1].output().unwrap().data(), Some(&json!({ "key": "secret" })));

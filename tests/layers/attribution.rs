@@ -102,15 +102,16 @@ async fn the_events_of_a_guard_are_not_in_the_stream() {
 #[tokio::test]
 async fn what_a_guard_spends_limits_the_run_and_survives_a_resume() {
     let agent = agent(acts()).layer(moderation()).build().unwrap();
-    let error = agent.ask("go").max_cost(Cost::usd(0.000_1)).await.unwrap_err();
+    let error = agent.ask("go").limits(|l| l.max_cost(Cost::usd(0.000_1))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 70), "{error}");
     let run = restored(error.into_run());
     assert_eq!(run.usage_by_layer()[0].1.cost.unwrap().micros(), 70);
     assert_eq!(run.cost().unwrap().micros(), 70);
     // The guard is not asked again, and what it has spent still counts.
-    let error = agent.resume(run).max_cost(Cost::usd(0.000_11)).await.unwrap_err();
+    let error = agent.resume(run).limits(|l| l.max_cost(Cost::usd(0.000_11))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 70), "{error}");
-    let answer = agent.resume(restored(error.into_run())).max_cost(Cost::usd(1.0)).await.unwrap();
+    let answer =
+        agent.resume(restored(error.into_run())).limits(|l| l.max_cost(Cost::usd(1.0))).await.unwrap();
     assert_eq!(micros(answer.cost_by_layer()), [("moderation".into(), 70)]);
     assert_eq!(answer.cost().unwrap().micros(), 670);
 }
@@ -193,7 +194,7 @@ async fn the_error_of_a_layer_has_what_it_used() {
 #[tokio::test]
 async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
     let inner = agent(acts()).layer(moderation()).build().unwrap();
-    let inner = inner.as_tool("inner", "Acts").limits(RunLimits::new().max_cost(Cost::usd(1.0)));
+    let inner = inner.as_tool("inner", "Acts").limits(|_| RunLimits::new().max_cost(Cost::usd(1.0)));
     let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1, 1));
     let model = model.says("Done.").with_usage(Usage::new(1, 1));
     let judged = guard::call_at(|_, at| {
@@ -214,7 +215,7 @@ async fn a_guard_inside_spends_from_the_limit_of_the_outer_run() {
     let inner = Agent::builder(ScriptedModel::new()).layer(moderation()).build().unwrap();
     let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1_290, 1));
     let outer = Agent::builder(model).tool(inner.as_tool("inner", "Acts")).prices(prices()).build().unwrap();
-    let error = outer.ask("go").max_cost(Cost::usd(0.001_5)).await.unwrap_err();
+    let error = outer.ask("go").limits(|l| l.max_cost(Cost::usd(0.001_5))).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_370),
         "{error}"

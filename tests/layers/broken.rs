@@ -245,7 +245,10 @@ async fn layers_that_hang_are_interrupted() {
     ];
     for (part, layered) in builders.into_iter().enumerate() {
         let log = Log::default();
-        let agent = layered(agent(two_turns(), &log)).max_time(Duration::from_millis(50)).build().unwrap();
+        let agent = layered(agent(two_turns(), &log))
+            .limits(|l| l.max_time(Duration::from_millis(50)))
+            .build()
+            .unwrap();
         let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
         let error = asked.unwrap_or_else(|_| panic!("part {part} hangs")).unwrap_err();
         assert_eq!(error.to_string(), "the run took longer than 50ms; raise `max_time`", "{part}");
@@ -328,7 +331,7 @@ async fn a_limit_that_an_agent_in_flight_reaches_ends_a_verdict() {
     let inner = inner.build().unwrap().as_tool("helper", "Helps");
     let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let agent = agent(model, &log).tool(inner).layer(waits).max_calls(2).build().unwrap();
+    let agent = agent(model, &log).tool(inner).layer(waits).limits(|l| l.max_calls(2)).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     let error = asked.expect("the limit is not seen").unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(2))), "{error}");

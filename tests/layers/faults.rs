@@ -116,7 +116,7 @@ async fn a_guard_that_hangs_obeys_the_limits_of_the_run() {
                 .build()
                 .unwrap();
             let limit = if is_cancelled { Duration::from_secs(100) } else { Duration::from_millis(50) };
-            let asked = agent.ask("go").max_time(limit).cancellation_token(token.clone());
+            let asked = agent.ask("go").limits(|l| l.max_time(limit)).cancellation_token(token.clone());
             let (mut shown, mut error) = stream_to_error(asked.stream()).await;
             if let Some(wait) = error.run().waits().pop() {
                 let mut run = error.into_run();

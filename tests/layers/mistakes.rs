@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tests::support::deciding::Waiting;
 use tests::support::ways::restored;
-use tool_core::agent::Event;
+use tool_core::agent::{Event, on_approval};
 use tool_core::layer::{
     AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict, guard, rewrite,
 };
@@ -14,7 +15,7 @@ use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_core::{Agent, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
 
 #[tool("Acts")]
 fn act(text: String) -> String {
@@ -44,7 +45,7 @@ fn build_refuses_invalid_layers() {
             "two layers are named `guard::call`; give one another name, with `named` for a closure",
         ),
         (
-            agent().needs_approval(|_| true).needs_approval(|_| false),
+            agent().layer(guard::needs_approval(|_| true)).layer(guard::needs_approval(|_| false)),
             "two layers are named `needs_approval`; give one another name, with `named` for a closure",
         ),
         (
@@ -52,7 +53,7 @@ fn build_refuses_invalid_layers() {
             "the layer `guard::text` is invalid: its window has no characters",
         ),
         (
-            agent().max_wrong_answers(u32::MAX).layer(answers()),
+            agent().limits(|l| l.max_wrong_answers(u32::MAX)).layer(answers()),
             "the layer `guard::answer` is invalid: it can send back answers without end; lower `max_wrong_answers`",
         ),
     ];
@@ -258,7 +259,7 @@ async fn results_of_the_caller_are_judged() {
             }
             _ => {
                 let mut run = error.into_run();
-                let call = run.awaiting_results().next().unwrap().clone();
+                let call = run.results().next().unwrap().clone();
                 run.record_result(tool_core::ToolExecution::new(call, Ok(ToolOutput::text("a secret"))))
                     .unwrap();
                 agent.resume(run).await
@@ -282,11 +283,11 @@ async fn an_approval_binds_the_rewritten_arguments_and_is_asked_again_after_a_pa
             log.lock().unwrap().push(call.arguments.clone());
             CallVerdict::Pass
         }))
-        .needs_approval(|_| true)
-        .approver(|call: &ToolCall| {
+        .layer(guard::needs_approval(|_| true))
+        .decider(on_approval(|call| {
             assert_eq!(call.arguments, r#"{"text":"b"}"#);
-            Approval::Approve
-        })
+            Decision::approve()
+        }))
         .build()
         .unwrap();
     let answer = agent.ask("go").await.unwrap();

@@ -80,7 +80,7 @@ async fn a_layer_that_fails_about_an_undo_does_not_stop_it() {
 async fn the_limit_of_time_holds_for_layers_after_the_end() {
     for is_time_left in [false, true] {
         let log = Log::default();
-        let agent = agent(&log, false).max_time(Duration::from_millis(100));
+        let agent = agent(&log, false).limits(|l| l.max_time(Duration::from_millis(100)));
         // The run ends at its limit, or before it.
         let agent = match is_time_left {
             true => agent.layer(guard::answer(|_| AnswerVerdict::end("why"))),

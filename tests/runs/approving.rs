@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::ways::{alike, in_all_ways, restored};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, on_approval};
+use tool_core::layer::guard;
 use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Run, Step};
+use tool_core::run::{Decision, ResolveError, ResolveErrorKind, Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Origin, ToolErrorKind};
-use tool_core::{Agent, Approval, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
+use tool_core::{Agent, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 use crate::refusal;
 
@@ -44,17 +46,17 @@ async fn applies_decisions_in_all_ways() {
     };
     let paid = || std::mem::take(&mut *PAID.lock().unwrap());
 
-    let answer = in_all_ways(|| agent(script()), |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(|| agent(script()), |_| Decision::approve()).await.unwrap();
     assert_eq!(texts(&answer), ["paid 500", "70000", "paid 900"]);
     assert_eq!(paid().len(), 2 * 3, "each once, in three ways");
 
-    let answer = in_all_ways(|| agent(script()), |_| Approval::Deny(None)).await.unwrap();
+    let answer = in_all_ways(|| agent(script()), |_| Decision::decline()).await.unwrap();
     assert_eq!(texts(&answer), ["the call was denied", "70000", "the call was denied"]);
     assert!(paid().is_empty());
 
     let cheap = |call: &ToolCall| match call.arguments.contains("500") {
-        true => Approval::ApproveWith(r#"{"cents": 499}"#.into()),
-        false => Approval::deny("too dear"),
+        true => Decision::approve_with(r#"{"cents": 499}"#),
+        false => Decision::deny("too dear"),
     };
     let answer = in_all_ways(|| agent(script()), cheap).await.unwrap();
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
@@ -72,13 +74,13 @@ async fn applies_decisions_in_all_ways() {
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
 
     // An approver decides without stopping the run.
-    let answer = alike(|| agent(script()).approver(cheap)).await.unwrap();
+    let answer = alike(|| agent(script()).decider(on_approval(cheap))).await.unwrap();
     assert_eq!(texts(&answer), ["paid 499", "70000", "the call was denied: too dear"]);
     assert_eq!(paid(), [499, 499, 499]);
     // The approver of an ask takes precedence over the agent's.
-    let denying = |_: &ToolCall| Approval::Deny(None);
-    let agent = agent(script()).approver(cheap).build().unwrap();
-    let answer = agent.ask("Pay").approver(denying).await.unwrap();
+    let denying = |_: &ToolCall| Decision::decline();
+    let agent = agent(script()).decider(on_approval(cheap)).build().unwrap();
+    let answer = agent.ask("Pay").decider(on_approval(denying)).await.unwrap();
     assert_eq!(texts(&answer)[0], "the call was denied");
     assert!(paid().is_empty());
 }
@@ -86,18 +88,18 @@ async fn applies_decisions_in_all_ways() {
 #[tokio::test]
 async fn an_approver_can_defer_to_the_caller() {
     let small_only = |call: &ToolCall| match call.arguments.contains("500") {
-        true => Approval::Deny(None),
-        false => Approval::Defer,
+        true => Decision::decline(),
+        false => Decision::defer(),
     };
-    let agent = agent(script()).approver(small_only).build().unwrap();
+    let agent = agent(script()).decider(on_approval(small_only)).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments).collect();
+    let waiting: Vec<_> = error.approvals().map(|call| call.arguments).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
-    run.resolve_all_approvals(&Approval::Defer);
-    assert_eq!(run.awaiting_approval().count(), 1, "it still awaits approval");
-    run.resolve_all_approvals(&Approval::Deny(None));
+    run.decide_calls(&Decision::defer());
+    assert_eq!(run.approvals().count(), 1, "it still awaits approval");
+    run.decide_calls(&Decision::decline());
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
 }
 
@@ -133,12 +135,12 @@ async fn executes_other_calls_while_one_awaits_approval() {
     assert_eq!(error.to_string(), expected);
     // Resuming without a decision has the same result and executes no call again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
-    assert_eq!(error.awaiting_approval().count(), 1);
+    assert_eq!(error.approvals().count(), 1);
     let open: Vec<_> =
         error.run().current_calls().map(|(call, made)| (&*call.name, made.is_some())).collect();
     assert_eq!(open, [("erase", false), ("look", true)]);
     let mut run = restored(error.into_run());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let answer = agent.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions().len(), 2);
 }
@@ -146,10 +148,10 @@ async fn executes_other_calls_while_one_awaits_approval() {
 #[tokio::test]
 async fn a_predicate_can_require_approval_for_any_call() {
     let script = || ScriptedModel::new().calls_all([("look", "{}"), ("erase", "{}")]).says("Done.");
-    let build = || erasing(script()).needs_approval(|call| call.name == "look");
+    let build = || erasing(script()).layer(guard::needs_approval(|call| call.name == "look"));
     let answer = in_all_ways(build, |call| match &*call.name {
-        "look" => Approval::deny("do not look"),
-        _ => Approval::Approve,
+        "look" => Decision::deny("do not look"),
+        _ => Decision::approve(),
     });
     assert_eq!(answer.await.unwrap().messages()[2].text(), "the call was denied: do not look");
 }
@@ -191,28 +193,26 @@ fn accepts_each_requested_decision_once() {
     let calls = ["a", "b"].map(|id| ToolCall::new(id, "erase", "{}"));
     let message = tool_core::model::AssistantMessage::default().with_tool_calls(calls);
     run.record_response(tool_core::model::ChatResponse::new(message)).unwrap();
-    assert_eq!(refusal(run.resolve_approval("a", Approval::Approve)), "the call does not await approval");
+    let kind = |refused: Result<(), ResolveError>| refused.unwrap_err().kind();
+    assert_eq!(kind(run.decide_call("a", Decision::approve())), ResolveErrorKind::UnknownWait);
     run.require_approval("a").unwrap();
     assert_eq!(refusal(run.require_approval("c")), "the current turn has no call with this id");
     assert_eq!(refusal(run.begin_call("a")), "the call awaits approval and cannot be started");
     for wrong in ["", "[1]", "{broken", "7"] {
-        let approval = Approval::ApproveWith(wrong.into());
-        assert_eq!(
-            refusal(run.resolve_approval("a", approval)),
-            "the new arguments are not a JSON object",
-            "{wrong}"
-        );
+        let decision = Decision::approve_with(wrong);
+        assert_eq!(kind(run.decide_call("a", decision)), ResolveErrorKind::InvalidArguments, "{wrong}");
     }
-    run.resolve_approval("a", Approval::Approve).unwrap();
-    assert_eq!(refusal(run.resolve_approval("a", Approval::Deny(None))), "the call does not await approval");
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::approve()).unwrap();
+    assert_eq!(kind(run.resolve(&wait, Decision::decline())), ResolveErrorKind::AlreadyDecided);
     run.require_approval("a").unwrap();
-    assert!(run.awaiting_approval().next().is_none(), "an approved call does not await approval again");
+    assert!(run.approvals().next().is_none(), "an approved call does not await approval again");
     let tools = ToolDefinitions::default();
     assert!(matches!(run.next(&tools), Step::CallTools(calls) if calls.len() == 2));
     assert_eq!(run.begin_call("a").unwrap().number, 1);
     run.begin_call("b").unwrap();
     assert_eq!(refusal(run.require_approval("b")), "the call has already been started");
-    assert!(!format!("{:?}", Approval::deny("secret")).contains("secret"));
+    assert!(!format!("{:?}", Decision::deny("secret")).contains("secret"));
 }
 
 /// A caller that drives the run step by step and takes the calls from the reply cannot execute a call that awaits
@@ -283,7 +283,7 @@ async fn approved(calls: &Arc<AtomicU32>) -> Run {
     let model = ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#);
     let error = wiping(wipe(), calls, model).ask("Wipe").await.unwrap_err();
     let mut run = restored(error.into_run());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     restored(run)
 }
 
@@ -323,10 +323,10 @@ async fn an_approval_is_bound_to_the_definition() {
         }
         let error = outcome.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Waiting), "{definition:?} {error}");
-        assert_eq!(error.awaiting_approval().count(), 1);
+        assert_eq!(error.approvals().count(), 1);
         // Asked again, the approval is for the present definition.
         let mut run = restored(error.into_run());
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
         assert_eq!(calls.load(Ordering::SeqCst), 1, "{definition:?}");
     }
@@ -348,15 +348,16 @@ async fn an_approved_call_of_a_tool_that_is_gone_is_not_executed() {
 async fn an_approval_without_a_definition_holds_for_none() {
     let calls = Arc::default();
     let model = ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#);
-    let error = erasing(model).needs_approval(|_| true).build().unwrap().ask("Wipe").await.unwrap_err();
+    let error =
+        erasing(model).layer(guard::needs_approval(|_| true)).build().unwrap().ask("Wipe").await.unwrap_err();
     let mut run = restored(error.into_run());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let agent = wiping(wipe(), &calls, ScriptedModel::new().says("Done."));
     let error = agent.resume(restored(run)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     let mut run = restored(error.into_run());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -373,8 +374,8 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     let mut run = agent.start("Give");
     run.advance().await.unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
-    let asked: Vec<_> = run.run().awaiting_approval().collect();
-    run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
+    let asked: Vec<_> = run.run().approvals().collect();
+    run.decide_call(&asked[0].id, Decision::approve_with(r#"{"cents": 1}"#)).unwrap();
     let expected = "the run does not expect this: the run has this call with another name or other arguments";
     assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
     assert_eq!(run.execute(asked[0].clone()).await.unwrap_err().to_string(), expected);
@@ -391,11 +392,11 @@ async fn an_approval_that_a_predicate_requires_is_bound_to_the_definition() {
     policy.needs_approval = false;
     let agent = |definition: ToolDefinition, model| {
         let tools = ToolSet::default().with(Wipe(definition, Arc::clone(&calls))).unwrap();
-        Agent::builder(model).tools(tools).needs_approval(|_| true).build().unwrap()
+        Agent::builder(model).tools(tools).layer(guard::needs_approval(|_| true)).build().unwrap()
     };
     let free = || wipe().with_policy(policy.clone());
     let mut run = called(&agent(free(), ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#))).await;
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let changed = agent(free().with_description("Wipes the disk"), ScriptedModel::new().says("Done."));
     let error = changed.resume(restored(run)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
@@ -433,7 +434,7 @@ fn ending() -> AgentBuilder {
 }
 
 fn waiting(run: &Run) -> Vec<String> {
-    run.awaiting_approval().map(|call| call.arguments).collect()
+    run.approvals().map(|call| call.arguments).collect()
 }
 
 #[tokio::test]
@@ -445,12 +446,24 @@ async fn no_call_is_executed_if_the_predicate_panics() {
         }
     };
     for wrong in ["1", "2"] {
-        let error = looking().needs_approval(fails_at(wrong)).build().unwrap().ask("Look").await.unwrap_err();
+        let error = looking()
+            .layer(guard::needs_approval(fails_at(wrong)))
+            .build()
+            .unwrap()
+            .ask("Look")
+            .await
+            .unwrap_err();
         assert_eq!(error.to_string(), "the layer `needs_approval` failed: it panicked: cannot decide");
         assert!(error.run().current_calls().all(|(_, execution)| execution.is_none()));
         // The run can be resumed, and the predicate is asked again.
         let run = restored(error.into_run());
-        let error = ending().needs_approval(fails_at(wrong)).build().unwrap().resume(run).await.unwrap_err();
+        let error = ending()
+            .layer(guard::needs_approval(fails_at(wrong)))
+            .build()
+            .unwrap()
+            .resume(run)
+            .await
+            .unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "needs_approval"));
         assert_eq!(ending().build().unwrap().resume(error.into_run()).await.unwrap().text(), "Done.");
     }
@@ -460,22 +473,27 @@ async fn no_call_is_executed_if_the_predicate_panics() {
 async fn a_resumed_run_obeys_the_present_predicate() {
     let run = called(&looking().build().unwrap()).await;
     assert!(waiting(&run).is_empty());
-    let strict = || ending().needs_approval(|call| call.arguments.contains('2'));
+    let strict = || ending().layer(guard::needs_approval(|call| call.arguments.contains('2')));
     for run in [run.clone(), restored(run.clone())] {
         let error = strict().build().unwrap().resume(run).await.unwrap_err();
         assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
         // An approval stays given.
         let mut run = error.into_run();
-        run.resolve_all_approvals(&Approval::Approve);
-        let answer = ending().needs_approval(|_| true).build().unwrap().resume(restored(run)).await;
+        run.decide_calls(&Decision::approve());
+        let answer =
+            ending().layer(guard::needs_approval(|_| true)).build().unwrap().resume(restored(run)).await;
         assert_eq!(answer.unwrap().text(), "Done.");
     }
     // If a predicate panics, nothing is executed, and a call that has begun is not asked about again.
     let mut begun = run;
     let first = begun.current_calls().next().unwrap().0.id.clone();
     begun.begin_call(&first).unwrap();
-    let mut driver =
-        ending().needs_approval(|_| panic!("cannot decide")).build().unwrap().resume(begun).start();
+    let mut driver = ending()
+        .layer(guard::needs_approval(|_| panic!("cannot decide")))
+        .build()
+        .unwrap()
+        .resume(begun)
+        .start();
     let error = driver.next().await.map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "the layer `needs_approval` failed: it panicked: cannot decide");
     assert!(driver.run().current_calls().all(|(_, execution)| execution.is_none()));
@@ -488,9 +506,9 @@ async fn a_resumed_run_obeys_the_present_policy() {
     fn look() {}
     let agent = |tools| Agent::builder(ScriptedModel::new().says("Done.")).tools(tools).build().unwrap();
     let error = agent(tools![look]).resume(restored(run)).await.unwrap_err();
-    assert_eq!(error.awaiting_approval().count(), 2);
+    assert_eq!(error.approvals().count(), 2);
     // A stored requirement stays, too.
     let lenient = tools![self::look];
     let error = agent(lenient).resume(restored(error.into_run())).await.unwrap_err();
-    assert_eq!(error.awaiting_approval().count(), 2);
+    assert_eq!(error.approvals().count(), 2);
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tests::support::deciding::Decide;
 use tests::support::ways::resolved_in_all_ways;
+use tool_core::agent::on_question;
 use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait, WaitReason};
@@ -16,9 +18,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
     AskErrorKind, Asker, Attempt, DecisionKind, IdempotencyKey, Origin, Question, Timestamp, ToolErrorKind,
 };
-use tool_core::{
-    Agent, Approval, FunctionTool, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, tool, tools,
-};
+use tool_core::{Agent, FunctionTool, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, tool, tools};
 
 fn restored(run: &Run) -> Run {
     serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap()
@@ -672,10 +672,10 @@ async fn a_call_asks_at_most_32_questions() {
     });
     let model = ScriptedModel::new().calls("nag", "{}").says("Done.");
     let asked = std::sync::Arc::new(AtomicU32::new(0));
-    let agent = Agent::builder(model).tool(tool).answerer({
+    let agent = Agent::builder(model).tool(tool).decider(on_question({
         let asked = asked.clone();
         move |_: &Question| Decision::answer(asked.fetch_add(1, Ordering::SeqCst))
-    });
+    }));
     let answer = agent.build().unwrap().ask("Go").await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the call has asked 32 questions and may not ask more");
     assert_eq!(asked.load(Ordering::SeqCst), 32);
@@ -693,12 +693,12 @@ async fn the_innermost_answerer_is_asked_first() {
         let model = ScriptedModel::new().calls("name", r#"{"of": "1"}"#).says("in");
         let mut builder = Agent::builder(model).tools(tools![name]);
         if let Some(reply) = inner {
-            builder = builder.answerer(answering(reply));
+            builder = builder.decider(on_question(answering(reply)));
         }
         let model = ScriptedModel::new().calls("ask", r#"{"question": "?"}"#).says("out");
         let mut desk = Agent::builder(model).tool(builder.build().unwrap().as_tool("ask", "Asks"));
         if let Some(reply) = outer {
-            desk = desk.answerer(answering(reply));
+            desk = desk.decider(on_question(answering(reply)));
         }
         desk.build().unwrap()
     };
@@ -789,7 +789,7 @@ async fn a_call_can_need_approval_and_ask() {
     let agent = Agent::builder(model).tool(tool.needs_approval()).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     assert!(matches!(&run.waits()[0].reason, WaitReason::Approval(call) if call.id == "call_1_0"));
-    run.resolve_approval("call_1_0", Approval::Approve).unwrap();
+    run.decide_call("call_1_0", Decision::approve()).unwrap();
     let mut run = waiting(agent.resume(run).await);
     answer(&mut run, "All of it?", true);
     let answer = agent.resume(run).await.unwrap();

@@ -301,7 +301,7 @@ async fn options_apply_to_one_method() {
     let agent = Agent::builder(model)
         .tools(tools![customer_name])
         .context(Arc::new(Customer("Ada")))
-        .max_total_tokens(1_000_000)
+        .limits(|l| l.max_total_tokens(1_000_000))
         .build()
         .unwrap();
     let agent = OptionsAgent::from(agent);

@@ -58,7 +58,8 @@ async fn what_was_answered_before_the_last_attempt_is_charged() {
         (&[Unusable, Unknown], 3 * WORST),
     ];
     for (repeated, cost) in table {
-        let agent = Agent::builder(Repeating(repeated)).prices(prices()).max_cost(Cost::usd(1.0));
+        let agent =
+            Agent::builder(Repeating(repeated)).prices(prices()).limits(|l| l.max_cost(Cost::usd(1.0)));
         let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
         assert_eq!(error.run().cost(), Some(Cost::new(cost, Currency::USD)), "{repeated:?}");
     }
@@ -68,8 +69,10 @@ async fn what_was_answered_before_the_last_attempt_is_charged() {
 async fn a_reply_that_is_too_dear_to_continue_is_charged() {
     let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), std::time::Duration::from_secs(3_600));
     let limit = Cost::new(3 * WORST - 1, Currency::USD);
-    let agent =
-        Agent::builder(Repeating(&[EarlierAttempt::Continued])).prices(prices()).max_cost(limit).build();
+    let agent = Agent::builder(Repeating(&[EarlierAttempt::Continued]))
+        .prices(prices())
+        .limits(|l| l.max_cost(limit))
+        .build();
     let error = agent.unwrap().ask("Hello").budget(budget.key("ada")).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == WORST),
@@ -102,7 +105,7 @@ async fn a_request_of_a_layer_is_counted_and_limited() {
     let model = ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10)).says("never");
     let agent = Agent::builder(model.clone()).prices(prices()).layer(Summarizing).build().unwrap();
     assert_eq!(agent.ask("Hello").await.unwrap().cost(), Some(Cost::new(200, Currency::USD)));
-    let error = agent.ask("Hello").max_cost(Cost::new(100, Currency::USD)).await.unwrap_err();
+    let error = agent.ask("Hello").limits(|l| l.max_cost(Cost::new(100, Currency::USD))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::MaxCost { .. }), "{error}");
     assert_eq!(model.remaining(), 1);
 }
@@ -219,7 +222,11 @@ async fn a_stored_run_knows_the_worst_case_of_every_kind_of_model() {
     ];
     for (model, cost) in models {
         let store = InMemoryStore::new();
-        let agent = Agent::builder(model).prices(prices()).run_store(store).max_cost(Cost::usd(0.5)).build();
+        let agent = Agent::builder(model)
+            .prices(prices())
+            .run_store(store)
+            .limits(|l| l.max_cost(Cost::usd(0.5)))
+            .build();
         let agent = agent.unwrap();
         let mut ask = Box::pin(agent.ask("Hello").into_future());
         assert!(futures_util::poll!(&mut ask).is_pending());
@@ -241,7 +248,10 @@ async fn what_the_provider_counts_has_a_margin() {
             Box::pin(async { Ok(Some(1_000)) })
         }
     }
-    let agent = Agent::builder(Counting).prices(prices()).max_cost(Cost::new(1_300, Currency::USD)).build();
+    let agent = Agent::builder(Counting)
+        .prices(prices())
+        .limits(|l| l.max_cost(Cost::new(1_300, Currency::USD)))
+        .build();
     let answer = agent.unwrap().ask("a".repeat(2_000)).await.unwrap();
     // 1,050 for the input.
     assert_eq!(answer.text(), "Some(25)");
@@ -254,7 +264,7 @@ async fn an_input_that_the_provider_has_stored_counts_as_much_as_any() {
         let agent = Agent::builder(ScriptedModel::new().fails("the line is dead"))
             .options(ModelOptions::default().with_extra(name, "x"))
             .prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)))
-            .max_cost(Cost::usd(1.0));
+            .limits(|l| l.max_cost(Cost::usd(1.0)));
         let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
         assert_eq!(error.run().cost(), Some(Cost::new(5_000 + 10_000, Currency::USD)));
     }
@@ -283,7 +293,7 @@ async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
     let ask = |name: &str, extra: &str| {
         let options = ModelOptions::default().with_extra(name, extra);
         let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).options(options);
-        agent.prices(prices()).max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello")
+        agent.prices(prices()).limits(|l| l.max_cost(Cost::usd(1.0))).build().unwrap().ask("Hello")
     };
     let error = ask("instructions", "Be brief.").await.unwrap_err();
     // The field is `{"instructions":"Be brief."}`.
@@ -307,7 +317,7 @@ async fn a_refusal_is_not_the_reason_of_a_later_error() {
         .or(ScriptedModel::new().fails("the line is dead"))
         .on_error_if(|_| true);
     let limit = Cost::new(WORST + 5_000, Currency::USD);
-    let agent = Agent::builder(model).prices(prices()).max_cost(limit).build().unwrap();
+    let agent = Agent::builder(model).prices(prices()).limits(|l| l.max_cost(limit)).build().unwrap();
     let error = agent.ask("Hello").await.unwrap_err();
     assert_eq!(error.to_string(), "the request to the model failed: the line is dead");
 }

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use tests::support::deciding::Decide;
 use tests::support::sampling::size;
 use tool_core::memory::{PostOutcome, RunCommand, RunStatus, RunStore};
-use tool_core::run::{Run, RunId};
+use tool_core::run::{Decision, Run, RunId};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::IdempotencyKey;
-use tool_core::{Agent, Approval, RunErrorKind, SqliteStore, tool, tools};
+use tool_core::{Agent, RunErrorKind, SqliteStore, tool, tools};
 
 /// The environment variable with the directory of the files of a process.
 const DIRECTORY: &str = "TOOL_CONTENDING_DIRECTORY";
@@ -132,7 +133,7 @@ async fn one_process() {
             }
             "approve" => {
                 let mut run = loaded.remove(id).unwrap();
-                run.resolve_all_approvals(&Approval::Approve);
+                run.decide_calls(&Decision::approve());
                 let agent = agent(ScriptedModel::new().says("Done."), &directory).await;
                 match agent.resume(run).await {
                     Ok(done) => answer(&format!("answered: {}", done.messages()[2].text())),

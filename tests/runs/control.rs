@@ -205,8 +205,8 @@ const TWO: (&str, &str) = ("sum", r#"{"a": 2, "b": 2}"#);
 #[tokio::test]
 async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).calls_all([ONE, TWO]).says("Done.");
-    assert!(alike(|| agent(script()).max_calls(4)).await.is_ok());
-    let error = limited(script, |builder| builder.max_calls(3)).await;
+    assert!(alike(|| agent(script()).limits(|l| l.max_calls(4))).await.is_ok());
+    let error = limited(script, |builder| builder.limits(|l| l.max_calls(3))).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
     let actual = error.messages().last().unwrap().text().into_owned();
@@ -222,8 +222,8 @@ async fn the_token_limit_ends_the_run_before_further_calls() {
         turn(turn(ScriptedModel::new(), ONE), TWO).says("Done.").with_usage(Usage::new(500, 5))
     };
     // An existing answer is not discarded.
-    assert!(alike(|| agent(script()).max_total_tokens(200)).await.is_ok());
-    let error = limited(script, |builder| builder.max_total_tokens(199)).await;
+    assert!(alike(|| agent(script()).limits(|l| l.max_total_tokens(200))).await.is_ok());
+    let error = limited(script, |builder| builder.limits(|l| l.max_total_tokens(199))).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))));
     assert_eq!((error.tool_executions().len(), error.run().usage().total_tokens), (1, 200));
 }
@@ -246,8 +246,8 @@ async fn the_token_limit_counts_requests_of_unknown_usage_by_their_bytes() {
             agent(asks).tool(inner.as_tool("inner", &*long))
         };
         for build in [&(|| agent(turn(ONE)).instructions(&*long)) as &dyn Fn() -> AgentBuilder, &inside] {
-            assert!(alike(|| build().max_total_tokens(100_000)).await.is_ok());
-            let error = alike(|| build().max_total_tokens(100)).await.unwrap_err();
+            assert!(alike(|| build().limits(|l| l.max_total_tokens(100_000))).await.is_ok());
+            let error = alike(|| build().limits(|l| l.max_total_tokens(100))).await.unwrap_err();
             assert!(
                 matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(100))),
                 "{usage:?}"
@@ -259,18 +259,18 @@ async fn the_token_limit_counts_requests_of_unknown_usage_by_their_bytes() {
 #[tokio::test]
 async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
-    assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());
+    assert!(alike(|| agent(script()).limits(|l| l.max_output_chars(6))).await.is_ok());
     // Characters count, not bytes.
     let umlauts = || ScriptedModel::new().calls("fails", r#"{"why": "äöü"}"#).says("Done.");
-    assert!(alike(|| agent(umlauts()).max_run_output_chars(3)).await.is_ok());
-    let error = limited(umlauts, |builder| builder.max_run_output_chars(2)).await;
+    assert!(alike(|| agent(umlauts()).limits(|l| l.max_output_chars(3))).await.is_ok());
+    let error = limited(umlauts, |builder| builder.limits(|l| l.max_output_chars(2))).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(2))));
-    let error = limited(script, |builder| builder.max_run_output_chars(2)).await;
+    let error = limited(script, |builder| builder.limits(|l| l.max_output_chars(2))).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     // The texts of errors count too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
     assert!(matches!(
-        limited(script, |builder| builder.max_run_output_chars(2)).await.kind(),
+        limited(script, |builder| builder.limits(|l| l.max_output_chars(2))).await.kind(),
         RunErrorKind::Stopped(StopReason::MaxOutputChars(_))
     ));
 }
@@ -288,7 +288,7 @@ async fn the_time_limit_drops_running_calls() {
     };
     let agent = |limit| {
         let builder = Agent::builder(script()).tools(tools![sleeps]);
-        builder.max_time(Duration::from_millis(limit)).build().unwrap()
+        builder.limits(|l| l.max_time(Duration::from_millis(limit))).build().unwrap()
     };
     let clock = tokio::time::Instant::now();
     let error = agent(80).ask("Sleep").await.unwrap_err();
@@ -324,7 +324,7 @@ async fn the_call_timeout_applies_to_every_call() {
 #[tokio::test]
 async fn reports_a_repeated_call_and_then_ends_the_run() {
     let script = || (0..8).fold(ScriptedModel::new(), |model, _| model.calls(ONE.0, ONE.1)).says("Done.");
-    let error = limited(script, |builder| builder.max_turns(20)).await;
+    let error = limited(script, |builder| builder.limits(|l| l.max_turns(20))).await;
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(reason @ StopReason::RepeatedCall(tool)) if tool == "sum" && reason.is_limit())
     );
@@ -337,7 +337,7 @@ async fn reports_a_repeated_call_and_then_ends_the_run() {
         "{actual}"
     );
     // A call with other arguments is a different call, and the limit can be changed.
-    assert!(alike(|| agent(script()).max_turns(20).max_repeated_calls(8)).await.is_ok());
+    assert!(alike(|| agent(script()).limits(|l| l.max_turns(20).max_repeated_calls(8))).await.is_ok());
 }
 
 #[tokio::test]
@@ -373,7 +373,7 @@ async fn executes_calls_of_the_last_turn_that_may_be_the_answer() {
     ];
     for (calls, expected, made) in table {
         let script = || ScriptedModel::new().calls_all(calls.iter().copied());
-        match (alike(|| agent(script()).max_turns(1)).await, expected) {
+        match (alike(|| agent(script()).limits(|l| l.max_turns(1))).await, expected) {
             (Ok(answer), Some(expected)) => {
                 assert_eq!((answer.text(), answer.tool_executions().len()), (expected, made), "{calls:?}");
             }

@@ -93,7 +93,8 @@ async fn prices_can_depend_on_the_length_of_the_input() {
     assert_eq!((cost(200), cost(300)), (200, 600));
     // Before a request, the longest input is assumed.
     let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 1));
-    let agent = Agent::builder(model).prices(prices).max_cost(Cost::new(1_000, Currency::USD)).build();
+    let agent =
+        Agent::builder(model).prices(prices).limits(|l| l.max_cost(Cost::new(1_000, Currency::USD))).build();
     let agent = agent.unwrap();
     let error = agent.ask("a".repeat(300)).await.unwrap_err();
     assert_eq!(micros(error.run().cost()), Some(2 * (64 + 16 + 300)));
@@ -244,7 +245,11 @@ async fn the_model_must_be_known_unless_it_may_have_the_worst_price() {
          `UnknownModel::WorstPrice`"
     );
     let unknown = error.to_string();
-    let agent = Agent::builder(model()).prices(prices.clone()).max_cost(Cost::usd(1.0)).build().unwrap();
+    let agent = Agent::builder(model())
+        .prices(prices.clone())
+        .limits(|l| l.max_cost(Cost::usd(1.0)))
+        .build()
+        .unwrap();
     assert_eq!(agent.ask("Hello").await.unwrap_err().to_string(), unknown);
     let prices = prices.unknown_models(UnknownModel::WorstPrice);
     let agent = Agent::builder(model()).prices(prices).build().unwrap();
@@ -257,7 +262,8 @@ async fn a_limit_shortens_the_answer() {
         .expects(|request| request.options().max_output_tokens == Some(91))
         .replies(ChatResponse::new(AssistantMessage::text("He")).with_finish_reason(FinishReason::Length))
         .with_usage(Usage::new(20, 91));
-    let agent = Agent::builder(model).prices(prices()).max_cost(Cost::usd(0.001)).build().unwrap();
+    let agent =
+        Agent::builder(model).prices(prices()).limits(|l| l.max_cost(Cost::usd(0.001))).build().unwrap();
     let answer = agent.ask("Hello").await.unwrap();
     assert_eq!((answer.finish_reason(), micros(answer.cost())), (&FinishReason::Length, Some(930)));
 }
@@ -268,7 +274,8 @@ async fn a_limited_request_names_the_longest_answer_that_is_reserved() {
         .expects(|request| request.options().max_output_tokens == Some(1_000))
         .says("Hello.")
         .with_usage(Usage::new(2, 0));
-    let agent = Agent::builder(limited).prices(prices()).max_cost(Cost::usd(1.0)).build().unwrap();
+    let agent =
+        Agent::builder(limited).prices(prices()).limits(|l| l.max_cost(Cost::usd(1.0))).build().unwrap();
     agent.ask("Hello").await.unwrap();
     let unlimited = ScriptedModel::new()
         .expects(|request| request.options().max_output_tokens.is_none())
@@ -285,7 +292,7 @@ async fn a_run_at_its_limit_is_resumed_with_a_higher_one() {
         .says("It is 3.")
         .with_usage(Usage::new(150, 5));
     let agent = Agent::builder(model.clone()).tools(tools![sum]).prices(prices()).build().unwrap();
-    let error = agent.ask("What is 1 + 2?").max_cost(Cost::usd(0.002_5)).await.unwrap_err();
+    let error = agent.ask("What is 1 + 2?").limits(|l| l.max_cost(Cost::usd(0.002_5))).await.unwrap_err();
     let RunErrorKind::MaxCost { spent, limit, needed, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((spent.micros(), limit.micros()), (1_500, 2_500));
     assert!(needed.micros() > 1_000 && error.is_resumable());
@@ -297,7 +304,7 @@ async fn a_run_at_its_limit_is_resumed_with_a_higher_one() {
         )
     );
     let run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
-    let answer = agent.resume(run).max_cost(Cost::usd(0.1)).await.unwrap();
+    let answer = agent.resume(run).limits(|l| l.max_cost(Cost::usd(0.1))).await.unwrap();
     assert_eq!((answer.text(), micros(answer.cost())), ("It is 3.", Some(1_700)));
 }
 
@@ -311,20 +318,20 @@ async fn calls_that_the_limit_cut_off_are_repeated_with_a_higher_one() {
         .calls("sum", r#"{"a": 1, "b": 2}"#)
         .says("It is 3.");
     let agent = Agent::builder(model).tools(tools![sum]).prices(prices()).build().unwrap();
-    let error = agent.ask("What is 1 + 2?").max_cost(Cost::usd(0.005)).await.unwrap_err();
+    let error = agent.ask("What is 1 + 2?").limits(|l| l.max_cost(Cost::usd(0.005))).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_100),
         "{error}"
     );
     assert_eq!((error.run().turns(), micros(error.run().cost())), (0, Some(1_100)));
-    let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
+    let answer = agent.resume(error.into_run()).limits(|l| l.max_cost(Cost::usd(1.0))).await.unwrap();
     assert_eq!(answer.text(), "It is 3.");
 }
 
 #[tokio::test]
 async fn an_inner_agent_stops_at_its_own_limit_and_the_outer_run_continues() {
     let inner = Agent::builder(ScriptedModel::new()).build().unwrap();
-    let inner = inner.as_tool("inner", "Thinks").limits(RunLimits::new().max_cost(Cost::usd(0.000_1)));
+    let inner = inner.as_tool("inner", "Thinks").limits(|_| RunLimits::new().max_cost(Cost::usd(0.000_1)));
     let model = ScriptedModel::new().calls("inner", r#"{"question": "Why?"}"#).says("I do not know.");
     let agent = Agent::builder(model).tool(inner).prices(prices()).build().unwrap();
     let answer = agent.ask("Why?").await.unwrap();
@@ -343,12 +350,12 @@ async fn an_inner_agent_returns_at_the_limit_of_the_outer_run() {
         .with_usage(Usage::new(100, 10));
     let agent = Agent::builder(model).tool(inner).prices(prices()).build().unwrap();
     let limit = Cost::usd(0.001_6);
-    let error = agent.ask("Why?").max_cost(limit).await.unwrap_err();
+    let error = agent.ask("Why?").limits(|l| l.max_cost(limit)).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_400),
         "{error}"
     );
-    let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
+    let answer = agent.resume(error.into_run()).limits(|l| l.max_cost(Cost::usd(1.0))).await.unwrap();
     assert_eq!(micros(answer.cost()), Some(1_620));
 }
 
@@ -361,7 +368,7 @@ async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
         .says("Hello")
         .with_usage(Usage::new(100, 10));
     let agent = Agent::builder(model.clone()).prices(prices()).build().unwrap();
-    let mut run = agent.ask("Hello").max_cost(Cost::usd(0.020_3)).start();
+    let mut run = agent.ask("Hello").limits(|l| l.max_cost(Cost::usd(0.020_3))).start();
     for _ in 0..2 {
         let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
         if let Ok(response) = request.send_to(agent.model()).await {
@@ -409,11 +416,12 @@ async fn a_limit_without_prices_is_an_error() {
     let needs_prices =
         "the request to the model failed: a cost limit needs prices; set `AgentBuilder::prices`";
     let agent = || Agent::builder(ScriptedModel::new().says("Hello"));
-    let error = agent().max_cost(Cost::usd(1.0)).build().unwrap_err();
+    let error = agent().limits(|l| l.max_cost(Cost::usd(1.0))).build().unwrap_err();
     assert_eq!(error.to_string(), "a cost limit needs prices; set `AgentBuilder::prices`");
     let options = ModelOptions::default().with_max_output_tokens(10);
     for agent in [agent().options(options), agent()] {
-        let error = agent.build().unwrap().ask("Hello").max_cost(Cost::usd(1.0)).await.unwrap_err();
+        let error =
+            agent.build().unwrap().ask("Hello").limits(|l| l.max_cost(Cost::usd(1.0))).await.unwrap_err();
         assert_eq!(error.to_string(), needs_prices);
     }
     let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), Duration::from_secs(60)).key("ada");
@@ -434,7 +442,7 @@ async fn a_limit_needs_the_longest_answer() {
     let prices = Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0)));
     let agent = Agent::builder(ScriptedModel::new().says("Hello"))
         .prices(prices)
-        .max_cost(Cost::usd(1.0))
+        .limits(|l| l.max_cost(Cost::usd(1.0)))
         .build()
         .unwrap();
     let error = agent.ask("Hello").await.unwrap_err();
@@ -457,7 +465,7 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
     let agent = Agent::builder(Silent).prices(prices()).run_store(store.clone()).build().unwrap();
     // No more than the limit is reserved.
     for (limit, cost) in [(1.0, 64 + 16 + 5 + 10_000), (0.002, 2_000)] {
-        let mut ask = Box::pin(agent.ask("Hello").max_cost(Cost::usd(limit)).into_future());
+        let mut ask = Box::pin(agent.ask("Hello").limits(|l| l.max_cost(Cost::usd(limit))).into_future());
         // Stores in memory are never pending.
         assert!(futures_util::poll!(&mut ask).is_pending());
         let mut runs = agent.stored_runs().await.unwrap().runs;
@@ -467,7 +475,7 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
         // It stays charged, however the run continues.
         let model = ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10));
         let agent = Agent::builder(model).prices(prices()).build().unwrap();
-        let mut run = agent.resume(run).max_cost(Cost::usd(1.0)).start();
+        let mut run = agent.resume(run).limits(|l| l.max_cost(Cost::usd(1.0))).start();
         let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
         let response = request.send_to(agent.model()).await.unwrap();
         run.record_response(response).await.unwrap();
@@ -584,14 +592,14 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
     let leaf = Agent::builder(model(1)).prices(prices(1)).build().unwrap();
     let middle = Agent::builder(Fallback::new(model(2)).or(model(2)).retry_after(Duration::ZERO))
         .prices(prices(2))
-        .tool(leaf.as_tool("leaf", "Thinks").limits(RunLimits::new().max_cost(Cost::usd(0.003))))
+        .tool(leaf.as_tool("leaf", "Thinks").limits(|_| RunLimits::new().max_cost(Cost::usd(0.003))))
         .build()
         .unwrap();
     let agent = Agent::builder(Fallback::new(model(1)).or(model(1)).retry_after(Duration::ZERO))
         .prices(prices(1))
         .tool(leaf.as_tool("leaf", "Thinks"))
         .tool(middle.as_tool("middle", "Thinks more"))
-        .max_cost(Cost::new(limit, Currency::USD))
+        .limits(|l| l.max_cost(Cost::new(limit, Currency::USD)))
         .build()
         .unwrap();
     let (mut ask, mut last) = (agent.ask("Why?"), 0);

@@ -1,13 +1,15 @@
 //! Arguments that a person writes in place of the model's: they are checked before the call is executed, and the model never reads a
 //! mistake of the person.
 
+use tests::support::deciding::Waiting;
 use tests::support::ways::restored;
+use tool_core::agent::on_approval;
 use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
 use tool_core::run::{Decision, ResolveErrorKind, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::DecisionKind;
 use tool_core::toolset::ExtraParameters;
-use tool_core::{Agent, Approval, FunctionTool, RunErrorKind, ToolCall, ToolSet, tool, toolbox, tools};
+use tool_core::{Agent, FunctionTool, RunErrorKind, ToolCall, ToolSet, tool, toolbox, tools};
 
 #[tool("Refunds an order", needs_approval)]
 fn refund(order: u32, euros: u32) -> String {
@@ -26,7 +28,7 @@ fn agent() -> Agent {
 
 /// Asserts that the call awaits approval with the arguments of the model, and approves it with others.
 async fn approve_at_last(agent: &Agent, mut run: Run) {
-    let arguments: Vec<_> = run.awaiting_approval().map(|call| call.arguments).collect();
+    let arguments: Vec<_> = run.approvals().map(|call| call.arguments).collect();
     assert_eq!(arguments, [ASKED]);
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve_with(RIGHT).by("ada")).unwrap();
@@ -73,7 +75,7 @@ async fn a_posted_approval_with_wrong_arguments_executes_nothing() {
 #[tokio::test]
 async fn an_approver_that_edits_wrongly_ends_the_attempt_and_the_call_waits() {
     let agent = agent();
-    let ask = agent.ask("Refund 7").approver(|_: &ToolCall| Approval::ApproveWith(WRONG.into()));
+    let ask = agent.ask("Refund 7").decider(on_approval(|_| Decision::approve_with(WRONG)));
     let error = ask.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Decision(_)), "{error}");
     assert!(error.run().tool_executions().is_empty());

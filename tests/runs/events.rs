@@ -4,13 +4,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use tool_core::agent::EventRecord;
+use tool_core::agent::{EventRecord, on_approval};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::model::Usage;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ToolProgress};
-use tool_core::{Agent, Approval, Event, ToolCall, ToolError, tool, tools};
+use tool_core::{Agent, Event, ToolCall, ToolError, tool, tools};
 
 #[tool]
 fn add(a: i64, b: i64) -> i64 {
@@ -194,13 +194,13 @@ async fn finished(agent: Agent) -> Vec<String> {
 #[tokio::test]
 async fn a_denied_call_is_reported() {
     let model = || ScriptedModel::new().calls("erase", "{}").says("It stays.");
-    let agent = |approval: Approval| {
+    let agent = |decision: Decision| {
         let agent = Agent::builder(model()).tools(tools![erase]);
-        agent.approver(move |_: &ToolCall| approval.clone()).build().unwrap()
+        agent.decider(on_approval(move |_| decision.clone())).build().unwrap()
     };
-    let denied = finished(agent(Approval::deny("not today"))).await;
+    let denied = finished(agent(Decision::deny("not today"))).await;
     assert_eq!(denied, ["erase {} fails: the call was denied: not today [Denied]"]);
-    let changed = finished(agent(Approval::ApproveWith(r#"{ }"#.into()))).await;
+    let changed = finished(agent(Decision::approve_with(r#"{ }"#))).await;
     assert_eq!(changed, ["erase { } returns: Success [ApprovedWithChanges]"]);
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::json;
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
 use tool_core::model::{
@@ -20,7 +21,7 @@ use tool_core::model::{
 use tool_core::run::{Decision, ResolveErrorKind, Run, Step};
 use tool_core::tool::{Progress, ToolErrorKind, ToolExecution};
 use tool_core::{
-    Approval, CancellationToken, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
+    CancellationToken, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
 };
 
 /// The tools that the model calls: one for each policy, and some that combine them.
@@ -313,7 +314,7 @@ impl Exploration {
                 events.extend(outcomes.iter().map(|outcome| Event::Finish(index, *outcome)));
             }
         }
-        for call in state.run.awaiting_approval() {
+        for call in state.run.approvals() {
             let index = index(&call.id);
             events.extend([Event::Approve(index), Event::Change(index), Event::Deny(index)]);
         }
@@ -324,7 +325,7 @@ impl Exploration {
                 events.extend(wait.deadline.map(|_| Event::Expire(index)));
             }
         }
-        for call in state.run.awaiting_results() {
+        for call in state.run.results() {
             let index = index(&call.id);
             events.extend([Event::Supply(index, Outcome::Succeeded), Event::Supply(index, Outcome::Failed)]);
         }
@@ -418,15 +419,15 @@ impl Exploration {
                 state.run.record_result(outcome.record(call)).unwrap();
             }
             Event::Approve(index) => {
-                state.run.resolve_approval(IDS[index], Approval::Approve).unwrap();
+                state.run.decide_call(IDS[index], Decision::approve()).unwrap();
                 state.calls[index].is_approved = true;
             }
             Event::Change(index) => {
-                state.run.resolve_approval(IDS[index], Approval::ApproveWith(CHANGED.into())).unwrap();
+                state.run.decide_call(IDS[index], Decision::approve_with(CHANGED)).unwrap();
                 (state.calls[index].is_approved, state.calls[index].is_changed) = (true, true);
             }
             Event::Deny(index) => {
-                state.run.resolve_approval(IDS[index], Approval::Deny(None)).unwrap();
+                state.run.decide_call(IDS[index], Decision::decline()).unwrap();
             }
             Event::Speak => {
                 let is_undoing = state.calls[3..].iter().any(|call| call.is_offered || call.is_running);
@@ -472,8 +473,8 @@ impl Exploration {
 
     /// Checks that the run in this state refuses what it did not ask for.
     fn check_refusals(&self, state: &State, run: &mut Run) {
-        let waiting: Vec<_> = state.run.awaiting_approval().map(|call| index(&call.id)).collect();
-        for call in state.run.awaiting_results() {
+        let waiting: Vec<_> = state.run.approvals().map(|call| index(&call.id)).collect();
+        for call in state.run.results() {
             run.begin_call(&call.id).unwrap_err();
         }
         for (index, known) in state.calls.iter().enumerate() {
@@ -485,7 +486,7 @@ impl Exploration {
                 run.begin_call(IDS[index]).unwrap_err();
             }
             if !waiting.contains(&index) {
-                run.resolve_approval(IDS[index], Approval::Approve).unwrap_err();
+                run.decide_call(IDS[index], Decision::approve()).unwrap_err();
             }
             let is_open = known.is_offered
                 || known.is_running

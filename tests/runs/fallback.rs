@@ -198,7 +198,7 @@ async fn each_attempt_is_counted_at_the_price_of_its_model() {
     });
     let agent = Agent::builder(Fallback::new(a).or(b.clone()))
         .prices(prices)
-        .max_cost(Cost::new(worst + 100, Currency::USD));
+        .limits(|l| l.max_cost(Cost::new(worst + 100, Currency::USD)));
     let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
     assert_eq!(error.run().cost(), Some(Cost::new(worst, Currency::USD)));
     assert_eq!((b.requests(), error.is_resumable()), (0, true));

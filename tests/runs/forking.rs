@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tests::support::deciding::Decide;
 use tests::support::sampling::size;
 use tests::support::ways::restored;
 use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunStore};
 use tool_core::model::{AssistantMessage, ChatResponse};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall, tool, tools};
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 
 use super::refusal;
 
@@ -41,7 +43,7 @@ fn agent(model: ScriptedModel, counts: &Counts) -> Agent {
         .tools(tools![book])
         .undo_tools(tools![cancel])
         .context(counts.clone())
-        .max_turns(20)
+        .limits(|l| l.max_turns(20))
         .build()
         .unwrap()
 }
@@ -139,7 +141,7 @@ async fn a_call_of_a_fork_is_approved_anew() {
     let model = ScriptedModel::new().calls("delete", "{}").says("Deleted.").calls("delete", "{}");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let mut run = agent.ask("Go").await.unwrap_err().into_run();
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let mut driver = agent.resume(run).start();
     while driver.advance().await.unwrap() {}
     let error = agent.fork(driver.run(), 1).unwrap().await.unwrap_err();
@@ -161,7 +163,10 @@ async fn finished_runs_stay_stored_as_long_as_the_agent_says() {
         };
         let memory = ChatMemory::in_memory();
         let agent = |model: ScriptedModel, time: Option<Duration>| {
-            let agent = Agent::builder(model).run_store(store.clone()).memory(memory.clone()).max_turns(1);
+            let agent = Agent::builder(model)
+                .run_store(store.clone())
+                .memory(memory.clone())
+                .limits(|l| l.max_turns(1));
             time.into_iter().fold(agent, |agent, time| agent.keep_finished(time)).build().unwrap()
         };
         agent(ScriptedModel::new().says("Zero."), None).ask("Go").await.unwrap();

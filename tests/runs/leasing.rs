@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::pass;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tool_core::agent::{AgentBuilder, Approver, ApproverFuture, Ask, OnDrop, Outcome, WhileWaiting};
+use tool_core::agent::{AgentBuilder, Ask, Decider, DeciderFuture, OnDrop, Outcome, WhileWaiting};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
     RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason, Wait};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore,
-    ToolCall, tool, tools,
+    Agent, Answer, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore, tool, tools,
 };
 
 /// Long enough for any machine; no test waits for so long.
@@ -88,12 +88,12 @@ impl ChatModel for Silent {
     }
 }
 
-/// An approver that does not decide.
+/// A decider that does not decide.
 struct Undecided(UnboundedSender<String>);
 
-impl Approver for Undecided {
-    fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        self.0.send(call.id.clone()).unwrap();
+impl Decider for Undecided {
+    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
+        self.0.send(wait.path.clone()).unwrap();
         Box::pin(pending())
     }
 }
@@ -330,7 +330,7 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
         let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls("pay", "{}").says("Done.");
         let agent = builder(model, &store, &world);
-        let agent = agent.approver(Undecided(asked)).build().unwrap();
+        let agent = agent.decider(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
         calls.recv().await.unwrap();
         let id = store.runs().await.unwrap().remove(0);
@@ -364,7 +364,7 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
         let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls_all([("pay", "{}"), ("pay", "{}")]).says("Done.");
         let agent = builder(model, &store, &world);
-        let agent = agent.approver(Undecided(asked)).build().unwrap();
+        let agent = agent.decider(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay twice").into_future());
         calls.recv().await.unwrap();
         let id = store.runs().await.unwrap().remove(0);
@@ -415,7 +415,7 @@ async fn the_save_that_has_a_decision_removes_its_command() {
     let driver = tokio::spawn(async move { dying.resume(saved).await });
     // One save takes the run over, the next one has the decision.
     let is_approved = async {
-        while store.load_run(&id).await.unwrap().unwrap().awaiting_approval().count() > 0 {
+        while store.load_run(&id).await.unwrap().unwrap().approvals().count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -593,7 +593,7 @@ async fn a_conversation_with_a_waiting_run_refuses_questions() {
         assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
         assert_eq!(waiting.run().id(), run.id(), "the question is added to the run that waits");
         let mut run = waiting.into_run();
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         assert_eq!(agent.resume(run).await.unwrap().text(), "Paid.");
         assert_eq!(agent.ask("And now?").conversation(user.clone()).await.unwrap().text(), "Later.");
         let texts: Vec<_> =

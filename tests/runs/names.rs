@@ -3,14 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use tests::support::ways::alike;
-use tool_core::agent::{AgentBuilder, ToolSearch};
-use tool_core::layer::rewrite;
+use tool_core::agent::{AgentBuilder, ToolSearch, on_approval};
+use tool_core::layer::{guard, rewrite};
 use tool_core::model::{AssistantMessage, ChatResponse};
-use tool_core::run::{Run, StopReason};
+use tool_core::run::{Decision, Run, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, Approval, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
-};
+use tool_core::{Agent, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 #[tool("Deletes a file", undo = "restore")]
 fn delete(path: String) -> Result<(), String> {
@@ -79,14 +77,14 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
             rewrites(&call.name);
             None
         }))
-        .needs_approval(move |call| {
+        .layer(guard::needs_approval(move |call| {
             approval(&call.name);
             true
-        })
-        .approver(move |call: &ToolCall| {
+        }))
+        .decider(on_approval(move |call| {
             approver(&call.name);
-            Approval::Approve
-        })
+            Decision::approve()
+        }))
         .on_tool_error(move |call, _| {
             error(&call.name);
             None
@@ -162,8 +160,8 @@ fn looks(count: usize) -> (&'static str, String) {
 async fn the_calls_inside_of_calls_are_counted_one_by_one() {
     let script = || ScriptedModel::new().calls_all([looks(2), looks(2)]).says("Done.");
     let agent = || Agent::builder(script()).tools(tools![look]);
-    assert_eq!(alike(|| agent().max_calls(4)).await.unwrap().tool_executions().len(), 4);
-    let error = alike(|| agent().max_calls(3)).await.unwrap_err();
+    assert_eq!(alike(|| agent().limits(|l| l.max_calls(4))).await.unwrap().tool_executions().len(), 4);
+    let error = alike(|| agent().limits(|l| l.max_calls(3))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert!(error.tool_executions().is_empty());
 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tests::support::deciding::{Decide, Waiting};
+use tool_core::agent::on_approval;
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::model::ToolDefinition;
-use tool_core::run::{Run, Step};
+use tool_core::run::{Decision, Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ExternalTool, Origin, ToolExecution};
-use tool_core::{
-    Agent, Answer, Approval, Event, RunError, RunErrorKind, ToolCall, ToolOutput, ToolSet, tool, tools,
-};
+use tool_core::{Agent, Answer, Event, RunError, RunErrorKind, ToolOutput, ToolSet, tool, tools};
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
 static MOST_AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -142,7 +142,7 @@ async fn does_not_execute_calls_without_their_approval() {
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable());
-    assert_eq!(error.awaiting_approval().map(|call| call.name).collect::<Vec<_>>(), ["delete"]);
+    assert_eq!(error.approvals().map(|call| call.name).collect::<Vec<_>>(), ["delete"]);
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
 
@@ -177,7 +177,7 @@ fn locating() -> Agent {
     let model = ScriptedModel::new().calls_all(calls).says("You are in Berlin.");
     Agent::builder(model)
         .tools(tools)
-        .approver(|_: &ToolCall| tool_core::Approval::Deny(None))
+        .decider(on_approval(|_| tool_core::run::Decision::decline()))
         .build()
         .unwrap()
 }
@@ -186,7 +186,7 @@ fn locating() -> Agent {
 fn erase() {}
 
 fn supply(run: &mut Run) {
-    let call = run.awaiting_results().next().expect("a call awaits its result");
+    let call = run.results().next().expect("a call awaits its result");
     assert_eq!(call.name, "locate");
     run.record_result(ToolExecution::new(call, Ok("Berlin".into()))).unwrap();
 }
@@ -204,7 +204,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     let agent = locating();
     let error = agent.ask("Where am I?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable(), "{error}");
-    assert_eq!(error.awaiting_results().map(|call| call.name).collect::<Vec<_>>(), ["locate"]);
+    assert_eq!(error.results().map(|call| call.name).collect::<Vec<_>>(), ["locate"]);
     let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
     supply(&mut run);
     assert_located(&agent.resume(run).await.unwrap());
@@ -230,7 +230,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     loop {
         match driver.next().await.unwrap() {
             Step::Waiting(_) => {
-                let calls: Vec<_> = driver.run().awaiting_results().collect();
+                let calls: Vec<_> = driver.run().results().collect();
                 let refused = driver.execute(calls[0].clone()).await.unwrap_err().to_string();
                 assert_eq!(
                     refused,
@@ -274,12 +274,12 @@ async fn a_layer_leaves_calls_to_the_caller() {
         assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run = serde_json::from_str(&state).unwrap();
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         let error = agent.resume(run).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run = serde_json::from_str(&state).unwrap();
-        let calls: Vec<_> = run.awaiting_results().collect();
+        let calls: Vec<_> = run.results().collect();
         assert_eq!(calls.iter().map(|call| &*call.name).collect::<Vec<_>>(), ["first", "guarded", "unknown"]);
         for call in calls {
             run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("by the caller")))).unwrap();

@@ -338,7 +338,10 @@ async fn a_question_that_goes_on_with_a_run_has_limits_of_its_own() {
     for stores in stores().await {
         let effects = Effects::default();
         let model = ScriptedModel::new().calls("refund", "{}").fails("down").calls("pick_color", "{}");
-        let agent = stores.builder(&model.says("Red."), &effects).tools(tools![pick_color]).max_turns(2);
+        let agent = stores
+            .builder(&model.says("Red."), &effects)
+            .tools(tools![pick_color])
+            .limits(|l| l.max_turns(2));
         let agent = agent.build().unwrap();
         agent.ask("Refund my order").conversation("ada").await.unwrap_err();
         let answer = agent.ask("Which color?").conversation("ada").await.unwrap();

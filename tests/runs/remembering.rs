@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tests::support::deciding::Decide;
 use tests::support::ways::{assert_valid, restored};
 use tool_core::memory::Window;
 use tool_core::model::ConversationId;
@@ -115,7 +116,7 @@ async fn a_run_that_awaits_approval_blocks_no_other() {
     let error = agent.ask("Pay").conversation("a").await.unwrap_err();
     assert_eq!(agent.ask("How are you?").conversation("a").await.unwrap().text(), "Meanwhile.");
     let mut run = restored(error.into_run());
-    run.resolve_all_approvals(&tool_core::Approval::Approve);
+    run.decide_calls(&tool_core::run::Decision::approve());
     agent.resume(run).await.unwrap();
     let stored = memory.messages(&"a".into()).await.unwrap();
     assert_eq!(texts(&stored), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);

@@ -1,12 +1,13 @@
 //! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
 
+use tests::support::deciding::Decide;
 use tool_core::__internals::CallRequest;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{InFlight, Run, Step, StopReason};
+use tool_core::run::{Decision, InFlight, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
-    Agent, Approval, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, ToolOutput, tool, tools,
+    Agent, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, ToolOutput, tool, tools,
 };
 
 fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
@@ -48,7 +49,7 @@ fn calls_in_flight_are_not_lost_and_not_returned_again() {
     run.begin_call("a").unwrap();
     // The exclusive call waits for the one in flight, and the run for both.
     assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), [""; 0]);
-    run.resolve_approval("b", Approval::Approve).unwrap();
+    run.decide_call("b", Decision::approve()).unwrap();
     assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), ["b"]);
     for id in ["a", "b"] {
         let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
@@ -149,10 +150,10 @@ async fn an_error_handler_sees_the_last_attempt_of_a_requested_call() {
 }
 
 #[test]
-fn an_approval_survives_serialization() {
-    for approval in [Approval::Approve, Approval::ApproveWith("{}".into()), Approval::deny("no")] {
-        let text = serde_json::to_string(&approval).unwrap();
-        assert_eq!(serde_json::from_str::<Approval>(&text).unwrap(), approval, "{text}");
+fn a_decision_survives_serialization() {
+    for decision in [Decision::approve(), Decision::approve_with("{}"), Decision::deny("no")] {
+        let text = serde_json::to_string(&decision).unwrap();
+        assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision, "{text}");
     }
 }
 
@@ -196,7 +197,7 @@ async fn a_request_of_an_approved_call_has_the_approved_definition() {
     let agent =
         Agent::builder(ScriptedModel::new().calls("erase", "{}")).tools(tools![erase]).build().unwrap();
     let mut run = agent.ask("Erase").await.unwrap_err().into_run();
-    run.resolve_approval("call_1_0", Approval::Approve).unwrap();
+    run.decide_call("call_1_0", Decision::approve()).unwrap();
     let definition = run.request_call("call_1_0").unwrap().definition;
     assert_eq!(definition, Some(agent.tools().get("erase").unwrap().definition().hash()));
 }
@@ -216,7 +217,7 @@ async fn changes_of_steps_replay_a_run() {
     let model = (10..30)
         .fold(ScriptedModel::new(), |model, step| model.calls("work", format!(r#"{{"step": {step}}}"#)))
         .says("Done.");
-    let agent = Agent::builder(model).tools(tools![work]).max_turns(30).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![work]).limits(|l| l.max_turns(30)).build().unwrap();
     let state = |run: &Run| {
         let mut state = serde_json::to_value(run).unwrap();
         state.as_object_mut().unwrap().remove("time");
@@ -226,7 +227,7 @@ async fn changes_of_steps_replay_a_run() {
     let (mut replayed, mut sizes) = (run.clone(), Vec::new());
     while !run.is_done() {
         run = run.recording_copy();
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         let mut driver = agent.resume(run).start();
         let _ = driver.advance().await;
         run = driver.into_run();

@@ -127,7 +127,7 @@ async fn calls_of_one_turn_run_concurrently_up_to_a_limit() {
     for (limit, expected) in [(None, 8), (Some(1), 1), (Some(3), 3), (Some(0), 1)] {
         MOST_IN_FLIGHT.store(0, Ordering::SeqCst);
         let model = ScriptedModel::new().calls_all([("crowd", "{}"); 20]).says("Done.");
-        let builder = Agent::builder(model).tools(tools![crowd]).max_repeated_calls(20);
+        let builder = Agent::builder(model).tools(tools![crowd]).limits(|l| l.max_repeated_calls(20));
         let builder = if let Some(limit) = limit { builder.max_concurrent_calls(limit) } else { builder };
         let answer = builder.build().unwrap().ask("Gather").await.unwrap();
         assert_eq!(MOST_IN_FLIGHT.load(Ordering::SeqCst), expected);
@@ -172,7 +172,7 @@ async fn the_turn_limit_ends_the_run_and_keeps_its_messages() {
         let model = ScriptedModel::new();
         (0..3).fold(model, |model, _| model.calls("sum", r#"{"a": 1, "b": 1}"#).with_usage(Usage::new(1, 1)))
     };
-    let error = run(script, |builder| builder.max_turns(3)).await.unwrap_err();
+    let error = run(script, |builder| builder.limits(|l| l.max_turns(3))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
     assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
     // The results of the third turn would not be read, so its call was not executed; but it has a result.

@@ -1,10 +1,11 @@
 //! Several agents on one run store: a run is resumed by the agent that was asked.
 
+use tests::support::deciding::Decide;
 use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::WaitId;
-use tool_core::{Agent, Answer, Approval, RunErrorKind, tool, tools};
+use tool_core::{Agent, Answer, RunErrorKind, tool, tools};
 
 #[tool("Refunds an order", needs_approval)]
 fn refund(order: u32) -> String {
@@ -57,7 +58,7 @@ async fn an_approved_call_is_executed_by_the_agent_that_was_asked_alone() {
         (Some("desk"), vec![id.clone()], vec![])
     );
     assert!(notes.stored_run(&id).await.unwrap().is_none());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let revision = run.revision().cloned();
     let error = notes.resume(run).await.unwrap_err();
     assert!(
@@ -105,7 +106,7 @@ async fn runs_without_a_name_are_resumed_by_any_agent_and_others_by_their_name()
     let named = Agent::builder(ScriptedModel::new().says("It is refunded.")).tools(tools![refund]);
     let named = named.name("desk").run_store(store.clone()).build().unwrap();
     assert_eq!((ids(&other).await.len(), ids(&named).await.len()), (1, 1));
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     assert_eq!(output(&named.resume(run).await.unwrap()), "refunded order 7");
     // An agent without a name resumes no run of one with a name.
     let run = desk(&store, Some("desk")).ask("Refund 7").await.unwrap_err().into_run();

@@ -108,7 +108,7 @@ async fn a_message_that_arrives_with_the_answer_is_answered_too() {
                 post(&store, &["One"]);
             }
         });
-        let answer = agent.ask("Go").max_turns(turns).await.unwrap();
+        let answer = agent.ask("Go").limits(|l| l.max_turns(turns)).await.unwrap();
         assert_eq!(texts(answer.messages()), expected, "no message is read after the last turn");
     }
 }

@@ -10,12 +10,11 @@ use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
 use tool_core::layer::guard;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
-use tool_core::run::{Run, Step};
+use tool_core::run::{Decision, Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, Approval, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool,
-    tools,
+    Agent, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
 };
 
 #[tool("Sums two numbers")]
@@ -213,7 +212,7 @@ async fn approvals_are_those_of_the_tools_themselves() {
         };
         let decide = |call: &ToolCall| {
             assert_eq!((&*call.name, &*call.arguments.replace(' ', "")), ("pay", r#"{"cents":700}"#));
-            Approval::ApproveWith(r#"{"cents": 7}"#.into())
+            Decision::approve_with(r#"{"cents": 7}"#)
         };
         let answer = in_all_ways(build, decide).await.unwrap();
         assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "paid 7");
@@ -226,9 +225,9 @@ async fn calls_through_are_undone() {
         let model = ScriptedModel::new()
             .calls("call_tool", through("pay", &json!({ "cents": 700 })))
             .calls("call_tool", through("pay", &json!({ "cents": 1 })));
-        agent(model, search().call_through()).max_turns(2)
+        agent(model, search().call_through()).limits(|l| l.max_turns(2))
     };
-    let error = in_all_ways(build, |_| Approval::Approve).await.unwrap_err();
+    let error = in_all_ways(build, |_| Decision::approve()).await.unwrap_err();
     let undone: Vec<_> = error.run().undo_executions().iter().map(|one| one.call().to_string()).collect();
     assert_eq!(undone, [r#"refund {"cents":700}"#]);
 }
@@ -544,7 +543,7 @@ async fn a_provider_that_searches_is_sent_all_tools() {
     };
     let decide = |call: &ToolCall| {
         assert_eq!(call.to_string(), r#"pay {"cents": 700}"#);
-        Approval::ApproveWith(r#"{"cents": 7}"#.into())
+        Decision::approve_with(r#"{"cents": 7}"#)
     };
     let answer = in_all_ways(build, decide).await.unwrap();
     let outputs: Vec<_> =

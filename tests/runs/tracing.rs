@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
+use tool_core::layer::guard;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{ChatRequest, Currency, ModelFuture, ModelPrices, Prices, Usage};
 use tool_core::run::{ErrorPolicy, Step};
@@ -493,13 +494,13 @@ async fn records_the_errors_of_failed_runs() {
         ),
         (
             one(),
-            |agent| agent.max_turns(1),
+            |agent| agent.limits(|l| l.max_turns(1)),
             &["run: max_turns", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
         // Waiting for approval is not a failure.
         (
             one(),
-            |agent| agent.needs_approval(|_| true),
+            |agent| agent.layer(guard::needs_approval(|_| true)),
             &["run", "run > turn", "run > turn > chat large", "run > turn > chat large > request"],
         ),
     ];
@@ -603,7 +604,7 @@ async fn a_resumed_run_has_its_own_spans() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let script = script().fails("the line is dead").says("Again.").with_usage(Usage::new(1, 1));
-    let agent = agent(script).max_turns(5).build().unwrap();
+    let agent = agent(script).limits(|l| l.max_turns(5)).build().unwrap();
     let mut run = agent.start(QUESTION);
     assert!(run.advance().await.unwrap()); // the model calls
     let state = run.into_run();

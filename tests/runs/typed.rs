@@ -148,10 +148,12 @@ async fn within_a_limit() {
     assert!(!actual.contains("final_answer"), "text meant for the model: {actual}");
     let limits = RunLimits::new().max_wrong_answers(3);
     let agent =
-        Agent::builder(WithFormats { model: wrong(), with_tools: true }).limits(limits).build().unwrap();
+        Agent::builder(WithFormats { model: wrong(), with_tools: true }).limits(|_| limits).build().unwrap();
     assert_eq!(agent.ask("Which?").answer_as::<City>().await.unwrap(), vienna());
-    let agent =
-        Agent::builder(WithFormats { model: wrong(), with_tools: true }).max_turns(1).build().unwrap();
+    let agent = Agent::builder(WithFormats { model: wrong(), with_tools: true })
+        .limits(|l| l.max_turns(1))
+        .build()
+        .unwrap();
     let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
 }
@@ -205,8 +207,9 @@ async fn wraps_answers_that_are_not_objects() {
 
 #[tokio::test]
 async fn accepts_a_value_that_is_the_whole_text() {
-    let asking =
-        |text: &str| Agent::builder(ScriptedModel::new().says(text)).max_turns(1).build().unwrap().ask("?");
+    let asking = |text: &str| {
+        Agent::builder(ScriptedModel::new().says(text)).limits(|l| l.max_turns(1)).build().unwrap().ask("?")
+    };
     assert!(asking(" true\n").answer_as::<bool>().await.unwrap());
     assert_eq!(asking("42").answer_as::<u32>().await.unwrap(), 42);
     assert_eq!(asking(r#"["a", "b"]"#).answer_as::<Vec<String>>().await.unwrap(), ["a", "b"]);
@@ -241,7 +244,7 @@ async fn passes_other_failures_through() {
         RunErrorKind::Model(_)
     ));
     let model = ScriptedModel::new().calls("look_up", "{").says("never");
-    let agent = Agent::builder(model).tools(tools![look_up]).max_turns(1).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![look_up]).limits(|l| l.max_turns(1)).build().unwrap();
     let error = agent.ask("Which?").answer_as::<City>().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
 }
@@ -249,7 +252,7 @@ async fn passes_other_failures_through() {
 #[tokio::test]
 async fn accepts_an_answer_in_the_last_turn() {
     let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 7}"#);
-    let agent = Agent::builder(model).max_turns(1).build().unwrap();
+    let agent = Agent::builder(model).limits(|l| l.max_turns(1)).build().unwrap();
     assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 7);
 }
 

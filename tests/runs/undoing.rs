@@ -104,7 +104,7 @@ async fn an_undo_tool_receives_the_arguments_that_it_declares() {
 async fn limits_undo_calls_and_model_failures_only_once_cancelled() {
     let turn = |model: ScriptedModel, what: &str| model.calls_all([booking(what)]);
     let script = || turn(turn(ScriptedModel::new(), "train"), "hotel");
-    let error: RunError = alike(|| agent(script()).max_turns(2)).await.unwrap_err();
+    let error: RunError = alike(|| agent(script()).limits(|l| l.max_turns(2))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))));
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 

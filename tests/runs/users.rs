@@ -8,7 +8,7 @@ use tool_core::agent::{AgentBuilder, PerRun, RunInfo, RunParts};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunStatus, RunStore};
 use tool_core::model::{ModelOptions, RunUser, Usage};
-use tool_core::run::{Decision, RunLimits};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, CancellationToken, ChatMemory, ConversationId, RunErrorKind, SqliteStore, ToolCall, ToolContext,
@@ -144,9 +144,10 @@ impl PerRun for Desk {
                     "who" => CallVerdict::deny("not for customers"),
                     _ => CallVerdict::Pass,
                 });
-                let limits = RunLimits::new().max_turns(3);
-                let parts =
-                    RunParts::new().context(Customer((*name).to_owned())).limits(limits).layer(denies);
+                let parts = RunParts::new()
+                    .context(Customer((*name).to_owned()))
+                    .limits(|l| l.max_turns(3))
+                    .layer(denies);
                 Ok(parts.budget(self.budget.key(user)))
             }
         }

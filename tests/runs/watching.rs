@@ -230,7 +230,11 @@ async fn revoked() -> Result<(), ToolError> {
 async fn a_tool_observes_that_its_result_is_not_awaited() {
     let soon = Duration::from_millis(5);
     let table = [
-        ("the run took too long", AgentBuilder::max_time as fn(AgentBuilder, Duration) -> AgentBuilder),
+        (
+            "the run took too long",
+            (|builder, soon| builder.limits(|l| l.max_time(soon)))
+                as fn(AgentBuilder, Duration) -> AgentBuilder,
+        ),
         ("the call took too long", AgentBuilder::call_timeout),
         ("another call ended the run", |builder, _| builder),
     ];
@@ -271,7 +275,8 @@ async fn reports_calls_in_flight_at_the_end_of_the_run() {
                 hook.lock().unwrap().push(execution.call().id.clone());
             }
         };
-        let agent = builder.max_time(Duration::from_millis(100)).on_event(hear).build().unwrap();
+        let agent =
+            builder.limits(|l| l.max_time(Duration::from_millis(100))).on_event(hear).build().unwrap();
         agent.ask("Go").await.unwrap_err();
         assert_eq!(*reported.lock().unwrap(), ["call_1_1", "call_1_0", "call_1_2"], "{last}");
     }

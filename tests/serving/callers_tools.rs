@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, on_approval, on_question};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Asker, ExternalTool, Question};
-use tool_core::{Agent, Approval, Message, ToolCall, ToolError, tool, tools};
+use tool_core::tool::{Asker, ExternalTool};
+use tool_core::{Agent, Message, ToolCall, ToolError, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -391,13 +391,13 @@ async fn asks_the_agents_approver_only_about_the_agents_own_calls() {
     let calls = [("pay", r#"{"cents": 5}"#), ("locate", "{}")];
     let small_only = |call: &ToolCall| {
         assert_eq!(call.name, "pay", "the caller's calls need no approval");
-        Approval::Approve
+        Decision::approve()
     };
     for (has_approver, expected) in
         [(true, "paid 5"), (false, "the call was denied: no one is available to approve it")]
     {
         let model = ScriptedModel::new().calls_all(calls).says("Done.");
-        let agent = if has_approver { agent(&model).approver(small_only) } else { agent(&model) };
+        let agent = if has_approver { agent(&model).decider(on_approval(small_only)) } else { agent(&model) };
         let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
         let api = "chat/completions";
         let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
@@ -422,7 +422,7 @@ async fn a_tool_asks_the_agents_answerer_or_nobody() {
         let model = ScriptedModel::new().calls("order", "{}").says("Done.");
         let mut agent = Agent::builder(model.clone()).tools(tools![order]);
         if has_answerer {
-            agent = agent.answerer(|_: &Question| Decision::answer("large"));
+            agent = agent.decider(on_question(|_| Decision::answer("large")));
         }
         let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
         let question = json!([{ "role": "user", "content": "A drink" }]);
@@ -439,7 +439,7 @@ async fn limits_apply_to_each_request_of_the_caller() {
             model.calls("locate", format!(r#"{{"precise": {number}}}"#))
         });
         let model = turns.says("Here.");
-        let server = Server::new().agent("agent", agent(&model).max_turns(2).build().unwrap());
+        let server = Server::new().agent("agent", agent(&model).limits(|l| l.max_turns(2)).build().unwrap());
         let server = if is_stored { server } else { server.max_stored_entries(0) };
         let caller = Caller::new(server).await;
         let mut request = first_request("chat/completions");

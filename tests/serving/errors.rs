@@ -116,7 +116,7 @@ fn fetch() -> Result<String, String> {
 #[tokio::test]
 async fn reports_the_limit_that_stopped_an_agent() {
     let endless = (0..5).fold(ScriptedModel::new(), |model, _| model.calls("fetch", "{}"));
-    let agent = Agent::builder(endless).tools(tools![fetch]).max_turns(2).build().unwrap();
+    let agent = Agent::builder(endless).tools(tools![fetch]).limits(|l| l.max_turns(2)).build().unwrap();
     let caller = Caller::new(Server::new().agent("a", agent)).await;
     let answer = caller.post("chat/completions", &request("a")).await;
     assert_eq!((answer.status, &answer.body["error"]["code"]), (500, &json!("agent_limit")));

@@ -1,6 +1,7 @@
 //! Test servers, checks against the published schemas, and ways to drive a run.
 
 pub mod checked;
+pub mod deciding;
 pub mod mcp_served;
 pub mod sampling;
 pub mod schema;

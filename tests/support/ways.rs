@@ -8,7 +8,7 @@ use tool_core::agent::AgentBuilder;
 use tool_core::layer::Part;
 use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
-use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
+use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
 
 /// Returns the outcome of a run in a comparable form, without times.
 pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
@@ -90,7 +90,7 @@ impl RecordedEvents {
 }
 
 /// Approves or denies a call.
-pub type Decide = fn(&ToolCall) -> Approval;
+pub type Decide = fn(&ToolCall) -> Decision;
 
 /// Decides about what a run waits for.
 pub type Resolve<'a> = &'a (dyn Fn(&Wait) -> Decision + Sync);
@@ -98,9 +98,7 @@ pub type Resolve<'a> = &'a (dyn Fn(&Wait) -> Decision + Sync);
 /// Decides about calls that await approval.
 fn approvals(decide: Decide) -> impl Fn(&Wait) -> Decision {
     move |wait| match &wait.reason {
-        WaitReason::Approval(call) => {
-            decide(&ToolCall::new(&*wait.path, &*call.name, &*call.arguments)).into()
-        }
+        WaitReason::Approval(call) => decide(&ToolCall::new(&*wait.path, &*call.name, &*call.arguments)),
         other => panic!("unexpected wait: {other:?}"),
     }
 }

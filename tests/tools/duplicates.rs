@@ -247,7 +247,7 @@ fn typed_access_to_arguments_refuses_duplicates() {
 async fn typed_answers_refuse_duplicates() {
     let text = r#"{"it": {"map": {"a": 1, "a": 2}}}"#;
     for model in [ScriptedModel::new().says(text), ScriptedModel::new().calls("final_answer", text)] {
-        let agent = Agent::builder(model).max_wrong_answers(0);
+        let agent = Agent::builder(model).limits(|l| l.max_wrong_answers(0));
         let error = agent.build().unwrap().ask("How many?").answer_as::<Arguments>().await.unwrap_err();
         let RunErrorKind::Stopped(StopReason::WrongAnswer(why)) = error.kind() else { panic!("{error}") };
         assert_eq!(why, "the answer does not have the requested form: `it.map.a` is given twice");

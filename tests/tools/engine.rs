@@ -52,7 +52,7 @@ where
     let extended = call(&tools![other].extra_parameters(extra).unwrap(), &text);
     let as_type = ToolCall::new("1", "any", &*text).arguments_as::<Arguments<T>>();
     let model = ScriptedModel::new().calls("final_answer", &*text);
-    let agent = Agent::builder(model).max_wrong_answers(0).build().unwrap();
+    let agent = Agent::builder(model).limits(|l| l.max_wrong_answers(0)).build().unwrap();
     let answer = agent.ask("?").answer_as::<Arguments<T>>().into_future();
     let answer = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer);
     let answer = answer.map(|Arguments { it }| format!("{it:?}")).map_err(|error| match error.kind() {

@@ -203,7 +203,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 
 fn answer_as<T: DeserializeOwned + JsonSchema + Send + 'static>(text: &str) -> Result<(), ToolError> {
     let model = ScriptedModel::new().calls("final_answer", text);
-    let agent = Agent::builder(model).max_wrong_answers(0).build().unwrap();
+    let agent = Agent::builder(model).limits(|l| l.max_wrong_answers(0)).build().unwrap();
     let answer = wait(agent.ask("?").answer_as::<Fields<T>>().into_future());
     answer.map(drop).map_err(|error| ToolError::failed(error.to_string()))
 }

@@ -162,7 +162,7 @@ where
     T: for<'de> Deserialize<'de> + JsonSchema + Send + 'static,
 {
     let model = ScriptedModel::new().calls("final_answer", text);
-    let agent = Agent::builder(model).max_wrong_answers(0).build().unwrap();
+    let agent = Agent::builder(model).limits(|l| l.max_wrong_answers(0)).build().unwrap();
     let answer = agent.ask("?").answer_as::<Arguments<T>>().into_future().now_or_never().unwrap();
     answer.map(drop).map_err(|error| error.to_string())
 }

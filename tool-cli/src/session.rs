@@ -8,12 +8,12 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tool_core::model::{ConversationId, RunUser, Usage};
-use tool_core::run::Decision;
+use tool_core::run::{Decision, WaitReason};
 use tool_core::tool::{Question, ToolExecution, ToolProgress};
 use tool_core::transcript::Transcript;
-use tool_core::{Agent, Answer, Approval, CancellationToken, Event, Message, RunError, ToolCall};
+use tool_core::{Agent, Answer, CancellationToken, Event, Message, RunError, ToolCall};
 
-use crate::approval::{AskUser, Pending};
+use crate::approval::AskUser;
 use crate::input::Input;
 use crate::screen::Screen;
 
@@ -108,12 +108,7 @@ impl<W: Write> Session<W> {
         if let Some(user) = self.user.clone() {
             ask = ask.user(user);
         }
-        if !self.agent.has_approver() {
-            ask = ask.approver(AskUser(sender.clone()));
-        }
-        if self.agent.answerer().is_none() {
-            ask = ask.answerer(AskUser(sender));
-        }
+        ask = ask.last_decider(AskUser(sender));
         self.questions += 1;
         let mut events = ask.stream();
         let mut frames = interval(FRAME_TIME);
@@ -126,19 +121,15 @@ impl<W: Write> Session<W> {
                     cancellation.cancel(); // the stream reports the outcome
                     continue;
                 }
-                Some(pending) = pending.recv() => {
+                Some((wait, reply)) = pending.recv() => {
                     // Without a decision, the run ends. If it has ended already, its error follows.
-                    match pending {
-                        Pending::Call(call, reply) => {
-                            if let Some(approval) = self.decide(&call).await? {
-                                let _ = reply.send(approval);
-                            }
-                        }
-                        Pending::Question(question, reply) => {
-                            if let Some(decision) = self.reply(&question).await? {
-                                let _ = reply.send(decision);
-                            }
-                        }
+                    let decision = match &wait.reason {
+                        WaitReason::Approval(call) => self.decide(call).await?,
+                        WaitReason::Answer(question) => self.reply(question).await?,
+                        _ => None,
+                    };
+                    if let Some(decision) = decision {
+                        let _ = reply.send(decision);
                     }
                     continue;
                 }
@@ -198,7 +189,7 @@ impl<W: Write> Session<W> {
     }
 
     /// Asks the user for a decision about a call. Returns `None` at the end of the input and for Ctrl-C.
-    pub(crate) async fn decide(&mut self, call: &ToolCall) -> io::Result<Option<Approval>> {
+    pub(crate) async fn decide(&mut self, call: &ToolCall) -> io::Result<Option<Decision>> {
         // Whole, because nothing may be approved that is not shown.
         self.screen.line(&format!("Execute {call:#}?"))?;
         loop {
@@ -209,14 +200,14 @@ impl<W: Write> Session<W> {
             };
             self.screen.write(&format!("{key}\n"))?;
             match &*key.trim().to_lowercase() {
-                "y" | "yes" => return Ok(Some(Approval::Approve)),
+                "y" | "yes" => return Ok(Some(Decision::approve())),
                 "n" | "no" => {
                     let reason =
                         self.ask("reason, or nothing: ").await?.filter(|text| !text.trim().is_empty());
-                    return Ok(Some(Approval::Deny(reason)));
+                    return Ok(Some(reason.map_or_else(Decision::decline, Decision::deny)));
                 }
                 "e" | "edit" => {
-                    return Ok(self.ask("arguments as JSON: ").await?.map(Approval::ApproveWith));
+                    return Ok(self.ask("arguments as JSON: ").await?.map(Decision::approve_with));
                 }
                 _ => {}
             }

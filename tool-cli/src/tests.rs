@@ -141,8 +141,8 @@ async fn call_is_not_executed_if_the_input_ends() {
 #[tokio::test]
 async fn approver_of_the_agent_decides_alone() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents":700}"#).says("Done.");
-    let deny = |_: &tool_core::ToolCall| tool_core::Approval::deny("by rule");
-    let agent = Agent::builder(model.clone()).tools(tools![pay]).approver(deny).build().unwrap();
+    let deny = tool_core::agent::on_approval(|_| tool_core::run::Decision::deny("by rule"));
+    let agent = Agent::builder(model.clone()).tools(tools![pay]).decider(deny).build().unwrap();
     let shown = chat(agent, "Pay\n").await;
     assert_eq!(shown, "\n> Pay\n[pay {\"cents\":700} -> the call was denied: by rule]\nDone.\n\n> \n");
     assert_eq!(model.requests()[1].last().unwrap().text(), "the call was denied: by rule");

@@ -105,7 +105,7 @@ impl<W: Write> Session<W> {
     /// Asks for a decision. Returns `None` for what is not decided here, and at the end of the input.
     async fn ask_about(&mut self, wait: &Wait) -> io::Result<Option<Decision>> {
         match &wait.reason {
-            WaitReason::Approval(call) => Ok(self.decide(call).await?.map(Decision::from)),
+            WaitReason::Approval(call) => self.decide(call).await,
             WaitReason::Answer(question) => self.reply(question).await,
             _ => Ok(None),
         }

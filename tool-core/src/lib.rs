@@ -37,7 +37,7 @@
 //! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
 //! | [Composition](guide::composition) | [a trait that a model implements](macro@assistant), [agents as tools](Agent::as_tool), patterns in plain Rust |
-//! | [Costs](guide::costs) | [prices](model::Prices), [limits](agent::AgentBuilder::max_cost), [budgets](memory::Budget), [fallback](model::Fallback), [routing](model::Router) |
+//! | [Costs](guide::costs) | [prices](model::Prices), [limits](agent::AgentBuilder::limits), [budgets](memory::Budget), [fallback](model::Fallback), [routing](model::Router) |
 //! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](agent::AgentBuilder::needs_approval), [at once](agent::Approver) or [later](Agent::stored_runs) |
 //! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
 //! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |

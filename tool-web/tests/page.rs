@@ -199,7 +199,7 @@ async fn failed_calls_are_counted() {
     let shown = until(&server, run.id().as_str(), "waiting").await;
     assert_eq!(shown["failed_calls"], 1);
     let mut run = run;
-    run.resolve_approval(&run.waits()[0].path.clone(), tool_core::Approval::deny("no")).unwrap();
+    run.resolve_all(|_| tool_core::run::Decision::deny("no")).unwrap();
     agent.resume(run).await.unwrap();
     let list = get(&server, "api/runs?status=done").await;
     assert_eq!(list["runs"][0]["failed_calls"], 1, "a denied call has not failed");

@@ -22,5 +22,5 @@ pub(crate) const QUESTION: &str = "Where do we stay in Rome, with two children, 
 pub(crate) fn agent(base_url: &str, calls: u32) -> Result<Agent, Box<dyn std::error::Error>> {
     let model = OpenAi::builder().base_url(base_url).build()?.chat_model(MODEL);
     let agent = Agent::builder(model).instructions(INSTRUCTIONS).tools(tools::all());
-    Ok(agent.max_turns(calls + 1).build()?)
+    Ok(agent.limits(|l| l.max_turns(calls + 1)).build()?)
 }

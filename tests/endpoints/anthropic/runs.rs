@@ -659,7 +659,7 @@ proptest! {
             let agent = Agent::builder(model(&server))
                 .instructions("Sail carefully. ".repeat(instructions))
                 .tools(tools![get_tide])
-                .max_repeated_calls(100)
+                .limits(|l| l.max_repeated_calls(100))
                 .build()
                 .unwrap();
             let ask = agent.ask("When is high tide?");
@@ -701,8 +701,7 @@ async fn a_restored_run_sends_the_same() {
     let server = scripted(&replies, false).await;
     let agent = Agent::builder(model(&server))
         .tools(tools![get_tide])
-        .max_repeated_calls(100)
-        .max_turns(50)
+        .limits(|l| l.max_repeated_calls(100).max_turns(50))
         .build()
         .unwrap();
     let answer = agent.ask("When?").await.unwrap();

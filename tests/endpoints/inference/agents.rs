@@ -97,7 +97,7 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
     Agent::builder(model)
         .tools(tools![get_tide, plan, set_lamps, now].no_repair())
         .tool_choice(ToolChoice::Required)
-        .max_repeated_calls(99)
+        .limits(|l| l.max_repeated_calls(99))
         .layer(rewrite::request_at(move |request, at| {
             request.with_options(seeded(seed * 100 + i64::from(at.turn)))
         }))
@@ -171,7 +171,8 @@ async fn functions_are_called_with_the_arguments_of_the_model() {
     let (mut calls, mut answers, mut limits) = (0, 0, 0);
     for seed in 0..12 {
         let seen = Seen::default();
-        let agent = agent(Arc::clone(&model), seed).max_turns(3).context(seen.clone()).build().unwrap();
+        let agent =
+            agent(Arc::clone(&model), seed).limits(|l| l.max_turns(3)).context(seen.clone()).build().unwrap();
         let outcome = match seed % 2 {
             0 => agent.ask("When is high tide?").await,
             _ => streamed(agent.ask("When is high tide?").stream()).await,
@@ -211,7 +212,11 @@ async fn an_answer_has_the_requested_type() {
     let model = model();
     let model = Arc::new(model);
     for seed in 0..8 {
-        let agent = Agent::builder(Arc::clone(&model)).options(seeded(seed)).max_turns(1).build().unwrap();
+        let agent = Agent::builder(Arc::clone(&model))
+            .options(seeded(seed))
+            .limits(|l| l.max_turns(1))
+            .build()
+            .unwrap();
         let report = agent.ask("When is high tide?").answer_as::<Report>().await.unwrap();
         check_report(&report);
     }

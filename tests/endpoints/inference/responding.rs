@@ -42,7 +42,8 @@ async fn functions_are_called_with_the_arguments_of_the_model() {
     let model = Arc::new(model);
     for seed in 0..6 {
         let seen = Seen::default();
-        let agent = agent(Arc::clone(&model), seed).max_turns(3).context(seen.clone()).build().unwrap();
+        let agent =
+            agent(Arc::clone(&model), seed).limits(|l| l.max_turns(3)).context(seen.clone()).build().unwrap();
         agents::check(&agent.ask("When is high tide?").await, &seen);
     }
 }

@@ -28,7 +28,7 @@ async fn the_second_request_of_a_loop_with_tools_is_accepted() {
         .tools(tools![get_tide])
         .tool_choice(ToolChoice::Tool("get_tide".into()))
         .options(ModelOptions::default().with_max_output_tokens(100))
-        .max_turns(2)
+        .limits(|l| l.max_turns(2))
         .build()
         .unwrap();
     // The model babbles, so it may call the tool again instead of answering.

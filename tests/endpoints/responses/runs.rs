@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
 use tool_core::content::Image;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolChoice};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, Approval, Message, RunError, ToolCall, ToolOutput, tool, tools};
+use tool_core::{Agent, Answer, Message, RunError, ToolCall, ToolOutput, tool, tools};
 use tool_openai::{Endpoint, Responses};
 
 use super::endpoint::{bodies, event_stream, input, json_answer, model, model_of};
@@ -102,7 +103,7 @@ pub(super) async fn sent(
 ) -> (Answer, Vec<String>) {
     let server = server(turns, way == Way::Streamed).await;
     let agent = build(model(&server)).build().unwrap();
-    let approve = |_: &ToolCall| Approval::ApproveWith(r#"{"port": "Kinsale"}"#.into());
+    let approve = |_: &ToolCall| Decision::approve_with(r#"{"port": "Kinsale"}"#);
     let answer: Result<Answer, RunError> = match way {
         Way::Awaited => await_it(&agent, "When?", approve).await,
         Way::Streamed => stream_it(&agent, "When?", approve).await,

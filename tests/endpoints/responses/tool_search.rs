@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use tests::support::RawServer;
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, ToolSearch};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolDefinitions};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{
-    Agent, Approval, ChatModel, FunctionTool, Message, RunErrorKind, ToolCall, ToolSet, tool, tools,
-};
+use tool_core::{Agent, ChatModel, FunctionTool, Message, RunErrorKind, ToolCall, ToolSet, tool, tools};
 use tool_openai::{Endpoint, ErrorKind, OpenAi, Responses};
 
 use super::endpoint::{bodies, event_stream, input, json_answer, model, model_of};
@@ -174,8 +174,8 @@ async fn a_stored_run_has_the_items_of_its_searches() {
     let error = agent(model(&first)).build().unwrap().ask("When?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
-    let waiting: Vec<_> = run.awaiting_approval().map(|call| call.id).collect();
-    run.resolve_approval(&waiting[0], Approval::Approve).unwrap();
+    let waiting: Vec<_> = run.approvals().map(|call| call.id).collect();
+    run.decide_call(&waiting[0], Decision::approve()).unwrap();
     // Another process.
     let second = server(&turns[2..], false).await;
     let answer = agent(model(&second)).build().unwrap().resume(restored(run)).await.unwrap();

@@ -13,9 +13,10 @@ use tests::support::pass;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tool_core::agent::{Approver, ApproverFuture};
+use tool_core::Agent;
+use tool_core::agent::{Decider, DeciderFuture};
+use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, ToolCall};
 use tool_mcp::{McpError, McpErrorKind, McpServer};
 
 use super::support::{
@@ -267,8 +268,8 @@ struct ChangesTools {
     connections: Arc<Mutex<Vec<ServerConnection>>>,
 }
 
-impl Approver for ChangesTools {
-    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+impl Decider for ChangesTools {
+    fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
         Box::pin(async {
             self.is_changed.store(true, Ordering::SeqCst);
             for connection in &*self.connections.lock().unwrap() {
@@ -276,7 +277,7 @@ impl Approver for ChangesTools {
             }
             // The clock is paused: until the notification has been read, and nothing else is left to do.
             tokio::time::sleep(Duration::from_millis(1)).await;
-            Approval::Approve
+            Decision::approve()
         })
     }
 }
@@ -306,7 +307,7 @@ async fn a_pinned_server_cannot_change_its_tools_during_the_approval() {
     drop(tools);
     let approver = ChangesTools { is_changed, connections };
     let model = ScriptedModel::new().calls("echo", r#"{"text": "a"}"#).says("Done.");
-    let agent = Agent::builder(model).tool_provider(pinned).approver(approver).build().unwrap();
+    let agent = Agent::builder(model).tool_provider(pinned).decider(approver).build().unwrap();
     let outcome = agent.ask("Say a").await;
     assert_eq!(received.count("tools/call"), 0);
     let error = outcome.unwrap_err().to_string();

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
+use tool_core::agent::on_approval;
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, Approval, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_core::{Agent, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 use tool_mcp::{McpServer, McpTools};
 
 /// Returns the directory in which the servers are installed.
@@ -151,9 +153,9 @@ async fn approves_and_denies_writes_to_a_filesystem() {
     let recorded = Arc::clone(&requested);
     let approver = move |call: &ToolCall| {
         recorded.lock().unwrap().push(call.name.clone());
-        if call.arguments.contains("b.txt") { Approval::Approve } else { Approval::deny("not that one") }
+        if call.arguments.contains("b.txt") { Decision::approve() } else { Decision::deny("not that one") }
     };
-    let agent = Agent::builder(model).tool_provider(tools).approver(approver).build().unwrap();
+    let agent = Agent::builder(model).tool_provider(tools).decider(on_approval(approver)).build().unwrap();
     let answer = agent.ask("Write the files").await.unwrap();
     assert_eq!(answer.tool_executions()[0].outcome().unwrap().to_string(), "hello");
     assert_eq!(*requested.lock().unwrap(), ["fs_write_file", "fs_write_file"], "reading needs no approval");

@@ -1,7 +1,9 @@
 //! Calls that need approval.
 
 use serde_json::json;
-use tool_core::{Approval, ToolCall, tools};
+use tool_core::agent::on_approval;
+use tool_core::run::Decision;
+use tool_core::tools;
 use tool_mcp::server::Server;
 
 use super::client::{Client, Connection};
@@ -9,13 +11,13 @@ use super::tools::pay;
 
 #[tokio::test]
 async fn asks_the_approver_before_each_call() {
-    let server = Server::new(tools![pay]).approver(|call: &ToolCall| match &*call.arguments {
-        r#"{"cents":1}"# => Approval::Approve,
-        r#"{"cents":2}"# => Approval::ApproveWith(r#"{"cents": 20}"#.into()),
-        r#"{"cents":3}"# => Approval::deny("too much"),
-        r#"{"cents":4}"# => Approval::Deny(None),
-        _ => Approval::Defer,
-    });
+    let server = Server::new(tools![pay]).decider(on_approval(|call| match &*call.arguments {
+        r#"{"cents":1}"# => Decision::approve(),
+        r#"{"cents":2}"# => Decision::approve_with(r#"{"cents": 20}"#),
+        r#"{"cents":3}"# => Decision::deny("too much"),
+        r#"{"cents":4}"# => Decision::decline(),
+        _ => Decision::defer(),
+    }));
     let client = Client::connect(Connection::Streams, server).await;
     let table = [
         (1, "paid 1", false),

@@ -2,6 +2,7 @@
 
 use rmcp::model::PaginatedRequestParams;
 use serde_json::{Value, json};
+use tool_core::agent::on_approval;
 use tool_core::tools;
 use tool_mcp::server::{Server, ServerErrorKind};
 
@@ -90,10 +91,7 @@ async fn serves_tools_that_need_approval_only_if_configured() {
     for (is_served, server) in [
         (false, Server::new(tools![sum, pay])),
         (true, Server::new(tools![sum, pay]).allow_unapproved()),
-        (
-            true,
-            Server::new(tools![sum, pay]).approver(|_: &tool_core::ToolCall| tool_core::Approval::Approve),
-        ),
+        (true, Server::new(tools![sum, pay]).decider(on_approval(|_| tool_core::run::Decision::approve()))),
     ] {
         let client = Client::connect(Connection::Streams, server).await;
         let names: Vec<_> =

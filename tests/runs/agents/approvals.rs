@@ -8,13 +8,13 @@ use super::*;
 async fn a_nested_call_that_needs_approval_pauses_the_outer_run() {
     let decide = |call: &ToolCall| {
         assert_eq!((&*call.name, &*call.id), ("refund", "call_1_0/call_2_0"));
-        Approval::Approve
+        Decision::approve()
     };
     let answer = in_all_ways(|| desk(asks(), billing(refunds())), decide).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "Refunded.");
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
     let answer =
-        in_all_ways(|| desk(asks(), billing(refunds())), |_| Approval::deny("not today")).await.unwrap();
+        in_all_ways(|| desk(asks(), billing(refunds())), |_| Decision::deny("not today")).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "the call was denied: not today");
     assert_eq!(answer.messages()[2].text(), "Refunded.");
 }
@@ -30,14 +30,10 @@ async fn a_nested_call_is_resolved_by_its_path_in_another_process() {
 
     let mut run: Run = serde_json::from_str(&state).unwrap();
     for path in ["call_1_0/call_9", "call_9/call_2_0", "billing/call_2_0", "call_2_0", "/", ""] {
-        let refused = run.resolve_approval(path, Approval::Approve).unwrap_err().to_string();
-        assert_eq!(
-            refused, "the run does not expect this: the current turn has no call with this id",
-            "{path}"
-        );
+        run.decide_call(path, Decision::approve()).expect_err(path);
     }
-    run.resolve_approval("call_1_0/call_2_0", Approval::Approve).unwrap();
-    assert_eq!(run.awaiting_approval().count(), 0);
+    run.decide_call("call_1_0/call_2_0", Decision::approve()).unwrap();
+    assert_eq!(run.approvals().count(), 0);
     let answer = desk(outer, billing(inner)).build().unwrap().resume(restored(run)).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
 }
@@ -59,7 +55,7 @@ async fn other_calls_of_the_turn_finish_before_the_run_pauses() {
     };
     let build = || desk(outer(), billing(inner())).tools(tools![find_invoice]);
     let error = build().build().unwrap().ask("Go on").await.unwrap_err();
-    let awaiting: Vec<_> = error.awaiting_approval().map(|call| call.id).collect();
+    let awaiting: Vec<_> = error.approvals().map(|call| call.id).collect();
     assert_eq!(awaiting.len(), 2, "{awaiting:?}");
     assert!(awaiting[0].starts_with("call_1_0/") && awaiting[1].starts_with("call_1_2/"), "{awaiting:?}");
     let finished: Vec<_> = error
@@ -69,7 +65,7 @@ async fn other_calls_of_the_turn_finish_before_the_run_pauses() {
         .map(|(call, _)| &*call.id)
         .collect();
     assert_eq!(finished, ["call_1_1"]);
-    let answer = await_it(&build().build().unwrap(), "Go on", |_| Approval::Approve).await.unwrap();
+    let answer = await_it(&build().build().unwrap(), "Go on", |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.inner_runs().len(), 2);
 }
 
@@ -80,13 +76,16 @@ async fn an_approver_decides_about_nested_calls() {
         let decided = Arc::clone(&decided);
         move |call: &ToolCall| {
             decided.lock().unwrap().push(format!("{name} {}", call.id));
-            Approval::Approve
+            Decision::approve()
         }
     };
-    alike(|| desk(asks(), billing(refunds())).approver(approver("outer"))).await.unwrap();
-    alike(|| desk(asks(), billing(refunds()).approver(approver("inner"))).approver(approver("outer")))
-        .await
-        .unwrap();
+    alike(|| desk(asks(), billing(refunds())).decider(on_approval(approver("outer")))).await.unwrap();
+    alike(|| {
+        desk(asks(), billing(refunds()).decider(on_approval(approver("inner"))))
+            .decider(on_approval(approver("outer")))
+    })
+    .await
+    .unwrap();
     let expected = [["outer call_1_0/call_2_0"; 3], ["inner call_2_0"; 3]].concat();
     assert_eq!(*decided.lock().unwrap(), expected);
 }
@@ -100,7 +99,7 @@ async fn an_external_call_of_an_agent_awaits_its_result() {
     let agent = outer.build().unwrap();
     let error = agent.ask("Where?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-    let call = error.awaiting_results().next().unwrap();
+    let call = error.results().next().unwrap();
     assert_eq!(call.id, "call_0_0/call_0_0");
     let mut run = restored(error.into_run());
     run.record_result(ToolExecution::new(call, Ok("Rome".into()))).unwrap();
@@ -136,10 +135,7 @@ impl ChatModel for CallsWithIds {
 }
 
 fn ids(run: &Run) -> Vec<String> {
-    run.awaiting_approval()
-        .chain(run.awaiting_results())
-        .map(|call| format!("{} {}", call.name, call.id))
-        .collect()
+    run.approvals().chain(run.results()).map(|call| format!("{} {}", call.name, call.id)).collect()
 }
 
 const SEVERAL: &str = "the run does not expect this: several calls have this path; use `resolve` with the id of one of `waits()`";
@@ -157,19 +153,17 @@ async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     assert_eq!(ids(&run), expected);
     for (path, left) in [("x/call_1_0", expected[1]), ("call_1_1", expected[0])] {
         let mut run = restored(run.clone());
-        run.resolve_approval(path, Approval::Approve).unwrap();
+        run.decide_call(path, Decision::approve()).unwrap();
         assert_eq!(ids(&run), [left]);
     }
     // A state that was stored with both ids.
     let state = serde_json::to_string(&run).unwrap().replace("call_1_1", "x/call_1_0");
     let mut run: Run = serde_json::from_str(&state).unwrap();
     assert_eq!(ids(&run), ["refund x/call_1_0", "wire_money x/call_1_0"]);
-    let refused = run.resolve_approval("x/call_1_0", Approval::Approve).unwrap_err();
-    assert_eq!(refused.to_string(), SEVERAL);
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve()).unwrap();
     assert_eq!(ids(&run), ["wire_money x/call_1_0"]);
-    run.resolve_approval("x/call_1_0", Approval::Approve).unwrap();
+    run.decide_call("x/call_1_0", Decision::approve()).unwrap();
     assert!(ids(&run).is_empty());
 }
 
@@ -181,9 +175,9 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
         .tool(inner().as_tool("billing", "Answers"))
         .tool(inner().as_tool("evil", "Answers"));
     let mut run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
-    run.resolve_approval("a/call_1_0", Approval::Approve).unwrap();
+    run.decide_call("a/call_1_0", Decision::approve()).unwrap();
     assert_eq!(ids(&run), ["refund billing/call_1_0"]);
-    run.resolve_approval("billing/call_1_0", Approval::Approve).unwrap();
+    run.decide_call("billing/call_1_0", Decision::approve()).unwrap();
     assert!(ids(&run).is_empty());
 }
 

@@ -58,7 +58,7 @@ async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
         let inner = billing(refunds()).build().unwrap();
         Agent::builder(asks()).tool(Wrapper(inner.as_tool("billing", "Answers")))
     };
-    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.inner_runs().len(), 1);
 }
 
@@ -131,12 +131,12 @@ async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
         }
     }
     let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
-    let inner = inner.build().unwrap().as_tool("hotels", "Books").own_limits(RunLimits::new());
+    let inner = inner.build().unwrap().as_tool("hotels", "Books").limits(|_| RunLimits::new()).own_limits();
     let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
         .tool(inner)
         .run_store(Slow(Run::new([]).into()));
     let limits = RunLimits::new().max_time(Duration::from_millis(100));
-    let error = agent.build().unwrap().ask("Go").limits(limits).await.unwrap_err();
+    let error = agent.build().unwrap().ask("Go").limits(|_| limits).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
 }
 
@@ -146,7 +146,7 @@ async fn another_tool_does_not_continue_the_run_of_an_agent() {
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
     let agent = outer().tool(inner.build().unwrap().as_tool("billing", "Answers")).build().unwrap();
     let mut run = restored(agent.ask("Go").await.unwrap_err().into_run());
-    run.resolve_all_approvals(&Approval::Approve);
+    run.decide_calls(&Decision::approve());
     let effects = Effects::default();
     let other = Agent::builder(Replies(&[], "Other.")).build().unwrap();
     let mut around = Around::new([other.as_tool("billing", "Answers")]);

@@ -38,7 +38,7 @@ async fn a_run_is_handed_off_with_instructions_and_tools() {
             let builder = if instructions.is_empty() { builder } else { builder.instructions(instructions) };
             builder.handoff_to("billing", "Takes over invoices", &billing().build().unwrap())
         };
-        let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+        let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
         assert_eq!((answer.text(), answer.turns(), answer.tool_executions().len()), ("Refunded.", 3, 3));
         assert_eq!(answer.messages()[0].text(), "What now?");
         let handoffs: Vec<_> = answer.handoffs().iter().map(|one| (one.agent(), one.turn())).collect();
@@ -106,15 +106,15 @@ async fn a_handed_off_run_continues_from_each_stored_state_and_is_undone_by_both
             .handoff_to("billing", "Takes over", &billing.build().unwrap())
     };
     let agent = build(false).run_store(states.clone()).build().unwrap();
-    let expected = await_it(&agent, "Go", |_| Approval::Approve).await.unwrap();
+    let expected = await_it(&agent, "Go", |_| Decision::approve()).await.unwrap();
     assert_eq!((expected.text(), effects.take().len()), ("It is paid.", 3));
     for state in states.take() {
         let mut run: Run = serde_json::from_str(&state).unwrap();
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         let mut outcome = build(false).build().unwrap().resume(run).await;
         if let Err(error) = outcome {
             let mut run = restored(error.into_run());
-            run.resolve_all_approvals(&Approval::Approve);
+            run.decide_calls(&Decision::approve());
             outcome = build(false).build().unwrap().resume(run).await;
         }
         let answer = outcome.unwrap();
@@ -180,7 +180,7 @@ async fn a_tool_with_arguments_hands_off_once_it_succeeds() {
             .calls("complain", r#"{"reason": "noise"}"#);
         Agent::builder(model).handoff_by(complain(), &manager())
     };
-    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
     assert_eq!((answer.text(), answer.turns()), ("I am sorry.", 3));
     let handoffs: Vec<_> = answer.handoffs().iter().map(|one| (one.agent(), one.turn())).collect();
     assert_eq!(handoffs, [("complain", 2)]);
@@ -198,7 +198,7 @@ async fn an_inner_run_can_be_handed_off() {
             &refunder(),
         )
     };
-    let answer = in_all_ways(|| desk(asks(), inner()), |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(|| desk(asks(), inner()), |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "Refunded.");
     let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
     assert_eq!(parts, ["agent", "billing", "billing/refunds"]);
@@ -210,24 +210,24 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     let desk = |billing: AgentBuilder| {
         let billing = billing.build().unwrap();
         Agent::builder(ScriptedModel::new().calls("billing", "{}"))
-            .approver(|_: &ToolCall| Approval::Approve)
+            .decider(on_approval(|_| Decision::approve()))
             .handoff_to("billing", "Takes over", &billing)
             .build()
             .unwrap()
     };
-    let denies = |_: &ToolCall| Approval::deny("not today");
-    let answer = desk(billing().approver(denies)).ask("Refund it").await.unwrap();
+    let denies = |_: &ToolCall| Decision::deny("not today");
+    let answer = desk(billing().decider(on_approval(denies))).ask("Refund it").await.unwrap();
     assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let error = desk(billing().layer(guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller)))
         .ask("Refund it")
-        .approver(|_: &ToolCall| Approval::Approve);
+        .decider(on_approval(|_| Decision::approve()));
     let error = error.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     // The question's decides about the calls of every agent.
-    let agent = desk(billing().approver(denies));
-    let answer = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve).await.unwrap();
+    let agent = desk(billing().decider(on_approval(denies)));
+    let answer = agent.ask("Refund it").decider(on_approval(|_| Decision::approve())).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "refunded 7");
 }
 

@@ -10,21 +10,22 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
-use tool_core::agent::{AgentBuilder, AgentTool};
+use tool_core::agent::{AgentBuilder, AgentTool, on_approval};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ModelOptions, Usage,
 };
-use tool_core::run::{Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
+use tool_core::run::{Decision, Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message,
-    RunErrorKind, Tool, ToolCall, ToolError, ToolSet, tool, tools,
+    Agent, Answer, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message, RunErrorKind, Tool,
+    ToolCall, ToolError, ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -46,7 +47,8 @@ fn billing(model: ScriptedModel) -> AgentBuilder {
 /// Returns an outer agent that asks another.
 fn desk(model: ScriptedModel, inner: AgentBuilder) -> AgentBuilder {
     let inner = inner.build().unwrap();
-    Agent::builder(model).tool(inner.as_tool("billing", "Answers questions about invoices").max_turns(5))
+    Agent::builder(model)
+        .tool(inner.as_tool("billing", "Answers questions about invoices").limits(|l| l.max_turns(5)))
 }
 
 fn asks() -> ScriptedModel {
@@ -204,29 +206,31 @@ async fn tokens_and_calls_of_inner_runs_count_for_the_outer_limits() {
     let billing = || Agent::builder(inner()).tools(tools![find_invoice]).build().unwrap();
     let build = |own: bool| {
         let tool = billing().as_tool("billing", "Answers");
-        Agent::builder(desk()).tool(if own { tool.own_limits(RunLimits::new()) } else { tool })
+        Agent::builder(desk()).tool(if own { tool.limits(|_| RunLimits::new()).own_limits() } else { tool })
     };
-    let answer = alike(|| build(false).max_total_tokens(50).max_calls(3)).await.unwrap();
+    let answer = alike(|| build(false).limits(|l| l.max_total_tokens(50).max_calls(3))).await.unwrap();
     assert_eq!(answer.usage().total_tokens, 50);
     let parts: Vec<_> =
         answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
     assert_eq!(parts, [("agent".to_owned(), 20), ("billing".to_owned(), 30)]);
-    let error = alike(|| build(false).max_total_tokens(29)).await.unwrap_err();
+    let error = alike(|| build(false).limits(|l| l.max_total_tokens(29))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(29))), "{error}");
     let inner = error.run().inner_runs().next().unwrap().run();
     assert_eq!((inner.tool_executions().len(), error.run().usage().total_tokens), (1, 30));
-    let error = alike(|| build(false).max_calls(2)).await.unwrap_err();
+    let error = alike(|| build(false).limits(|l| l.max_calls(2))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(2))), "{error}");
     // Limits of its own.
-    let answer = alike(|| build(true).max_total_tokens(20).max_calls(1)).await.unwrap();
+    let answer = alike(|| build(true).limits(|l| l.max_total_tokens(20).max_calls(1))).await.unwrap();
     assert_eq!(answer.usage().total_tokens, 50);
     let limited = || {
-        Agent::builder(desk())
-            .tool(billing().as_tool("billing", "Answers").own_limits(RunLimits::new().max_calls(1)))
+        Agent::builder(desk()).tool(
+            billing().as_tool("billing", "Answers").limits(|_| RunLimits::new().max_calls(1)).own_limits(),
+        )
     };
     let answer = alike(limited).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
-    let limited = || Agent::builder(desk()).tool(billing().as_tool("billing", "Answers").max_turns(2));
+    let limited =
+        || Agent::builder(desk()).tool(billing().as_tool("billing", "Answers").limits(|l| l.max_turns(2)));
     let answer = alike(limited).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
 }
@@ -243,7 +247,7 @@ async fn the_time_of_inner_runs_counts() {
             .tool(agent.build().unwrap().as_tool("billing", "Answers"))
     };
     let limit = Duration::from_millis(30);
-    let error = alike(|| desk(waiting()).max_time(limit)).await.unwrap_err();
+    let error = alike(|| desk(waiting()).limits(|l| l.max_time(limit))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
     let late = || {
         #[tool("Waits longer than the outer run may")]
@@ -251,12 +255,12 @@ async fn the_time_of_inner_runs_counts() {
             tokio::time::sleep(Duration::from_millis(400)).await;
         }
         let agent = Agent::builder(Replies(&[&[("wait", "{}")]], "")).tools(tools![wait]).build().unwrap();
-        let tool = agent.as_tool("billing", "Answers").own_limits(RunLimits::new());
+        let tool = agent.as_tool("billing", "Answers").limits(|_| RunLimits::new()).own_limits();
         Agent::builder(Replies(&[&[("billing", QUESTION)]], "In time.")).tool(tool)
     };
-    let answer = alike(|| late().max_time(Duration::from_millis(350))).await.unwrap();
+    let answer = alike(|| late().limits(|l| l.max_time(Duration::from_millis(350)))).await.unwrap();
     assert_eq!(answer.text(), "In time.");
-    let answer = alike(|| desk(waiting().max_time(limit))).await.unwrap();
+    let answer = alike(|| desk(waiting().limits(|l| l.max_time(limit)))).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
     let answer = alike(|| desk(waiting()).call_timeout(limit)).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
@@ -328,11 +332,11 @@ async fn the_depth_of_agents_is_bounded() {
     assert_eq!(deepest(&nested(4).ask("Go").await.unwrap()), ["asked", "asked", "asked", "deepest"]);
     let refused = "agents are nested too deeply here; answer without this one";
     assert_eq!(deepest(&nested(5).ask("Go").await.unwrap()), ["asked", "asked", "asked", "asked", refused]);
-    let answer = nested(5).ask("Go").limits(RunLimits::new().max_depth(5)).await.unwrap();
+    let answer = nested(5).ask("Go").limits(|_| RunLimits::new().max_depth(5)).await.unwrap();
     assert_eq!(deepest(&answer).len(), 5);
     assert_eq!(deepest(&answer)[4], "deepest");
     // More levels could not be restored, or would need too much of the stack.
-    let answer = nested(13).ask("Go").limits(RunLimits::new().max_depth(100)).await.unwrap();
+    let answer = nested(13).ask("Go").limits(|_| RunLimits::new().max_depth(100)).await.unwrap();
     assert_eq!((deepest(&answer).len(), &*deepest(&answer)[12]), (13, refused));
     let _ = restored(answer.inner_runs()[0].run().clone());
 }
@@ -444,7 +448,7 @@ async fn an_agent_tool_can_be_renamed_and_extended_and_needs_no_run() {
     let inner = || billing(refunds()).build().unwrap().as_tool("billing", "Answers");
     let set = || tool_core::ToolSet::default().with(inner()).unwrap().prefix("ask_").unwrap();
     let outer = || ScriptedModel::new().calls("ask_billing", QUESTION).says("Done.");
-    let answer = in_all_ways(|| Agent::builder(outer()).tools(set()), |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(|| Agent::builder(outer()).tools(set()), |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.inner_runs()[0].agent(), "ask_billing");
     assert_eq!(answer.messages()[2].text(), "Refunded.");
     // Outside a run, nobody could approve the call later.
@@ -504,7 +508,7 @@ async fn a_typed_agent_answers_in_its_form_or_is_asked_again() {
         let tool = billing(inner()).build().unwrap().as_tool("billing", "Reports").typed::<Invoice, Report>();
         Agent::builder(outer()).tool(tool)
     };
-    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.messages()[2].text(), r#"{"cents":700}"#);
     assert_eq!(answer.inner_runs()[0].run().new_messages()[0].text(), r#"{"number":7}"#);
     assert_eq!(answer.tool_executions()[0].repairs().len(), 1);

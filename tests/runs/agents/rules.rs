@@ -59,8 +59,10 @@ async fn a_rule_is_asked_about_all_calls_inside_with_the_path_of_agents() {
 /// Every level that demands approval × every level that has an approver.
 #[tokio::test]
 async fn an_approval_is_given_at_the_level_that_demands_it_or_further_out() {
-    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name.starts_with("send_back"));
-    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    let demands = |builder: AgentBuilder| {
+        builder.layer(guard::needs_approval(|call| call.name.starts_with("send_back")))
+    };
+    let approves = |builder: AgentBuilder| builder.decider(on_approval(|_| Decision::approve()));
     // The level 3 is the policy of the tool, which the innermost agent's approver may approve.
     for demanding in 0..4 {
         for approving in 0..4 {
@@ -73,7 +75,7 @@ async fn an_approval_is_given_at_the_level_that_demands_it_or_further_out() {
             });
             let tool = if demanding == 3 { "send_back_guarded" } else { "send_back" };
             let build = || three([&rules[0], &rules[1], &rules[2]], tool);
-            let answer = in_all_ways(build, |call| Approval::deny(format!("{} by the caller", call.id)));
+            let answer = in_all_ways(build, |call| Decision::deny(format!("{} by the caller", call.id)));
             let fate = fate(&answer.await.unwrap());
             let expected = match approving <= demanding && approving < 3 {
                 true => "sent 700",
@@ -87,11 +89,13 @@ async fn an_approval_is_given_at_the_level_that_demands_it_or_further_out() {
 /// The policy of the tool demands approval first; the outer rule still holds.
 #[tokio::test]
 async fn an_inner_approver_does_not_give_the_approval_that_an_outer_rule_and_the_tool_demand() {
-    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name == "send_back_guarded");
-    let approves =
-        |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve).needs_approval(|_| true);
+    let demands =
+        |builder: AgentBuilder| builder.layer(guard::needs_approval(|call| call.name == "send_back_guarded"));
+    let approves = |builder: AgentBuilder| {
+        builder.decider(on_approval(|_| Decision::approve())).layer(guard::needs_approval(|_| true))
+    };
     let build = || three([&demands, &|builder| builder, &approves], "send_back_guarded");
-    let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
+    let answer = in_all_ways(build, |_| Decision::deny("by the caller")).await.unwrap();
     assert_eq!(fate(&answer), "the call was denied: by the caller");
 }
 
@@ -103,7 +107,7 @@ async fn an_outer_rule_that_panics_lets_no_inner_approver_decide() {
             CallVerdict::Pass
         }))
     };
-    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    let approves = |builder: AgentBuilder| builder.decider(on_approval(|_| Decision::approve()));
     let agent = three([&panics, &approves, &approves], "send_back").build().unwrap();
     let error = agent.ask("Refund it").await.unwrap_err();
     assert_eq!(error.to_string(), "the layer `guard::call` failed: it panicked: cannot decide");
@@ -123,7 +127,7 @@ async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
     let error = agent().ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
-    let call = run.awaiting_results().next().unwrap();
+    let call = run.results().next().unwrap();
     assert_eq!(call.id, "call_0_0/call_0_0/call_0_0");
     run.record_result(ToolExecution::new(call, Ok("sent by the caller".into()))).unwrap();
     assert_eq!(fate(&agent().resume(run).await.unwrap()), "sent by the caller");
@@ -132,8 +136,9 @@ async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
 /// Outside of its run, nothing can wait for the approval.
 #[tokio::test]
 async fn an_outer_rule_holds_for_an_agent_that_is_asked_by_request() {
-    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name == "send_back");
-    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    let demands =
+        |builder: AgentBuilder| builder.layer(guard::needs_approval(|call| call.name == "send_back"));
+    let approves = |builder: AgentBuilder| builder.decider(on_approval(|_| Decision::approve()));
     let agent = three([&demands, &|builder| builder, &approves], "send_back").build().unwrap();
     let mut driver = agent.start("Refund it");
     driver.advance().await.unwrap();
@@ -161,7 +166,7 @@ async fn the_rules_of_the_asked_agent_hold_after_a_handoff() {
             false => CallVerdict::Pass,
         }))
     };
-    let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
+    let answer = in_all_ways(build, |_| Decision::deny("by the caller")).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "the call was denied: by the caller");
 
     // The tools of the question stay offered, so the rule that guards them stays, too.
@@ -239,8 +244,8 @@ async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
             for _ in 0..levels {
                 let outer = Agent::builder(Replies(&[&[("inner", QUESTION)]], "asked"));
                 agent = outer
-                    .max_turns(5)
-                    .limits(RunLimits::new().max_depth(12))
+                    .limits(|l| l.max_turns(5))
+                    .limits(|_| RunLimits::new().max_depth(12))
                     .tool(agent.as_tool("inner", "Asks"))
                     .build()
                     .unwrap();
@@ -251,7 +256,7 @@ async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run =
             serde_json::from_str(&state).unwrap_or_else(|error| panic!("{levels} levels: {error}"));
-        run.resolve_all_approvals(&Approval::Approve);
+        run.decide_calls(&Decision::approve());
         let answer = build().resume(run).await.unwrap();
         assert_eq!(answer.text(), "asked");
         let _ = restored(answer.inner_runs()[0].run().clone());

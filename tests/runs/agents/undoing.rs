@@ -23,7 +23,7 @@ async fn a_run_with_two_levels_of_agents_continues_from_each_stored_state() {
     let effects = Effects::default();
     let states = EveryState::default();
     let agent = travel(desk.clone(), hotels.clone(), &effects).run_store(states.clone()).build().unwrap();
-    let expected = await_it(&agent, "Go on", |_| Approval::Approve).await.unwrap();
+    let expected = await_it(&agent, "Go on", |_| Decision::approve()).await.unwrap();
     let mut all_effects = effects.take();
     all_effects.sort();
     let signed = all_effects.iter().position(|effect| effect == "sign call_0_1");
@@ -39,7 +39,7 @@ async fn a_run_with_two_levels_of_agents_continues_from_each_stored_state() {
         let mut outcome = agent.resume(run).await;
         if outcome.is_err() {
             let mut run = restored(outcome.unwrap_err().into_run());
-            run.resolve_all_approvals(&Approval::Approve);
+            run.decide_calls(&Decision::approve());
             outcome = agent.resume(run).await;
         }
         let answer = outcome.unwrap();
@@ -55,7 +55,7 @@ async fn undoing_the_outer_run_undoes_the_calls_of_inner_runs_in_reverse_order()
         Replies(&[&[("book_room", r#"{"city": "Bonn"}"#)], &[("hotels", HOTELS)], &[("close", "{}")]], "");
     let hotels = Replies(&[&[("guide", HOTELS)], &[("book_room", ROME)]], "Booked.");
     let effects = Effects::default();
-    let error = in_all_ways(|| travel(desk.clone(), hotels.clone(), &effects), |_| Approval::Approve)
+    let error = in_all_ways(|| travel(desk.clone(), hotels.clone(), &effects), |_| Decision::approve())
         .await
         .unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
@@ -82,7 +82,7 @@ async fn an_undo_of_two_levels_continues_from_each_stored_state() {
     let hotels = Replies(&[&[("guide", HOTELS)], &[("book_room", ROME)]], "Booked.");
     let (effects, states) = (Effects::default(), EveryState::default());
     let agent = || travel(desk.clone(), hotels.clone(), &effects);
-    await_it(&agent().run_store(states.clone()).build().unwrap(), "Go on", |_| Approval::Approve)
+    await_it(&agent().run_store(states.clone()).build().unwrap(), "Go on", |_| Decision::approve())
         .await
         .unwrap_err();
     effects.take();
@@ -91,7 +91,7 @@ async fn an_undo_of_two_levels_continues_from_each_stored_state() {
             agent().build().unwrap().resume(serde_json::from_str(&state).unwrap()).await.unwrap_err();
         if matches!(error.kind(), RunErrorKind::Waiting) {
             let mut run = restored(error.into_run());
-            run.resolve_all_approvals(&Approval::Approve);
+            run.decide_calls(&Decision::approve());
             error = agent().build().unwrap().resume(run).await.unwrap_err();
         }
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
@@ -168,7 +168,7 @@ async fn a_state_that_is_cancelled_while_a_nested_call_waits_undoes_all_levels()
     let agent = travel(desk, hotels, &effects).build().unwrap();
     let error = agent.ask("Go on").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-    let awaiting: Vec<_> = error.awaiting_approval().map(|call| call.id).collect();
+    let awaiting: Vec<_> = error.approvals().map(|call| call.id).collect();
     assert_eq!(awaiting, ["call_0_0/call_1_0/call_0_1"]);
     let mut run = restored(error.into_run());
     run.cancel();

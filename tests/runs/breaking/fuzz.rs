@@ -6,13 +6,14 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tests::support::deciding::{Decide, Waiting};
 use tool_core::model::{
     AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
     Usage,
 };
-use tool_core::run::{ErrorPolicy, Run, RunLimits, Step, StepError, WaitReason};
+use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step, StepError, WaitReason};
 use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
-use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
+use tool_core::{Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 use tests::support::sampling::cases;
 use tests::support::ways::{assert_valid, restored};
@@ -189,7 +190,7 @@ impl Twins {
         ];
         self.assert_refused(&unknown, |run| run.record_result(stray.clone()));
         self.assert_refused(&unknown, |run| run.begin_call("nobody's"));
-        self.assert_refused(&unknown, |run| run.resolve_approval("nobody's", Approval::Approve));
+        self.both(|run| run.decide_call("nobody's", Decision::approve())).unwrap_err();
         if let Some(id) = self.finished.iter().nth(tape.below(8)).cloned() {
             let again = ToolExecution::new(ToolCall::new(&*id, "plain", "{}"), Ok(ToolOutput::text("2")));
             let finished = [&unknown[..], &["the call already has a result"]].concat();
@@ -255,14 +256,14 @@ impl Twins {
 
     fn decide(&mut self, calls: &[ToolCall], tape: &mut Tape<'_>) {
         for call in calls {
-            let approval = match tape.below(5) {
-                1 => Approval::deny("not on a Sunday"),
-                2 => Approval::Deny(None),
-                3 => Approval::ApproveWith(r#"{"n": 7}"#.into()),
+            let decision = match tape.below(5) {
+                1 => Decision::deny("not on a Sunday"),
+                2 => Decision::decline(),
+                3 => Decision::approve_with(r#"{"n": 7}"#),
                 4 => continue,
-                _ => Approval::Approve,
+                _ => Decision::approve(),
             };
-            self.both(|run| run.resolve_approval(&call.id, approval.clone())).unwrap();
+            self.both(|run| run.decide_call(&call.id, decision.clone())).unwrap();
         }
     }
 
@@ -310,7 +311,7 @@ impl Twins {
             Action::Calls(calls) => {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 assert!(!calls.is_empty() && ids.len() == calls.len(), "{shown}");
-                let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id).collect();
+                let waiting: Vec<_> = self.run.approvals().map(|call| call.id).collect();
                 assert!(!calls.iter().any(|call| waiting.contains(&call.id)), "{shown}");
                 let is_alone = calls.iter().any(|call| call.name.ends_with("alone"));
                 assert!(!is_alone || calls.len() == 1, "{shown}");

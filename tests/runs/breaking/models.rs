@@ -56,23 +56,23 @@ async fn limits_stop_an_endless_model() {
     let unnamed: Calls = |turn| vec![call(&id(turn), "", "")];
     let all: Calls =
         |turn| (0..20).map(|n| call(&format!("{n}-{turn}T2z"), "look", &other_place(n))).collect();
-    let many_turns: Limit = |builder| builder.max_turns(40);
+    let many_turns: Limit = |builder| builder.limits(|l| l.max_turns(40));
     let as_it_is: Limit = |builder| builder;
     let table: [(&str, Calls, Limit, Is); 14] = [
         ("same", same, as_it_is, REPEATED),
-        ("same, with few turns", same, |builder| builder.max_turns(2), TURNS),
-        ("same, with one turn", same, |builder| builder.max_turns(0), TURNS),
+        ("same, with few turns", same, |builder| builder.limits(|l| l.max_turns(2)), TURNS),
+        ("same, with one turn", same, |builder| builder.limits(|l| l.max_turns(0)), TURNS),
         ("alternating", alternating, as_it_is, TURNS),
         ("alternating for long", alternating, many_turns, REPEATED),
         ("another each time", other, as_it_is, TURNS),
-        ("another, counted", other, |builder| builder.max_calls(4), CALLS),
+        ("another, counted", other, |builder| builder.limits(|l| l.max_calls(4)), CALLS),
         ("invented", invented, as_it_is, TURNS),
         ("without ids", no_id, many_turns, REPEATED),
         ("one id", same_id, as_it_is, TURNS),
         ("one id and call", same_call_and_id, many_turns, REPEATED),
         ("no JSON", wrong, many_turns, REPEATED),
         ("no name", unnamed, many_turns, REPEATED),
-        ("many at once", all, |builder| builder.max_turns(40).max_calls(100), CALLS),
+        ("many at once", all, |builder| builder.limits(|l| l.max_turns(40).max_calls(100)), CALLS),
     ];
     for (name, calls, limit, is) in table {
         let error = in_all_ways(|| limit(agent(Puppet::calling(calls)))).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn token_counts_saturate_and_end_the_run() {
         RunErrorKind::Stopped(StopReason::MaxTurns(_))
     ));
     assert!(matches!(
-        in_all_ways(|| build().max_total_tokens(1000)).await.unwrap_err().kind(),
+        in_all_ways(|| build().limits(|l| l.max_total_tokens(1000))).await.unwrap_err().kind(),
         RunErrorKind::Stopped(StopReason::MaxTotalTokens(_))
     ));
 }
@@ -203,7 +203,7 @@ fn ten_thousand() -> Puppet {
 
 #[tokio::test]
 async fn executes_or_refuses_ten_thousand_calls_as_limited() {
-    let error = in_all_ways(|| agent(ten_thousand()).max_calls(100)).await.unwrap_err();
+    let error = in_all_ways(|| agent(ten_thousand()).limits(|l| l.max_calls(100))).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(_)))
             && error.tool_executions().is_empty()

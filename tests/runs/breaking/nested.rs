@@ -191,7 +191,8 @@ async fn a_time_limit_ends_a_wait_for_itself() {
     let itself = Arc::new(OnceLock::new());
     let model = Puppet::calling(|turn| if turn == 0 { vec![call("a", "ask_here", "{}")] } else { vec![] });
     let agent = Agent::builder(model).tools(tools![ask_here]).memory(ChatMemory::in_memory());
-    let agent = agent.context(itself.clone()).max_time(Duration::from_millis(60)).build().unwrap();
+    let agent =
+        agent.context(itself.clone()).limits(|l| l.max_time(Duration::from_millis(60))).build().unwrap();
     itself.set(agent.clone()).unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(5), agent.ask("What now?").conversation("x"));
     match asked.await.expect("the wait is limited") {

@@ -3,14 +3,14 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tool_core::agent::{AgentBuilder, Approver, ApproverFuture};
+use tool_core::agent::{AgentBuilder, Decider, DeciderFuture};
+use tool_core::layer::guard;
 use tool_core::model::{ChatRequest, ModelFuture};
-use tool_core::run::{Step, StopReason};
+use tool_core::run::{Decision, Step, StopReason, Wait};
 use tool_core::tool::ToolErrorKind;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, Approval, CancellationToken, ChatMemory, ChatModel, Event, RunError, RunErrorKind, ToolCall,
-    ToolError, tool, tools,
+    Agent, CancellationToken, ChatMemory, ChatModel, Event, RunError, RunErrorKind, ToolError, tool, tools,
 };
 
 use super::{Outcome, Puppet, call, conversation};
@@ -71,7 +71,7 @@ async fn a_manual_loop_receives_the_reason_of_the_end() {
     let results: Vec<_> = error.messages()[2..].iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(results, ["seen", "the key was revoked", "the call was not executed: the run had ended"]);
 
-    let agent = calling(&["look", "hangs", "look"]).max_time(SOON).build().unwrap();
+    let agent = calling(&["look", "hangs", "look"]).limits(|l| l.max_time(SOON)).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
     assert_valid(error.messages());
@@ -135,8 +135,8 @@ impl ToolProvider for Silent {
     }
 }
 
-impl Approver for Silent {
-    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+impl Decider for Silent {
+    fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
         Box::pin(pending())
     }
 }
@@ -150,14 +150,16 @@ async fn cancels_a_hanging_model() {
     let cancellation = CancellationToken::new();
     cancelled(&cancellation, agent.ask("What now?").cancellation_token(cancellation.clone()).into_future())
         .await;
-    let error = build().max_time(SOON).build().unwrap().ask("What now?").await.unwrap_err();
+    let error = build().limits(|l| l.max_time(SOON)).build().unwrap().ask("What now?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancels_hanging_providers_approvers_and_conversations() {
     cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
-    let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
+    let error =
+        cancelled_in_all_ways(|| calling(&["look"]).layer(guard::needs_approval(|_| true)).decider(Silent))
+            .await;
     let result = error.messages().last().unwrap().text().into_owned();
     assert_eq!(result, "the call was not executed: the run was cancelled");
 
@@ -168,7 +170,10 @@ async fn cancels_hanging_providers_approvers_and_conversations() {
     cancelled_in_all_ways(build).await;
 
     // The time limit covers all of them except an approval.
-    for build in [build().max_time(SOON), calling(&["look"]).tool_provider(Silent).max_time(SOON)] {
+    for build in [
+        build().limits(|l| l.max_time(SOON)),
+        calling(&["look"]).tool_provider(Silent).limits(|l| l.max_time(SOON)),
+    ] {
         let asked = tokio::time::timeout(Duration::from_secs(5), build.build().unwrap().ask("What now?"));
         assert!(matches!(
             asked.await.unwrap().unwrap_err().kind(),
@@ -177,22 +182,22 @@ async fn cancels_hanging_providers_approvers_and_conversations() {
     }
 }
 
-/// An approver that approves after a delay.
+/// A decider that approves after a delay.
 struct Slow;
 
-impl Approver for Slow {
-    fn approve<'a>(&'a self, _: &'a ToolCall) -> ApproverFuture<'a> {
+impl Decider for Slow {
+    fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(400)).await;
-            Approval::Approve
+            Decision::approve()
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn time_awaiting_approval_does_not_count() {
-    let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
-    let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
+    let agent = calling(&["look"]).layer(guard::needs_approval(|_| true)).decider(Slow);
+    let agent = agent.limits(|l| l.max_time(Duration::from_millis(300))).build().unwrap();
     let answer = agent.ask("What now?").await.unwrap();
     assert_eq!(answer.messages()[2].text(), "seen");
 }

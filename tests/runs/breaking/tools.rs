@@ -154,7 +154,7 @@ async fn the_time_limit_ends_a_hanging_run() {
         std::future::pending().await
     }
     let model = || Puppet::calling(|_| vec![call("b", "hangs_everywhere", "{}")]);
-    let build = || Agent::builder(model()).tools(tools![hangs_everywhere]).max_time(LIMIT);
+    let build = || Agent::builder(model()).tools(tools![hangs_everywhere]).limits(|l| l.max_time(LIMIT));
     let error = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
     assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
@@ -170,7 +170,7 @@ async fn truncates_a_huge_output() {
 
 #[tokio::test]
 async fn the_output_limit_of_a_run_ends_it() {
-    let build = || agent("floods", r#"{"bytes": 300000}"#).max_run_output_chars(100_000);
+    let build = || agent("floods", r#"{"bytes": 300000}"#).limits(|l| l.max_output_chars(100_000));
     let error: RunError = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);
@@ -219,7 +219,7 @@ async fn a_panic_while_a_call_is_dropped_affects_nothing_else() {
     assert_eq!(kind(&late.ask("Go").await.unwrap()), ToolErrorKind::TimedOut);
     let panicking = agent("panics_with_a_bomb").build().unwrap();
     assert_eq!(kind(&panicking.ask("Go").await.unwrap()), ToolErrorKind::Panicked);
-    let stopped = agent("waits").max_time(Duration::from_millis(1)).build().unwrap();
+    let stopped = agent("waits").limits(|l| l.max_time(Duration::from_millis(1))).build().unwrap();
     let error = stopped.ask("Go").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
 use tests::support::ways::{self, assert_valid, await_it, restored, summary};
 use tool_core::agent::AgentBuilder;
-use tool_core::run::InnerRun;
+use tool_core::run::{Decision, InnerRun};
 use tool_core::tool::IdempotencyKey;
-use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolError, tool, tools};
+use tool_core::{Agent, RunErrorKind, ToolCall, ToolError, tool, tools};
 
 use super::Puppet;
 
@@ -110,7 +111,7 @@ impl Node {
         let model = Puppet::calling(move |turn| turns.get(turn).cloned().unwrap_or_default());
         let builder = Agent::builder(model).tools(tools![book, sign, pay, close]).undo_tools(tools![cancel]);
         // The calls have no arguments and are all alike.
-        let builder = builder.max_repeated_calls(10);
+        let builder = builder.limits(|l| l.max_repeated_calls(10));
         self.calls().fold(builder.context(log.clone()), |builder, (id, action)| match action {
             Action::Ask(inner) => {
                 let inner = inner.build(log).build().unwrap();
@@ -164,10 +165,10 @@ fn close() -> Result<(), ToolError> {
     Err(ToolError::fatal("closed"))
 }
 
-fn decide(call: &ToolCall) -> Approval {
+fn decide(call: &ToolCall) -> Decision {
     match call.id.len() % 2 {
-        0 => Approval::Approve,
-        _ => Approval::deny("no"),
+        0 => Decision::approve(),
+        _ => Decision::deny("no"),
     }
 }
 
@@ -207,9 +208,9 @@ async fn check(seed: u64) {
             && matches!(error.kind(), RunErrorKind::Waiting)
         {
             let mut run = restored(outcome.unwrap_err().into_run());
-            let calls: Vec<_> = run.awaiting_approval().collect();
+            let calls: Vec<_> = run.approvals().collect();
             for call in calls {
-                run.resolve_approval(&call.id, decide(&call)).unwrap();
+                run.decide_call(&call.id, decide(&call)).unwrap();
             }
             outcome = agent.resume(run).await;
         }

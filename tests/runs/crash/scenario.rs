@@ -5,13 +5,13 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
+use tool_core::agent::{on_approval, on_question};
 use tool_core::memory::{ChatStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision};
-use tool_core::tool::{Asker, Question};
+use tool_core::tool::Asker;
 use tool_core::{
-    Agent, Approval, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool,
-    tools,
+    Agent, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool, tools,
 };
 
 use super::world::World;
@@ -395,15 +395,15 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
         .tool(team.pass_context::<World>().own_conversation())
         .context(world.clone())
         .run_store(mortal())
-        .approver(move |call: &ToolCall| {
+        .decider(on_approval(move |call| {
             approving.pass_now();
             let is_denied = call.arguments.contains(&format!(": {DENIED}}}"));
-            if is_denied { Approval::deny("no") } else { Approval::Approve }
-        })
-        .answerer(move |question: &Question| {
+            if is_denied { Decision::deny("no") } else { Decision::approve() }
+        }))
+        .decider(on_question(move |question| {
             answering.pass_now();
             Decision::answer(question.text())
-        })
+        }))
         .on_event(move |_| watching.pass_now())
         .build()
         .unwrap()

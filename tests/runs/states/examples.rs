@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tests::support::deciding::Decide;
 use tool_core::layer::{CallVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::model::{
     AssistantMessage, ChatResponse, Cost, Currency, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
@@ -142,9 +143,9 @@ fn runs() -> Vec<(&'static str, Run)> {
     assert!(matches!(waiting.next(&definitions), Step::Waiting(waits) if waits.len() == 1));
 
     let mut approved = waiting.clone();
-    approved.resolve_approval("call_c", tool_core::Approval::ApproveWith(r#"{"all": true}"#.into())).unwrap();
+    approved.decide_call("call_c", tool_core::run::Decision::approve_with(r#"{"all": true}"#)).unwrap();
     let mut asking_again = waiting.clone();
-    asking_again.resolve_approval("call_c", tool_core::Approval::deny("not today")).unwrap();
+    asking_again.decide_call("call_c", tool_core::run::Decision::deny("not today")).unwrap();
     let mut answered = asking_again.clone();
     answered.record_response(ChatResponse::new(AssistantMessage::text("It is 3."))).unwrap();
     let mut returned = asking_again.clone();
@@ -291,7 +292,7 @@ async fn layered_run() -> Run {
             "unbook" => CallVerdict::deny("not now"),
             _ => CallVerdict::Pass,
         }))
-        .needs_approval(|call| call.name == "erase")
+        .layer(guard::needs_approval(|call| call.name == "erase"))
         .build()
         .unwrap();
     agent.ask("Go").conversation("user-7").await.unwrap_err().into_run()
@@ -322,7 +323,7 @@ async fn asking_runs() -> Vec<(&'static str, Run)> {
 /// The state does not repeat the messages and does not contain the tools' descriptions.
 #[test]
 fn a_state_is_compact() {
-    let mut run = Run::new([Message::user("Go")]).max_turns(100);
+    let mut run = Run::new([Message::user("Go")]).with_limits(RunLimits::new().max_turns(100));
     let long = "x".repeat(1000);
     for turn in 0..20 {
         run.record_response(reply(&[(

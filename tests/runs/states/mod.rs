@@ -4,10 +4,11 @@ mod examples;
 mod rules;
 
 use serde_json::{Value, json};
+use tests::support::deciding::Decide;
 use tool_core::model::{AssistantMessage, ChatResponse};
-use tool_core::run::{Run, Step};
+use tool_core::run::{Decision, Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
-use tool_core::{Approval, Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
+use tool_core::{Event, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 use crate::refusal;
 
@@ -147,7 +148,7 @@ fn debug_output_omits_content() {
     run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call.clone()])))
         .unwrap();
     run.require_approval("b").unwrap();
-    run.resolve_approval("b", Approval::ApproveWith("{\"secret\": 8}".into())).unwrap();
+    run.decide_call("b", Decision::approve_with("{\"secret\": 8}")).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");
     run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("secret 9")))).unwrap();
     assert!(!format!("{run:?}").contains("secret"), "{run:?}");

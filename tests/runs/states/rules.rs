@@ -1,12 +1,13 @@
 //! Rules of a run that hold however it is driven: no order of method calls gets around them.
 
 use serde_json::{Value, json};
+use tests::support::deciding::{Decide, Waiting};
 use tool_core::model::{
     AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
 };
-use tool_core::run::{ErrorPolicy, Run, Step};
+use tool_core::run::{Decision, ErrorPolicy, ResolveErrorKind, Run, Step};
 use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
-use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
+use tool_core::{Message, ToolCall, ToolError, ToolOutput};
 
 use crate::refusal;
 
@@ -57,7 +58,7 @@ fn reuses_a_pure_output_by_the_executed_arguments() {
     let mut run = Run::new([Message::user("Go")]);
     run.record_response(calls("id-a", r#"{"at": 1}"#)).unwrap();
     run.require_approval("id-a").unwrap();
-    run.resolve_approval("id-a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
+    run.decide_call("id-a", Decision::approve_with(r#"{"at": 2}"#)).unwrap();
     let Step::CallTools(changed) = run.next(&tools) else { panic!("it is approved") };
     run.record_result(ToolExecution::new(changed[0].clone(), Ok(ToolOutput::text("of 2")))).unwrap();
     run.record_response(calls("id-b", r#"{"at": 2}"#)).unwrap();
@@ -89,7 +90,7 @@ fn refuses_the_outcome_of_a_call_that_awaits_approval() {
         refusal(run.record_result(failed(ToolError::failed("no")))),
         "the call awaits approval and cannot have a result"
     );
-    run.resolve_approval("a", Approval::Approve).unwrap();
+    run.decide_call("a", Decision::approve()).unwrap();
     run.record_result(failed(ToolError::failed("no"))).unwrap();
 }
 
@@ -128,7 +129,7 @@ fn edited_counters_do_not_overflow() {
 
 #[test]
 fn error_policies_apply_to_calls_without_an_execution() {
-    let deny = |run: &mut Run| run.resolve_approval("a", Approval::deny("secret")).unwrap();
+    let deny = |run: &mut Run| run.decide_call("a", Decision::deny("secret")).unwrap();
     let lose = |run: &mut Run| drop(run.begin_call("a").unwrap());
     let table = [
         (ToolErrorKind::Denied, tools(|policy| policy.needs_approval = true), deny as fn(&mut Run)),
@@ -359,10 +360,12 @@ fn a_call_of_an_external_tool_awaits_its_result() {
     assert!(matches!(replaced.next(&self::tools(|_| {})), Step::CallModel(_)));
     let refused = replaced.messages().last().unwrap().text().into_owned();
     assert_eq!(refused, "the call was not executed: another kind of tool has its name now");
-    assert_eq!(run.awaiting_results().map(|call| call.id).collect::<Vec<_>>(), ["a"]);
-    assert_eq!(run.awaiting_approval().count(), 0);
+    assert_eq!(run.results().map(|call| call.id).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(run.approvals().count(), 0);
     assert_eq!(refusal(run.begin_call("a")), "the tool is external: the caller executes the call");
-    assert_eq!(refusal(run.resolve_approval("a", Approval::Approve)), "the call does not await approval");
+    let wait = run.waits().remove(0).id;
+    let error = run.resolve(&wait, Decision::approve()).unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::WrongDecision);
 
     let mut failing = run.clone();
     failing.record_result(failed(ToolError::failed("busy"))).unwrap();
@@ -392,9 +395,9 @@ fn a_call_of_an_external_tool_can_need_approval_first() {
         refusal(run.record_result(failed(ToolError::failed("busy")))),
         "the call awaits approval and cannot have a result"
     );
-    run.resolve_approval("a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
+    run.decide_call("a", Decision::approve_with(r#"{"at": 2}"#)).unwrap();
     assert!(matches!(run.next(&tools), Step::Waiting(_)));
-    let approved: Vec<_> = run.awaiting_results().collect();
+    let approved: Vec<_> = run.results().collect();
     assert_eq!(approved[0].arguments, r#"{"at": 2}"#);
     run.record_result(ToolExecution::external(approved[0].clone(), Ok("1".into()))).unwrap();
     assert_eq!(run.tool_executions()[0].original_arguments(), "{}");
@@ -412,7 +415,7 @@ fn the_original_arguments_are_those_of_the_model() {
     let mut run = calling();
     for (description, arguments) in [("Works", r#"{"at": 1}"#), ("Works hard", r#"{"at": 2}"#)] {
         assert!(matches!(run.next(&asking(description)), Step::Waiting(_)), "{description}");
-        run.resolve_approval("a", Approval::ApproveWith(arguments.into())).unwrap();
+        run.decide_call("a", Decision::approve_with(arguments)).unwrap();
     }
     let Step::CallTools(approved) = run.next(&asking("Works hard")) else { panic!("it is approved") };
     run.record_result(ToolExecution::new(approved[0].clone(), Ok("1".into()))).unwrap();

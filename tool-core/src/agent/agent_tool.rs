@@ -46,7 +46,7 @@ impl Agent {
     ///
     /// let model = ScriptedModel::new().calls("billing", r#"{"question": "Refund invoice 7"}"#).says("Done.");
     /// let desk = Agent::builder(model)
-    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").pass_context::<Customer>().max_turns(5))
+    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").pass_context::<Customer>().limits(|l| l.max_turns(5)))
     ///     .context(Customer("Ada"))
     ///     .build()?;
     ///
@@ -153,23 +153,17 @@ impl AgentTool {
         self
     }
 
-    /// Limits the number of requests to the agent's model in one call, in place of the agent's own limit.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.limits.max_turns = turns;
+    /// Changes the limits of each inner run, which are the agent's. Its tokens and calls count for the limits of the outer run, too, unless
+    /// these are its [own](Self::own_limits).
+    pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
+        self.limits = change(self.limits);
         self
     }
 
-    /// Sets the limits of each inner run, in place of the agent's. Its tokens and calls count for the limits of the outer run,
-    /// too.
-    pub fn limits(mut self, limits: RunLimits) -> Self {
-        (self.limits, self.has_own_limits) = (limits, false);
-        self
-    }
-
-    /// Sets the limits of each inner run, in place of the agent's. Its tokens and calls do not count for the limits of the outer
-    /// run, and its time only while other calls are in flight.
-    pub fn own_limits(mut self, limits: RunLimits) -> Self {
-        (self.limits, self.has_own_limits) = (limits, true);
+    /// Separates the limits of each inner run from the outer run's: its tokens and calls do not count there, and its time only while other
+    /// calls are in flight.
+    pub fn own_limits(mut self) -> Self {
+        self.has_own_limits = true;
         self
     }
 
@@ -293,7 +287,7 @@ impl AgentTool {
         let of_continued = continued.as_ref().and_then(|run| run.conversation().cloned());
         let mut ask = match continued {
             Some(run) => self.agent.resume(run),
-            None => self.agent.ask(question).limits(self.limits_within(delegation.as_deref())),
+            None => self.agent.ask(question).limits(|_| self.limits_within(delegation.as_deref())),
         };
         ask.tools.context = self.context_inside(context);
         ask.rules.cancellation = Some(context.cancellation().clone());

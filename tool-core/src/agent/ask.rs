@@ -4,17 +4,16 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{HeldLease, Inside, QuestionError, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Answerer, Approver, Event, EventStream, OnDrop, RunDriver};
+use crate::agent::{Agent, Decider, Event, EventStream, OnDrop, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
-use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
+use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunId, RunLimits, StepError};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -265,8 +264,7 @@ impl Ask {
         self
     }
 
-    /// Sets all limits of the run, in place of the agent's. To change some of them, use the methods for single limits, or start from the
-    /// [limits of the agent](crate::Agent::limits).
+    /// Changes the limits of the run: the agent's, or those that a resumed run has.
     ///
     /// ```
     /// use tool_core::Agent;
@@ -275,14 +273,18 @@ impl Ask {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let model = ScriptedModel::new().says("Good morning!");
-    /// let agent = Agent::builder(model).max_calls(20).max_turns(5).build()?;
-    /// let driver = agent.ask("Hello").max_total_tokens(1000).max_turns(3).start();
+    /// let agent = Agent::builder(model).limits(|l| l.max_calls(20).max_turns(5)).build()?;
+    /// let driver = agent.ask("Hello").limits(|l| l.max_total_tokens(1000).max_turns(3)).start();
     /// assert_eq!(*driver.run().limits(), agent.limits().clone().max_total_tokens(1000).max_turns(3));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn limits(mut self, limits: RunLimits) -> Self {
-        self.limits = Some(limits);
+    pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
+        let limits = self.limits.take().unwrap_or_else(|| match &self.start {
+            Start::Question { .. } => self.agent.0.limits.clone(),
+            Start::Run(run) => run.limits().clone(),
+        });
+        self.limits = Some(change(limits));
         self
     }
 
@@ -297,66 +299,10 @@ impl Ask {
         self
     }
 
-    /// Returns the limits of the run, to change some of them.
-    fn limits_mut(&mut self) -> &mut RunLimits {
-        self.limits.get_or_insert_with(|| match &self.start {
-            Start::Question { .. } => self.agent.0.limits.clone(),
-            Start::Run(run) => run.limits().clone(),
-        })
-    }
-
-    /// Limits the number of requests to the model in this run. The other limits remain as they are.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.limits_mut().max_turns = turns;
-        self
-    }
-
-    /// Limits the number of calls that the model may request in this run. The other limits remain as they are.
-    pub fn max_calls(mut self, calls: u32) -> Self {
-        self.limits_mut().max_calls = Some(calls);
-        self
-    }
-
-    /// Limits the number of tokens that this run may use. The other limits remain as they are.
-    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
-        self.limits_mut().max_total_tokens = Some(tokens);
-        self
-    }
-
-    /// Limits the money that this run may spend on models, with all agents that it asks. The other limits remain as they are.
-    pub fn max_cost(mut self, cost: Cost) -> Self {
-        self.limits_mut().max_cost = Some(cost);
-        self
-    }
-
     /// Charges the run, with all agents that it asks, to a [budget](crate::memory::Budget), in addition to earlier ones. A resumed run
     /// needs it again.
     pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
         self.rules.budgets.push(budget.into());
-        self
-    }
-
-    /// Limits the time that this run may take. The other limits remain as they are.
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.limits_mut().max_time = Some(time);
-        self
-    }
-
-    /// Limits the number of characters that all calls of this run may return together. The other limits remain as they are.
-    pub fn max_run_output_chars(mut self, chars: usize) -> Self {
-        self.limits_mut().max_output_chars = Some(chars);
-        self
-    }
-
-    /// Limits how often a call with the same name and arguments is executed in this run. The other limits remain as they are.
-    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
-        self.limits_mut().max_repeated_calls = calls;
-        self
-    }
-
-    /// Limits the number of answers that are sent back to the model in this run. The other limits remain as they are.
-    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
-        self.limits_mut().max_wrong_answers = answers;
         self
     }
 
@@ -367,16 +313,17 @@ impl Ask {
         self
     }
 
-    /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver), also after a
+    /// Adds a decider for this run, which is asked before the [agent's](crate::agent::AgentBuilder::decider), also after a
     /// [handoff](crate::agent::AgentBuilder::handoff_to).
-    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.rules.approver = Some(Arc::new(approver));
+    pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
+        self.rules.deciders.push(Arc::new(decider));
         self
     }
 
-    /// Sets the answerer of this run, which replaces the answerers of the [agents](crate::agent::AgentBuilder::answerer).
-    pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
-        self.rules.answerer = Some(Arc::new(answerer));
+    /// Sets the decider that is asked last, about what the agent's defer.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn last_decider(mut self, decider: impl Decider + 'static) -> Self {
+        self.rules.last_decider = Some(Arc::new(decider));
         self
     }
 

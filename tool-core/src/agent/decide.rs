@@ -263,8 +263,9 @@ impl Decider<'_> {
     ) -> Result<Vec<(Wait, Decision)>, CommandError> {
         let waits = run.waits();
         let mut checked = Vec::new();
-        for (id, mut decision) in decisions {
+        for (id, decision) in decisions {
             let wait = waits.iter().find(|wait| wait.id == id).ok_or_else(|| run.not_waiting(&id))?;
+            let mut decision = decision.about(wait);
             wait.check(&decision)?;
             if let Some(arguments) = decision.edited_arguments() {
                 decision.has_checked_arguments = self.check_arguments(run, wait, arguments)?;

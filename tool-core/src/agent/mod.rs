@@ -2,8 +2,7 @@
 
 mod lock;
 mod gate;
-mod approver;
-mod answerer;
+mod decider;
 mod event;
 mod event_record;
 mod emitter;
@@ -36,13 +35,12 @@ mod execute_request;
 pub(crate) mod assistant;
 
 pub use self::agent_tool::AgentTool;
-pub use self::answerer::{Answerer, AnswererFuture};
-pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::build_error::{BuildError, BuildErrorKind};
 pub use self::builder::AgentBuilder;
 pub use self::command_error::{CommandError, CommandErrorKind};
 pub use self::decide::Decided;
+pub use self::decider::{Decider, DeciderFuture, on_approval, on_question};
 pub use self::driver::RunDriver;
 pub use self::event::{Event, EventStream};
 pub use self::event_record::EventRecord;

@@ -19,7 +19,7 @@ use crate::run::{Answer, Run, RunError, RunErrorKind};
 /// let agent = Agent::builder(model).tools(tools![pay]).build()?;
 /// let status = match agent.ask("Pay the bill").outcome().await {
 ///     Outcome::Answer(answer) => answer.text().to_owned(),
-///     Outcome::Waiting(run) => format!("{} awaits {} approval(s)", run.id(), run.awaiting_approval().count()),
+///     Outcome::Waiting(run) => format!("{} awaits {} approval(s)", run.id(), run.waits().len()),
 ///     Outcome::Failed(error) if error.is_resumable() => "please try again".to_owned(),
 ///     Outcome::Failed(_) => "sorry".to_owned(),
 /// };

@@ -82,6 +82,8 @@ pub struct RunInfo {
     conversation: Option<ConversationId>,
 }
 
+type ChangeLimits = dyn Fn(RunLimits) -> RunLimits + Send + Sync;
+
 /// What a run has while a process drives it. [`PerRun::open`] returns it.
 ///
 /// What the model sees of it, [instructions](Self::instructions) and [tools](Self::tools), is recorded when the run begins and stays for the run.
@@ -94,7 +96,7 @@ pub struct RunParts {
     pub(super) tools: Result<ToolSet, ToolSetError>,
     pub(super) memory_key: Option<ConversationId>,
     pub(super) budgets: Vec<KeyedBudget>,
-    pub(super) limits: Option<RunLimits>,
+    pub(super) limits: Option<Arc<ChangeLimits>>,
     pub(super) layers: Vec<Arc<dyn Layer>>,
 }
 
@@ -192,9 +194,9 @@ impl RunParts {
         self
     }
 
-    /// Sets the limits of the run, in place of those that it has.
-    pub fn limits(mut self, limits: RunLimits) -> Self {
-        self.limits = Some(limits);
+    /// Changes the limits that the run has.
+    pub fn limits(mut self, change: impl Fn(RunLimits) -> RunLimits + Send + Sync + 'static) -> Self {
+        self.limits = Some(Arc::new(change));
         self
     }
 

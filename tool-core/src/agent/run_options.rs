@@ -3,40 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, PerRun, WhileWaiting};
+use crate::agent::{AgentBuilder, Decider, Event, OnDrop, PerRun, WhileWaiting};
 #[cfg(doc)]
 use crate::layer::Place;
-use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
+use crate::layer::{Layer, OutputVerdict, guard};
 use crate::memory::{ChatMemory, IntoKeyedBudget, RunStore};
-use crate::model::{Cost, ModelOptions, Prices, ToolCall};
+use crate::model::{ModelOptions, Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::IntoToolSet;
 
 impl AgentBuilder {
-    /// Sets the limits of each run. A run that would exceed one of them stops with an error that carries all the work done
-    /// so far.
-    pub fn limits(mut self, limits: RunLimits) -> Self {
-        self.agent.limits = limits;
-        self
-    }
-
-    /// Limits the number of requests to the model in one run; 10 by default, and 0 counts as 1.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.agent.limits.max_turns = turns;
-        self
-    }
-
-    /// Limits the number of calls that the model may request in one run. A turn that would exceed it executes none of its
-    /// calls.
-    pub fn max_calls(mut self, calls: u32) -> Self {
-        self.agent.limits.max_calls = Some(calls);
-        self
-    }
-
-    /// Limits the number of tokens that one run may use, read and written.
-    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
-        self.agent.limits.max_total_tokens = Some(tokens);
+    /// Changes the [limits](RunLimits) of each run. A run that would exceed one of them stops with an error that carries all the work done so
+    /// far. A question, an agent that is a tool, and the application [for each run](crate::agent::RunParts::limits) change them further.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tool_core::BuildError> {
+    /// let agent = Agent::builder(ScriptedModel::new())
+    ///     .limits(|l| l.max_turns(5).max_calls(20).max_time(Duration::from_secs(60)))
+    ///     .build()?;
+    /// let run = agent.ask("Hello").limits(|l| l.max_turns(3)).start().into_run();
+    /// assert_eq!((run.limits().max_turns, run.limits().max_calls), (3, Some(20)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
+        self.agent.limits = change(self.agent.limits);
         self
     }
 
@@ -63,44 +60,11 @@ impl AgentBuilder {
         self
     }
 
-    /// Limits the money that one run may spend on models, with all agents that it asks. It requires [prices](Self::prices).
-    pub fn max_cost(mut self, cost: Cost) -> Self {
-        self.agent.limits.max_cost = Some(cost);
-        self
-    }
-
     /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to the budgets of
     /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
     /// that the outer agent has, too, is charged once.
     pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
         self.agent.budgets.push(budget.into());
-        self
-    }
-
-    /// Limits the time that one run may take; time spent awaiting approval does not count. Work in flight at that moment is
-    /// dropped in a tokio runtime, which must have its timers enabled; elsewhere the time is checked between two steps.
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.agent.limits.max_time = Some(time);
-        self
-    }
-
-    /// Limits the number of characters (Unicode scalar values) that all calls of one run may return together.
-    pub fn max_run_output_chars(mut self, chars: usize) -> Self {
-        self.agent.limits.max_output_chars = Some(chars);
-        self
-    }
-
-    /// Limits how often a call with the same name and arguments is executed in one run; 3 by default. Further repetitions
-    /// are not executed and the model reads why; after as many again, the run ends.
-    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
-        self.agent.limits.max_repeated_calls = calls;
-        self
-    }
-
-    /// Limits the number of answers that are sent back to the model because they do not have the
-    /// [requested form](crate::agent::Ask::answer_as); 2 by default.
-    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
-        self.agent.limits.max_wrong_answers = answers;
         self
     }
 
@@ -195,47 +159,10 @@ impl AgentBuilder {
         )
     }
 
-    /// Requires approval for the calls that match this predicate, in addition to calls of tools that always need it.
-    ///
-    /// Short for a [layer](Self::layer) named `needs_approval`, a [`guard::call`] with [`CallVerdict::NeedsApproval`]. The predicate reads
-    /// arguments with [`ToolCall::arguments_as`], as the tool does, and returns `true` if they cannot be read: the model's text is untrusted,
-    /// and the tool may still be able to read it. Approval that it requires of a call inside an agent is given by the approver of this agent or of
-    /// the question, or by the caller, and never by an approver of the inner agent.
-    ///
-    /// ```
-    /// use tool_core::schemars::JsonSchema;
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, RunErrorKind, tool, tools};
-    ///
-    /// #[tool("Pays somebody")]
-    /// fn pay(to: String, euros: u32) {}
-    ///
-    /// #[derive(serde::Deserialize, JsonSchema)]
-    /// struct Payment {
-    ///     euros: u32,
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("pay", r#"{"to": "Ada", "euros": "900"}"#);
-    /// let agent = Agent::builder(model)
-    ///     .tools(tools![pay])
-    ///     .needs_approval(|call| {
-    ///         let is_small = |payment: Payment| payment.euros <= 500;
-    ///         call.name == "pay" && !call.arguments_as().is_ok_and(is_small)
-    ///     })
-    ///     .build()?;
-    /// let error = agent.ask("Pay Ada").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc(hidden)]
+    #[deprecated = "approval is demanded by the option `needs_approval` of a tool, or by a layer: write `.layer(guard::needs_approval(|call| …))`"]
     pub fn needs_approval(self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
-        let judge = move |call: &ToolCall| match needs(call) {
-            true => CallVerdict::NeedsApproval,
-            false => CallVerdict::Pass,
-        };
-        self.layer(guard::call(judge).named("needs_approval"))
+        self.layer(guard::needs_approval(needs))
     }
 
     /// Adds a layer of the boundary around the agent: it sees the question, every request to the model, every call, its output, and the
@@ -282,24 +209,21 @@ impl AgentBuilder {
 
     /// Adds a layer. The name is what other frameworks call it.
     #[doc(hidden)]
+    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
+    pub fn max_turns(self, turns: u32) -> Self {
+        self.limits(|limits| limits.max_turns(turns))
+    }
+
+    #[doc(hidden)]
     #[deprecated = "guards are layers: write `.layer(guard)`"]
     pub fn guard(self, guard: impl Layer + 'static) -> Self {
         self.layer(guard)
     }
 
-    /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
-    /// to do [returns](crate::RunErrorKind::Waiting), and can be resumed once a person has decided. A closure states the
-    /// type of its parameter: `|_: &ToolCall| Approval::Approve`.
-    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.agent.approver = Some(Arc::new(approver));
-        self
-    }
-
-    /// Sets the answerer, which answers the [questions of tools](crate::tool::Asker) while the run is in progress. Without one, a run
-    /// with nothing else left to do [returns](crate::RunErrorKind::Waiting), and can be resumed once a person has answered. A closure
-    /// states the type of its parameter: `|_: &Question| Decision::decline()`.
-    pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
-        self.agent.answerer = Some(Arc::new(answerer));
+    /// Adds a decider, which approves calls and answers questions of tools while a run waits. Those of the [question](crate::agent::Ask::decider)
+    /// are asked first, then the agent's in their order, until one does not defer.
+    pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
+        self.agent.deciders.push(Arc::new(decider));
         self
     }
 

@@ -12,7 +12,7 @@ use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
 use super::undo_tools::UndoTools;
-use crate::agent::{Answerer, Approver, Event, ToolSearch};
+use crate::agent::{Decider, Event, ToolSearch};
 use crate::content::{self, Content};
 use crate::layer::{Layer, Part};
 use crate::memory::{ChatMemory, KeyedBudget, RunStore};
@@ -64,8 +64,7 @@ pub(super) struct Shared {
     pub(super) limits: RunLimits,
     pub(super) error_policies: ErrorPolicies,
     pub(super) layers: Vec<Arc<dyn Layer>>,
-    pub(super) approver: Option<Arc<dyn Approver>>,
-    pub(super) answerer: Option<Arc<dyn Answerer>>,
+    pub(super) deciders: Vec<Arc<dyn Decider>>,
     pub(super) undo_tools: ToolSet,
     /// The agents that runs are handed off to, by the names of the tools.
     pub(super) handoffs: Vec<(String, Agent)>,
@@ -136,22 +135,11 @@ impl Agent {
         self.0.memory.as_ref()
     }
 
-    /// Returns `true` if the agent has an [approver](crate::agent::AgentBuilder::approver).
+    /// Returns `true` if the agent has a [decider](crate::agent::AgentBuilder::decider).
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
-    pub fn has_approver(&self) -> bool {
-        self.0.approver.is_some()
-    }
-
-    /// Returns the agent's [answerer](crate::agent::AgentBuilder::answerer), for example to call it from the answerer of a question.
-    #[must_use]
-    pub fn answerer(&self) -> Option<Arc<dyn Answerer>> {
-        self.0.answerer.clone()
-    }
-
-    /// Returns the agent's [approver](crate::agent::AgentBuilder::approver), for example to call it from the approver of a question.
-    #[must_use]
-    pub fn approver(&self) -> Option<Arc<dyn Approver>> {
-        self.0.approver.clone()
+    pub fn has_decider(&self) -> bool {
+        !self.0.deciders.is_empty()
     }
 
     /// Returns the agent's [run store](crate::agent::AgentBuilder::run_store), for example to show its runs.

@@ -106,6 +106,49 @@ pub fn call_at<R: IntoVerdict<CallVerdict>>(
     ClosureLayer::new("guard::call", Closure::Call(judge))
 }
 
+/// Demands approval of the calls that match a predicate, in addition to calls of tools that always need it. Its name is `needs_approval`.
+///
+/// The predicate reads arguments with [`ToolCall::arguments_as`], as the tool does, and returns `true` if they cannot be read: the model's
+/// text is untrusted, and the tool may still be able to read it. Approval that it demands of a call inside an agent is given by a decider of the
+/// layer's agent or of the question, or by the caller, and never by a decider of the inner agent.
+///
+/// ```
+/// use tool_core::layer::guard;
+/// use tool_core::schemars::JsonSchema;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, RunErrorKind, tool, tools};
+///
+/// #[tool("Pays somebody")]
+/// fn pay(to: String, euros: u32) {}
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// struct Payment {
+///     euros: u32,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("pay", r#"{"to": "Ada", "euros": "900"}"#);
+/// let agent = Agent::builder(model)
+///     .tools(tools![pay])
+///     .layer(guard::needs_approval(|call| {
+///         let is_small = |payment: Payment| payment.euros <= 500;
+///         call.name == "pay" && !call.arguments_as().is_ok_and(is_small)
+///     }))
+///     .build()?;
+/// let error = agent.ask("Pay Ada").await.unwrap_err();
+/// assert!(matches!(error.kind(), RunErrorKind::Waiting));
+/// # Ok(())
+/// # }
+/// ```
+pub fn needs_approval(needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> ClosureLayer {
+    let judge = move |call: &ToolCall| match needs(call) {
+        true => CallVerdict::NeedsApproval,
+        false => CallVerdict::Pass,
+    };
+    call(judge).named("needs_approval")
+}
+
 /// Judges the outcome of each call after its last attempt.
 ///
 /// ```

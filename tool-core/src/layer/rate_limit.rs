@@ -454,7 +454,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_that_is_cancelled_waits_no_longer() {
         let limit = RateLimit::new().requests_per_minute(1);
-        let agent = limited(&limit, 2).max_time(Duration::from_secs(5)).build().unwrap();
+        let agent = limited(&limit, 2).limits(|l| l.max_time(Duration::from_secs(5))).build().unwrap();
         let _ = agent.ask("go").await.unwrap();
         let error = agent.ask("go").await.unwrap_err();
         assert_eq!(error.to_string(), "the run took longer than 5s; raise `max_time`");

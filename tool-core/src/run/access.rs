@@ -39,12 +39,6 @@ impl Run {
         self
     }
 
-    /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.head.settings.limits.max_turns = turns;
-        self
-    }
-
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
     /// executed one, so that the run can end.
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {

@@ -5,7 +5,7 @@ use super::approval::Approval;
 use super::call_state::{ApprovalScope, CallState};
 use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
-use super::wait::{Author, Decision, WaitReason};
+use super::wait::{Author, Decision, Wait, WaitReason};
 use crate::content::Content;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
@@ -18,25 +18,6 @@ pub(super) fn is_object(text: &str) -> bool {
 }
 
 impl Run {
-    /// Returns the calls that await approval, in their order. The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
-        self.waits().into_iter().filter_map(|wait| match wait.reason {
-            WaitReason::Approval(call) => Some(ToolCall { id: wait.path, ..call }),
-            _ => None,
-        })
-    }
-
-    /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
-    /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
-    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
-        self.waits().into_iter().filter_map(|wait| match wait.reason {
-            WaitReason::CallerResult(call) => Some(ToolCall { id: wait.path, ..call }),
-            _ => None,
-        })
-    }
-
     /// Returns `true` if every open call waits.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
@@ -62,6 +43,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if there is no such open call, if it was already started, or if it undoes another call.
+    #[doc(hidden)] // For the tests of this project.
     pub fn require_approval(&mut self, call_id: &str) -> Result<(), StepError> {
         if self.is_undoing() {
             return Err(StepError("a call that undoes another needs no approval"));
@@ -73,40 +55,6 @@ impl Run {
         }
         record.require_approval();
         Ok(())
-    }
-
-    /// Records the decision about a call that awaits approval: its id, or the [path](crate::run::Wait::path) of a call of an agent that
-    /// was [called as a tool](crate::Agent::as_tool).
-    ///
-    /// ```
-    /// use tool_core::model::{AssistantMessage, ChatResponse};
-    /// use tool_core::run::{Run, Step};
-    /// use tool_core::{Approval, Message, ToolCall};
-    /// use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
-    ///
-    /// let policy = ToolPolicy::default().with_needs_approval(true);
-    /// let delete = ToolDefinition::new("delete").with_description("Deletes all").with_policy(policy);
-    /// let tools = ToolDefinitions::from_iter([delete]);
-    ///
-    /// let mut run = Run::new([Message::user("Delete all")]);
-    /// let call = ToolCall::new("call_1", "delete", "{}");
-    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
-    /// assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
-    ///
-    /// // A week later, in another process:
-    /// let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
-    /// run.resolve_approval("call_1", Approval::deny("not on a Sunday"))?;
-    /// assert_eq!(run.messages().last().unwrap().text(), "the call was denied: not on a Sunday");
-    /// assert!(matches!(run.next(&tools), Step::CallModel(_)));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
-        let (run, id) = self.call_at(call, CallRecord::awaits_approval)?;
-        run.decide_approval(id, approval, Author::default())
     }
 
     /// Returns the hash of the definition to which an approval of the call with this path is bound.
@@ -184,15 +132,6 @@ impl Run {
         first
     }
 
-    /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
-    /// calls still await approval.
-    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        for call in self.awaiting_approval() {
-            // Fails if the arguments are invalid, or if an earlier decision ended the run.
-            let _ = self.resolve_approval(&call.id, approval.clone());
-        }
-    }
-
     /// Adds a message of the user to a run that is not done. Calls that await approval are denied, and questions of tools are declined;
     /// other open calls are executed, and the message follows their results.
     ///
@@ -204,11 +143,11 @@ impl Run {
             return Err(StepError(ENDED));
         }
         self.say(message)?;
-        let instead = Approval::deny("the user sent another message instead");
-        self.resolve_all_approvals(&instead);
-        for wait in self.waits().into_iter().filter(|wait| wait.question().is_some()) {
-            // Cannot fail: the run waits for it.
-            let _ = self.resolve(&wait.id, instead.clone().into());
+        let instead = Decision::deny("the user sent another message instead");
+        let is_decided = |wait: &Wait| matches!(wait.reason, WaitReason::Approval(_) | WaitReason::Answer(_));
+        for wait in self.waits().iter().filter(|wait| is_decided(wait)) {
+            // Fails if an earlier decision ended the run.
+            let _ = self.resolve(&wait.id, instead.clone());
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::layer::LayerFailure;
-use crate::model::{Cost, Message, ModelError, ToolCall, ToolDefinition};
+use crate::model::{Cost, Message, ModelError, ToolDefinition};
 use crate::run::{ResolveError, Run, StepError, StopReason};
 use crate::tool::{Timestamp, ToolExecution};
 use crate::toolset::MissingContext;
@@ -59,7 +59,7 @@ pub enum RunErrorKind {
     Model(ModelError),
     /// The next request can cost more than [`max_cost`](crate::run::RunLimits::max_cost) leaves. It was not sent, or its answer was cut
     /// off in the middle of calls, and none of them was executed. The run can be [resumed](crate::Agent::resume) with a [higher
-    /// limit](crate::agent::Ask::max_cost).
+    /// limit](crate::agent::Ask::limits).
     #[non_exhaustive]
     MaxCost {
         /// What the run has spent, with the agents that it asked.
@@ -192,16 +192,6 @@ impl RunError {
         // The run of an error that was converted from a model's is empty.
         let is_unfinished = !self.run.is_done() && !self.run.messages().is_empty();
         self.kind.keeps_run() && (is_unfinished || matches!(self.kind, RunErrorKind::Store(_)))
-    }
-
-    /// Returns the calls that await approval.
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
-        self.run.awaiting_approval()
-    }
-
-    /// Returns the calls that await their results from the caller.
-    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
-        self.run.awaiting_results()
     }
 
     /// Returns the records of the finished calls.

@@ -185,6 +185,45 @@ impl Run {
         Err(self.not_waiting(wait))
     }
 
+    /// Decides about everything that the run waits for, in the order of [`waits`](Self::waits). What is [deferred](Decision::defer) stays open,
+    /// and so does what waits for a point in time, about which nobody is asked.
+    ///
+    /// ```
+    /// use tool_core::run::{Decision, WaitReason};
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Deletes a file", needs_approval)]
+    /// fn delete(path: String) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("delete", r#"{"path": "/"}"#).says("It stays.");
+    /// let agent = Agent::builder(model).tools(tools![delete]).build()?;
+    /// let mut run = agent.ask("Delete all").await.unwrap_err().into_run();
+    /// run.resolve_all(|wait| match &wait.reason {
+    ///     WaitReason::Approval(call) if call.arguments.contains("/tmp") => Decision::approve(),
+    ///     _ => Decision::deny("only temporary files"),
+    /// })?;
+    /// assert_eq!(agent.resume(run).await?.messages()[2].text(), "the call was denied: only temporary files");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails at the first decision that does not fit. Those before it are recorded.
+    pub fn resolve_all(&mut self, mut decide: impl FnMut(&Wait) -> Decision) -> Result<(), ResolveError> {
+        for wait in self.waits().iter().filter(|wait| !wait.is_until()) {
+            match self.resolve(&wait.id, decide(wait)) {
+                // An earlier decision has ended the run.
+                Err(error) if error.kind() == ResolveErrorKind::UnknownWait => return Ok(()),
+                resolved => resolved?,
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the error of a decision about something that the run does not wait for.
     pub(crate) fn not_waiting(&self, wait: &WaitId) -> ResolveError {
         let decided = self.decision_about(wait).cloned().map(Box::new);

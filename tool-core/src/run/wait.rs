@@ -98,6 +98,19 @@ impl Wait {
         }
     }
 
+    /// Creates the wait for the approval of a call that belongs to no run.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn for_approval(call: ToolCall) -> Self {
+        Self {
+            id: WaitId::from(&*call.id),
+            path: call.id.clone(),
+            tool: call.name.clone(),
+            reason: WaitReason::Approval(call),
+            since: Timestamp::now(),
+            deadline: None,
+        }
+    }
+
     /// Returns `true` if the call waits for a point in time, and nobody has to decide.
     #[must_use]
     pub fn is_until(&self) -> bool {
@@ -207,7 +220,7 @@ impl Decision {
         Self::answer(text)
     }
 
-    /// Declines to answer a question.
+    /// Declines to answer a question, or denies a call, without a reason.
     pub fn decline() -> Self {
         Self::new(Verdict::Declined)
     }
@@ -277,6 +290,14 @@ impl Decision {
             Verdict::Approval(Approval::ApproveWith(arguments)) => Some(arguments),
             _ => None,
         }
+    }
+
+    /// Returns this decision in the form that is recorded about a wait.
+    pub(crate) fn about(mut self, wait: &Wait) -> Self {
+        if matches!((&wait.reason, &self.verdict), (WaitReason::Approval(_), Verdict::Declined)) {
+            self.verdict = Verdict::Approval(Approval::Deny(self.author.why.clone()));
+        }
+        self
     }
 
     /// Sets the time, unless it is set.

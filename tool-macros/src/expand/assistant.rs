@@ -52,7 +52,7 @@ use crate::template::Piece;
 ///                     private::Piece::Text("."),
 ///                 ])
 ///                 .context(user)
-///                 .max_turns(3),
+///                 .limits(|l| l.max_turns(3)),
 ///             )
 ///         }
 ///
@@ -264,7 +264,7 @@ fn argument(parameter: &Parameter) -> TokenStream {
     name.into_token_stream()
 }
 
-/// `.conversation(id).context(user).tools(…).options(…).max_turns(3)`
+/// `.conversation(id).context(user).tools(…).options(…).limits(|l| l.max_turns(3))`
 fn expand_settings(method: &Method, assistant: &Assistant, private: &TokenStream) -> TokenStream {
     let options = &method.options;
     let values = method.parameters.iter().filter_map(|parameter| {
@@ -291,6 +291,6 @@ fn expand_settings(method: &Method, assistant: &Assistant, private: &TokenStream
     });
     let model_options = (!options.model_options.is_empty())
         .then(|| quote!(.options(<#private::ModelOptions as ::core::default::Default>::default() #(#model_options)*)));
-    let max_turns = options.max_turns.as_ref().map(|turns| quote!(.max_turns(#turns)));
+    let max_turns = options.max_turns.as_ref().map(|turns| quote!(.limits(|l| l.max_turns(#turns))));
     quote!(#(#values)* #more_tools #only_tools #model_options #max_turns)
 }

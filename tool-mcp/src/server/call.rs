@@ -1,9 +1,11 @@
 //! Execution of a call under the options of its tool.
 
 use tokio::sync::RwLock;
-use tool_core::agent::Approver;
+use tool_core::agent::Decider;
+use tool_core::run::Wait;
+use tool_core::tool::DecisionKind;
 use tool_core::tool::{Attempt, Progress, ToolErrorKind};
-use tool_core::{Approval, CancellationToken, ToolCall, ToolError, ToolOutput, ToolSet};
+use tool_core::{CancellationToken, ToolCall, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
 
@@ -18,9 +20,9 @@ pub(super) async fn execute(
 ) -> Result<ToolOutput, ToolError> {
     let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone()).unwrap_or_default();
     if policy.needs_approval
-        && let Some(approver) = &config.approver
+        && let Some(decider) = &config.decider
     {
-        approve(&**approver, &mut call).await?;
+        approve(&**decider, &mut call).await?;
     }
     let (_exclusive, _shared) = if policy.exclusive {
         (Some(exclusivity.write().await), None)
@@ -46,14 +48,21 @@ pub(super) async fn execute(
     }
 }
 
-async fn approve(approver: &dyn Approver, call: &mut ToolCall) -> Result<(), ToolError> {
-    match approver.approve(call).await {
-        Approval::Approve => Ok(()),
-        Approval::ApproveWith(arguments) => {
-            call.arguments = arguments;
+async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<(), ToolError> {
+    let wait = Wait::for_approval(call.clone());
+    let decision = decider.decide(&wait).await;
+    let record = decision.record(&wait.id);
+    match record.as_ref().map(|record| record.kind) {
+        Some(DecisionKind::Approved) => Ok(()),
+        Some(DecisionKind::ApprovedWithChanges) => {
+            if let Some(arguments) = decision.edited_arguments() {
+                arguments.clone_into(&mut call.arguments);
+            }
             Ok(())
         }
-        Approval::Deny(reason) => Err(ToolError::denied(reason.as_deref())),
+        Some(DecisionKind::Denied | DecisionKind::Declined) => {
+            Err(ToolError::denied(record.and_then(|record| record.why).as_deref()))
+        }
         // The protocol cannot express a call that awaits approval.
         _ => Err(ToolError::denied(Some("no one is available to approve it"))),
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rmcp::model::Implementation;
 use tool_core::ToolContext;
-use tool_core::agent::Approver;
+use tool_core::agent::Decider;
 use tool_http::server::{Access, Limits};
 
 use super::output::OutputSchema;
@@ -19,7 +19,7 @@ pub(super) struct Config {
     pub(super) context: ToolContext,
     pub(super) output_schemas: BTreeMap<String, OutputSchema>,
     pub(super) allows_unapproved: bool,
-    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) decider: Option<Arc<dyn Decider>>,
     pub(super) page_size: usize,
     pub(super) records_messages: bool,
     pub(super) http: HttpConfig,
@@ -38,7 +38,7 @@ pub(super) struct HttpConfig {
 impl Config {
     /// Returns `true` if tools that need approval are served.
     pub(super) fn serves_tools_with_approval(&self) -> bool {
-        self.allows_unapproved || self.approver.is_some()
+        self.allows_unapproved || self.decider.is_some()
     }
 }
 
@@ -50,7 +50,7 @@ impl Default for Config {
             context: ToolContext::new(),
             output_schemas: BTreeMap::new(),
             allows_unapproved: false,
-            approver: None,
+            decider: None,
             page_size: 100,
             records_messages: false,
             http: HttpConfig::default(),

@@ -96,7 +96,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
 use tool_core::ToolContext;
-use tool_core::agent::Approver;
+use tool_core::agent::Decider;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, Shutdown, bind};
@@ -212,19 +212,21 @@ impl Server {
 
     /// Serves tools that need approval like all others, and trusts the host to ask a person.
     ///
-    /// By default, and without an [approver](Self::approver), such tools are not served.
+    /// By default, and without a [decider](Self::decider), such tools are not served.
     pub fn allow_unapproved(mut self) -> Self {
         self.config.allows_unapproved = true;
         self
     }
 
-    /// Serves tools that need approval, and asks the approver before each of their calls.
+    /// Serves tools that need approval, and asks the decider before each of their calls.
     ///
-    /// [`Defer`](tool_core::Approval::Defer) denies the call, because the server does not store calls.
+    /// [`Decision::defer`](tool_core::run::Decision::defer) denies the call, because the server does not store calls.
     ///
     /// ```
     /// use tool_core::schemars::JsonSchema;
-    /// use tool_core::{Approval, ToolCall, tool, tools};
+    /// use tool_core::agent::on_approval;
+    /// use tool_core::run::Decision;
+    /// use tool_core::{tool, tools};
     /// use tool_mcp::server::Server;
     ///
     /// #[tool("Deletes a user", needs_approval)]
@@ -236,14 +238,14 @@ impl Server {
     ///     user: u32,
     /// }
     ///
-    /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments_as::<Target>() {
-    ///     Ok(target) if target.user >= 1000 => Approval::Approve,
-    ///     _ => Approval::deny("a user of the system"),
-    /// });
+    /// let server = Server::new(tools![delete]).decider(on_approval(|call| match call.arguments_as::<Target>() {
+    ///     Ok(target) if target.user >= 1000 => Decision::approve(),
+    ///     _ => Decision::deny("a user of the system"),
+    /// }));
     /// # let _ = server;
     /// ```
-    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.config.approver = Some(Arc::new(approver));
+    pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
+        self.config.decider = Some(Arc::new(decider));
         self
     }
 

@@ -17,9 +17,9 @@ use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall}
 
 use super::backend::{BackendRequest, Deltas, flatten};
 use super::call_ids::CallIds;
-use super::caller_tools::{CallerTools, DecidingApprover, waits_for_caller};
+use super::caller_tools::{CallerTools, waits_for_caller};
 use super::error::ApiError;
-use super::questions::{ASK_USER, CallerAnswerer, question_call};
+use super::questions::{ASK_USER, CallerDecider, question_call};
 use super::rebuilding::rebuild_run;
 use super::results::SentResults;
 use super::state::ServerState;
@@ -41,7 +41,6 @@ pub(super) async fn answer(
         // Used only if the run pauses.
         ids: (is_asked || !declared.is_empty()).then(|| CallIds::new(request, number, chat.messages())),
         state: Arc::clone(state),
-        agent: agent.clone(),
         user: request.user.clone(),
         caller_tools,
         is_asked,
@@ -83,7 +82,6 @@ pub(super) async fn answer(
 /// The part of an agent's run that answers one request.
 struct RunSegment {
     state: Arc<ServerState>,
-    agent: Agent,
     user: Option<RunUser>,
     caller_tools: CallerTools,
     is_asked: bool,
@@ -137,7 +135,7 @@ struct SegmentOutcome {
 impl RunSegment {
     /// Returns the deltas of the answer to a question that starts or resumes the run.
     fn deltas(mut self, ask: Ask, is_streamed: bool) -> Deltas {
-        let mut ask = ask.options(self.options.clone()).limits(self.start.limits.clone());
+        let mut ask = ask.options(self.options.clone()).limits(|_| self.start.limits.clone());
         if let Some(format) = &self.response_format {
             ask = ask.response_format(format.clone());
         }
@@ -145,8 +143,7 @@ impl RunSegment {
             ask = ask.user(user);
         }
         let ask = ask.tools(self.caller_tools.0.clone());
-        let answerer = CallerAnswerer { of_agent: self.agent.answerer(), is_caller_asked: self.is_asked };
-        let ask = ask.approver(DecidingApprover(self.agent.approver())).answerer(answerer);
+        let ask = ask.last_decider(CallerDecider { is_caller_asked: self.is_asked });
         if !is_streamed {
             return flatten(stream::once(async move {
                 let outcome = self.outcome(ask.await)?;

@@ -3,11 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use tool_core::agent::{Approver, ApproverFuture};
 use tool_core::model::ToolDefinitions;
 use tool_core::run::{Run, Wait, WaitReason};
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Approval, Tool, ToolCall, ToolSet};
+use tool_core::{Agent, Tool, ToolSet};
 
 use super::error::ApiError;
 
@@ -53,23 +52,4 @@ pub(super) fn waits_for_caller(run: &Run, is_tool_of_caller: impl Fn(&str) -> bo
     });
     waits.sort_by_key(|wait| wait.question().is_some());
     waits
-}
-
-/// Asks the agent's approver, and denies the calls that it does not decide about.
-pub(super) struct DecidingApprover(pub(super) Option<Arc<dyn Approver>>);
-
-impl Approver for DecidingApprover {
-    fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        Box::pin(async move {
-            let decision = match &self.0 {
-                Some(approver) => approver.approve(call).await,
-                None => Approval::Defer,
-            };
-            match decision {
-                // The API cannot express a call that awaits approval.
-                Approval::Defer => Approval::deny("no one is available to approve it"),
-                decision => decision,
-            }
-        })
-    }
 }

@@ -1,13 +1,13 @@
 //! Questions of tools to the caller: as calls of a function, whose results are the answers.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::future::ready;
 
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
-use tool_core::agent::{Answerer, AnswererFuture};
-use tool_core::run::Decision;
+use tool_core::agent::{Decider, DeciderFuture};
+use tool_core::run::{Decision, Wait};
 use tool_core::tool::Question;
 use tool_core::{Message, ToolCall};
 
@@ -57,23 +57,20 @@ pub(super) fn answer(question: &Question, text: &str) -> Decision {
     }
 }
 
-/// Asks the agent's answerer. Questions that it leaves open are asked of the caller, if it takes questions. A secret answer would be
-/// part of its conversation.
-pub(super) struct CallerAnswerer {
-    pub(super) of_agent: Option<Arc<dyn Answerer>>,
+/// Decides about what the agent leaves open. Calls are denied, because the API cannot express one that awaits approval. Questions are asked
+/// of the caller, if it takes some; a secret answer would be part of its conversation.
+pub(super) struct CallerDecider {
     pub(super) is_caller_asked: bool,
 }
 
-impl Answerer for CallerAnswerer {
-    fn answer<'a>(&'a self, question: &'a Question) -> AnswererFuture<'a> {
-        Box::pin(async move {
-            let decision = match &self.of_agent {
-                Some(answerer) => answerer.answer(question).await,
-                None => Decision::defer(),
-            };
-            let is_for_caller = self.is_caller_asked && !question.is_secret();
-            if decision.is_deferred() && !is_for_caller { Decision::unavailable() } else { decision }
-        })
+impl Decider for CallerDecider {
+    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
+        let decision = match wait.question() {
+            None => Decision::deny("no one is available to approve it"),
+            Some(question) if self.is_caller_asked && !question.is_secret() => Decision::defer(),
+            Some(_) => Decision::unavailable(),
+        };
+        Box::pin(ready(decision))
     }
 }
 

@@ -137,7 +137,7 @@ fn tree(name: &str) -> Agent {
         .calls("billing", r#"{"query": 1}"#)
         .says("Done.");
     let desk =
-        Agent::builder(model).name(name).tool(billing.stream_text()).tool(lost.max_turns(2).policy(twice));
+        Agent::builder(model).name(name).tool(billing.stream_text()).tool(lost.limits(|l| l.max_turns(2)).policy(twice));
 
     desk.build().unwrap()
 }
@@ -466,9 +466,9 @@ async fn limits_hold_for_the_whole_tree() {
         let calls = [("work", r#"{"number": 1}"#), ("work", r#"{"number": 2}"#)];
         let inner = Agent::builder(ScriptedModel::new().calls_all(calls).says("Worked.")).tools(tools![work]);
         let inner = inner.build().unwrap().as_tool("inner", "Works");
-        let inner = own.into_iter().fold(inner, |inner, own| inner.own_limits(own));
+        let inner = own.into_iter().fold(inner, |inner, own| inner.limits(|_| own).own_limits());
         let model = ScriptedModel::new().calls("inner", r#"{"question": "Work"}"#).says("Done.");
-        Agent::builder(model).name(name).tool(inner).max_calls(max_calls).build().unwrap()
+        Agent::builder(model).name(name).tool(inner).limits(|l| l.max_calls(max_calls)).build().unwrap()
     };
     for (own, max_calls, is_enough) in [(None, 3, true), (None, 2, false), (Some(RunLimits::new()), 1, true)]
     {
@@ -504,8 +504,8 @@ async fn time_is_limited_inside_and_around() {
             let model = ScriptedModel::new().calls("inner", r#"{"question": "Sleep"}"#).says("Done.");
             let desk = Agent::builder(model).name(&*name);
             let desk = match is_inside {
-                true => desk.tool(inner.limits(short)),
-                false => desk.tool(inner).limits(short),
+                true => desk.tool(inner.limits(|_| short)),
+                false => desk.tool(inner).limits(|_| short),
             };
             let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
             let run = agent(&name).ask("Go").send().await.unwrap();

@@ -50,9 +50,9 @@ fn results(request: &ChatRequest<'_>) -> Vec<String> {
 #[ignore = "needs a Restate server"]
 async fn a_person_approves_changes_or_denies() {
     let table = [
-        (Approval::Approve, "paid 20 to Ada"),
-        (Approval::ApproveWith(r#"{"to": "Ada", "euros": 5}"#.into()), "paid 5 to Ada"),
-        (Approval::deny("not on a Sunday"), "the call was denied: not on a Sunday"),
+        (Decision::approve(), "paid 20 to Ada"),
+        (Decision::approve_with(r#"{"to": "Ada", "euros": 5}"#), "paid 5 to Ada"),
+        (Decision::deny("not on a Sunday"), "the call was denied: not on a Sunday"),
     ];
     for (approval, expected) in table {
         let (name, _worker) =
@@ -86,7 +86,7 @@ async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
     let expected =
         "the call cannot be approved with these arguments: the new arguments are not a JSON object";
     assert_eq!(invalid.to_string(), expected);
-    run.decide(&calls[1].id, Approval::Deny(None).into()).await.unwrap();
+    run.decide(&calls[1].id, Decision::decline().into()).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
     let late = run.decide(&calls[1].id, Decision::approve()).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
@@ -187,7 +187,7 @@ async fn a_message_to_a_run_that_waits_is_read_after_the_results() {
 async fn a_predicate_of_the_agent_requires_approval() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("balance", "{}").says("500.");
-    let clerk = Agent::builder(model).name(&*name).tools(tools![balance]).needs_approval(|_| true);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![balance]).layer(guard::needs_approval(|_| true));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("How much?").send().await.unwrap();
     let calls = waiting_calls(&run).await;

@@ -246,7 +246,7 @@ async fn the_time_limit_ends_a_run_whose_model_fails() {
     let name = unique("clerk");
     let model = Faulty { fault: Fault::Temporary, failures: 1000, requests: Arc::default() };
     let clerk = Agent::builder(model).name(&*name).tools(tools![reserve]).undo_tools(tools![release]);
-    let clerk = clerk.max_time(Duration::from_secs(1)).build().unwrap();
+    let clerk = clerk.limits(|l| l.max_time(Duration::from_secs(1))).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Hello").send().await.unwrap();
     let failure = within("the end", failure(&run)).await;
@@ -319,7 +319,7 @@ async fn the_time_limit_ends_a_run_whose_call_never_returns() {
         let name = unique("clerk");
         let model = ScriptedModel::new().calls("stuck", "{}").says("Never said.");
         let limit = Duration::from_secs(2);
-        let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).max_time(limit).build().unwrap();
+        let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).limits(|l| l.max_time(limit)).build().unwrap();
         let worker = Worker::new().agent(clerk);
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
@@ -349,7 +349,7 @@ async fn the_time_of_a_person_does_not_count() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls_all([("balance", "{}"), ("work", "{}")]).says("Done.");
     let limit = Duration::from_secs(5);
-    let clerk = Agent::builder(model).name(&*name).tools(tools![balance, work]).max_time(limit);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![balance, work]).limits(|l| l.max_time(limit));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let calls = waiting_calls(&run).await;

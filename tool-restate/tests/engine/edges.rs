@@ -142,7 +142,7 @@ async fn agents_asked_at_once_do_not_spend_the_same_money() {
         let calls =
             [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#), ("c", r#"{"question": "?"}"#)];
         let model = ScriptedModel::new().calls_all(calls).with_usage(Usage::new(1, 1)).says("Done.");
-        let desk = Agent::builder(model).name(name).prices(prices()).max_cost(Cost::usd(0.001_010));
+        let desk = Agent::builder(model).name(name).prices(prices()).limits(|l| l.max_cost(Cost::usd(0.001_010)));
         let desk = ["a", "b", "c"].into_iter().fold(desk, |desk, one| desk.tool(inner().as_tool(one, "It")));
         desk.build().unwrap()
     };
@@ -361,7 +361,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
         .calls("wire", r#"{"euros": 5}"#)
         .says("Wired.");
     let inner = Agent::builder(inner).tools(tools![wire, work]).build().unwrap().as_tool("inner", "Wires");
-    let inner = inner.max_turns(2).policy(ToolPolicy::default().with_attempts(2));
+    let inner = inner.limits(|l| l.max_turns(2)).policy(ToolPolicy::default().with_attempts(2));
     let outer = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
     let desk = Agent::builder(outer).name(&*name).tool(inner).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;

@@ -57,8 +57,8 @@ async fn observe(rule: Rule, form: Form) -> String {
     let prices =
         || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
     let builder = match rule {
-        Rule::Limit => builder.max_calls(0),
-        Rule::MaxCost => builder.prices(prices()).max_cost(Cost::usd(0.000_01)),
+        Rule::Limit => builder.limits(|l| l.max_calls(0)),
+        Rule::MaxCost => builder.prices(prices()).limits(|l| l.max_cost(Cost::usd(0.000_01))),
         Rule::Budget => {
             let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
             builder.prices(prices()).budget(budget.key("all"))

@@ -20,7 +20,7 @@ fn sum(a: f64, b: f64) -> f64 {
 fn clerk(name: &str, turns: u32, is_inside: bool) -> Agent {
     let model = (0..turns)
         .fold(ScriptedModel::new(), |model, turn| model.calls("sum", format!(r#"{{"a": {turn}, "b": 40}}"#)));
-    let clerk = Agent::builder(model.says("Done.")).tools(tools![sum]).max_turns(turns + 1);
+    let clerk = Agent::builder(model.says("Done.")).tools(tools![sum]).limits(|l| l.max_turns(turns + 1));
     if !is_inside {
         return clerk.name(name).build().unwrap();
     }
@@ -101,7 +101,7 @@ async fn a_turn_costs_the_same_at_any_length() {
     for is_local in [false, true] {
         let (name, began) = (unique("clerk"), Arc::default());
         let clerk = Agent::builder(Timed(Arc::clone(&began))).name(&*name).tools(tools![echo]);
-        let worker = Worker::new().agent(clerk.max_turns(211).build().unwrap());
+        let worker = Worker::new().agent(clerk.limits(|l| l.max_turns(211)).build().unwrap());
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         assert_eq!(answer(&agent(&name).ask("Go").send().await.unwrap()).await.text(), "Done.");
         let began = began.lock().unwrap();

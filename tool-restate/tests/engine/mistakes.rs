@@ -56,7 +56,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              objects of the engine, too, with `.conversation(id)`",
         ),
         (
-            clerk().approver(tool_core_approver()),
+            clerk().decider(on_approval(tool_core_approver())),
             "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
              and decide with `Run::decide`",
         ),
@@ -64,14 +64,14 @@ fn an_agent_that_cannot_run_durably_is_refused() {
             clerk().handoff_to(
                 "billing",
                 "Bills",
-                &builder().approver(tool_core_approver()).build().unwrap(),
+                &builder().decider(on_approval(tool_core_approver())).build().unwrap(),
             ),
             "the agent of the handoff `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions \
              without a process: leave it out, and decide with `Run::decide`",
         ),
         (
             clerk()
-                .tool(builder().approver(tool_core_approver()).build().unwrap().as_tool("billing", "Bills")),
+                .tool(builder().decider(on_approval(tool_core_approver())).build().unwrap().as_tool("billing", "Bills")),
             "the agent of the tool `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions without \
              a process: leave it out, and decide with `Run::decide`",
         ),
@@ -127,7 +127,7 @@ fn tool_core_approver() -> impl tool_core::agent::Approver {
     struct Yes;
     impl tool_core::agent::Approver for Yes {
         fn approve<'a>(&'a self, _: &'a ToolCall) -> tool_core::agent::ApproverFuture<'a> {
-            Box::pin(std::future::ready(tool_core::Approval::Approve))
+            Box::pin(std::future::ready(tool_core::run::Decision::approve()))
         }
     }
     Yes

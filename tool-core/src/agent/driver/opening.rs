@@ -34,7 +34,8 @@ impl RunDriver {
                 tools.give(tools_given.clone());
             }
             Arc::make_mut(&mut self.layers).open(&self.tools.context, &parts);
-            (self.memory_key, limits, given) = (parts.memory_key, parts.limits, parts.context);
+            limits = parts.limits.map(|change| change(self.run.limits().clone()));
+            (self.memory_key, given) = (parts.memory_key, parts.context);
         }
         if is_new && self.origin.0.run_store.get().is_some() {
             self.origin.warn_of_lost_values(&self.tools.context, &given);

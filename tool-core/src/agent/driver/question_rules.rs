@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Answerer, Approver, OnDrop};
+use crate::agent::{Decider, OnDrop};
 use crate::memory::KeyedBudget;
 
 /// The rules of a question, which hold for all agents that the run is handed off to.
@@ -12,10 +12,10 @@ use crate::memory::KeyedBudget;
 pub(in crate::agent) struct QuestionRules {
     /// Cancels the run.
     pub(in crate::agent) cancellation: Option<CancellationToken>,
-    /// Takes precedence over the current agent's.
-    pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
-    /// Takes precedence over the current agent's.
-    pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
+    /// Decide before the current agent's.
+    pub(in crate::agent) deciders: Vec<Arc<dyn Decider>>,
+    /// Decides about what they defer.
+    pub(in crate::agent) last_decider: Option<Arc<dyn Decider>>,
     /// A run that has expired goes on.
     pub(in crate::agent) ignores_age: bool,
     /// What the run has used before and its limits do not count.

@@ -27,8 +27,8 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ConversationId, ToolCall};
 use crate::run::{
-    Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
-    StepError, WaitReason,
+    Answer, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+    WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -385,16 +385,6 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Records the decision about a call that awaits approval, like [`Run::resolve_approval`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
-    /// if they do not match the tool.
-    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
-        self.change_run().resolve_approval(call, approval)
-    }
-
     /// Records a decision about something that the run waits for, like [`Run::resolve`].
     ///
     /// # Errors
@@ -421,11 +411,6 @@ impl RunDriver {
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
         let checked = self.offer.tools.check_arguments(&call);
         checked.map(|()| true).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
-    }
-
-    /// Records the same decision about all calls that await approval.
-    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        self.change_run().resolve_all_approvals(approval);
     }
 
     /// Adds a message of the user to a run that is not done, like [`Run::push_user_message`].

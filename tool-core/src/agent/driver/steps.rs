@@ -11,12 +11,13 @@ use super::hold::Hold;
 use super::interruption::run_until_interrupted;
 use super::offer::{Offer, next_step, undo_policy, without_earlier_turns};
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
+use crate::agent::decider::Deciders;
 use crate::agent::layers::ReplyRuling;
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
-use crate::agent::{Event, RunDriver};
+use crate::agent::{Decider, Event, RunDriver};
 use crate::layer::Part;
-use crate::model::{ChatResponse, Message, ToolCall};
+use crate::model::{ChatResponse, Message};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
     WaitReason,
@@ -173,32 +174,30 @@ impl RunDriver {
         Err(RunErrorKind::Decision(ResolveError::invalid_arguments(error.to_string())))
     }
 
-    /// Asks the approver and the answerer about what the run waits for, one by one, or sleeps until a call continues that is parked.
-    /// Returns `false` if nothing was decided.
+    /// Asks the deciders about what the run waits for, one by one, or sleeps until a call continues that is parked. Returns `false` if
+    /// nothing was decided.
     async fn decide(&mut self) -> Result<bool, RunErrorKind> {
         self.update_elapsed();
-        let agent = &self.tools.agent;
-        let approver = self.question.approver.clone().or_else(|| agent.approver());
-        let answerer = self.question.answerer.clone().or_else(|| agent.0.answerer.clone());
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
             return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
+        let (question, agent) = (&self.question, &self.tools.agent.0);
+        let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
+        let deciders = Arc::new(Deciders(deciders.cloned().collect()));
         let mut has_decided = false;
         for (wait, level) in waits {
-            let decision = match (&wait.reason, &approver, &answerer) {
-                (WaitReason::Approval(call), Some(approver), _) if level == 0 => {
-                    // An approver sees the path of the call in place of its id.
-                    let call = ToolCall { id: wait.path.clone(), ..call.clone() };
-                    let approver = Arc::clone(approver);
-                    async move { Decision::from(approver.approve(&call).await) }.boxed()
-                }
-                (WaitReason::Answer(question), _, Some(answerer)) => {
-                    let (question, answerer) = (question.clone(), Arc::clone(answerer));
-                    async move { answerer.answer(&question).await }.boxed()
-                }
-                _ => continue,
+            let is_asked = match &wait.reason {
+                // Of the level that demanded it.
+                WaitReason::Approval(_) => level == 0,
+                WaitReason::Answer(_) => true,
+                _ => false,
             };
+            if deciders.0.is_empty() || !is_asked {
+                continue;
+            }
+            let (deciders, asked) = (Arc::clone(&deciders), wait.clone());
+            let decision = async move { deciders.decide(&asked).await }.boxed();
             // Stored before anybody sees what the run waits for.
             self.change_run().tick(Timestamp::now());
             self.store_run().await?;

@@ -96,8 +96,8 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
             Outcome::Waiting(waits) => {
                 decided_at.get_or_insert_with(now);
                 let approval = || match case.person {
-                    Person::Denies => Approval::deny("no"),
-                    _ => Approval::Approve,
+                    Person::Denies => Decision::deny("no"),
+                    _ => Decision::approve(),
                 };
                 match patiently(|| run.decide(&waits[0].id, approval().into())).await {
                     Ok(_) => {}
