@@ -2,10 +2,11 @@
 
 use tokio::sync::RwLock;
 use tool_core::agent::Decider;
+use tool_core::model::RunUser;
 use tool_core::run::Wait;
 use tool_core::tool::DecisionKind;
 use tool_core::tool::{Attempt, Progress, ToolErrorKind};
-use tool_core::{CancellationToken, ToolCall, ToolError, ToolOutput, ToolSet};
+use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
 
@@ -16,6 +17,7 @@ pub(super) async fn execute(
     config: &Config,
     exclusivity: &RwLock<()>,
     mut call: ToolCall,
+    user: Option<RunUser>,
     progress: Progress,
 ) -> Result<ToolOutput, ToolError> {
     let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone()).unwrap_or_default();
@@ -29,10 +31,11 @@ pub(super) async fn execute(
     } else {
         (None, Some(exclusivity.read().await))
     };
+    let context_of_call = user.into_iter().fold(config.context.clone(), ToolContext::with);
     let mut attempt = Attempt::standalone(&call.id);
     loop {
         let cancellation = CancellationToken::new();
-        let context = config.context.for_standalone_call(attempt.clone(), &cancellation, progress.clone());
+        let context = context_of_call.for_standalone_call(attempt.clone(), &cancellation, progress.clone());
         // Cancels the token if the call ends before its tool does.
         let guard = cancellation.drop_guard();
         let outcome = tools.call(&call, &context).await;

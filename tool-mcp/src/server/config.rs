@@ -6,12 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use rmcp::model::Implementation;
 use tool_core::ToolContext;
 use tool_core::agent::Decider;
+use tool_core::model::RunUser;
 use tool_http::server::{Access, Limits};
 
 use super::output::OutputSchema;
+
+/// Says whose calls the calls of a request are, from the headers of an admitted request.
+pub(super) type ChooseUser = dyn Fn(&HeaderMap) -> Option<RunUser> + Send + Sync;
 
 pub(super) struct Config {
     pub(super) implementation: Implementation,
@@ -29,6 +34,7 @@ pub(super) struct Config {
 #[derive(Clone)]
 pub(super) struct HttpConfig {
     pub(super) access: Access,
+    pub(super) choose_user: Option<Arc<ChooseUser>>,
     pub(super) allows_remote: bool,
     pub(super) limits: Limits,
     pub(super) max_sessions: usize,
@@ -36,6 +42,12 @@ pub(super) struct HttpConfig {
 }
 
 impl Config {
+    /// Returns what calls have, by which the tools are checked. Each call has the user of its own request.
+    pub(super) fn checked_context(&self) -> ToolContext {
+        let is_any = self.http.choose_user.is_some();
+        is_any.then(|| RunUser::new("")).into_iter().fold(self.context.clone(), ToolContext::with)
+    }
+
     /// Returns `true` if tools that need approval are served.
     pub(super) fn serves_tools_with_approval(&self) -> bool {
         self.allows_unapproved || self.decider.is_some()
@@ -62,6 +74,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         Self {
             access: Access::default(),
+            choose_user: None,
             allows_remote: false,
             // A call of a session continues when its connection ends, so the number of connections does not limit calls.
             limits: Limits { max_concurrent_requests: Some(1024), ..Limits::default() },

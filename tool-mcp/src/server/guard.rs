@@ -23,7 +23,7 @@ use tool_http::server::{
     json_response,
 };
 
-use super::config::HttpConfig;
+use super::config::{ChooseUser, HttpConfig};
 use super::handler::{Handler, ServerState};
 use super::session_manager::{BoundedSessionManager, with_caller};
 
@@ -34,6 +34,7 @@ const MAX_INITIALIZE_BYTES: usize = 32 << 10;
 
 struct Guard {
     access: Access,
+    choose_user: Option<Arc<ChooseUser>>,
     /// Ends the sessions, and their tasks, with the router.
     _end_sessions: Box<dyn Send + Sync>,
     limiter: Limiter,
@@ -66,9 +67,10 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         Arc::clone(&sessions),
         transport_config,
     );
-    let limiter = Limiter::new(config.limits);
-    let guard =
-        Arc::new(Guard { access: config.access, _end_sessions: end_sessions, limiter, sessions, shutdown });
+    let limiter = Limiter::new(config.limits.clone());
+    let HttpConfig { access, choose_user, .. } = config;
+    let guard = Guard { access, choose_user, _end_sessions: end_sessions, limiter, sessions, shutdown };
+    let guard = Arc::new(guard);
     Router::new()
         .route_service("/mcp", service)
         .layer(middleware::from_fn_with_state(serving, run_quietly))
@@ -87,7 +89,7 @@ async fn run_quietly(State(state): State<Arc<ServerState>>, request: Request, ne
     })
 }
 
-async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+async fn guard_request(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     let caller = match guard.access.admit(request.uri(), request.headers()) {
         Ok(caller) => caller,
         Err(rejection) => return rejection.into_response(),
@@ -95,6 +97,10 @@ async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: 
     if guard.shutdown.has_reached(ShutdownPhase::Draining) {
         return Rejection::ShuttingDown.into_response();
     }
+    let user = guard.choose_user.as_ref().and_then(|choose_user| choose_user(request.headers()));
+    // A session belongs to its user.
+    let caller = user.as_ref().map_or(caller, |user| Caller::with_key(format!("user {user}").as_bytes()));
+    user.into_iter().for_each(|user| drop(request.extensions_mut().insert(user)));
     with_caller(caller, async {
         match *request.method() {
             Method::POST => {

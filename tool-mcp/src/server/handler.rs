@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use axum::http::request::Parts;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
+use tool_core::model::RunUser;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{ToolCall, ToolError};
 use tool_http::server::Shutdown;
@@ -145,6 +147,8 @@ impl ServerHandler for Handler {
         let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
         let arguments = Value::Object(request.arguments.unwrap_or_default()).to_string();
         let call = ToolCall::new(id.clone(), &*request.name, arguments);
+        let parts = context.extensions.get::<Parts>();
+        let user = parts.and_then(|parts| parts.extensions.get::<RunUser>()).cloned();
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
         let execution = async {
@@ -155,7 +159,7 @@ impl ServerHandler for Handler {
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
             let execute = async |progress| {
                 let execution = async move {
-                    call::execute(&tools, &shared.config, &shared.exclusivity, call, progress).await
+                    call::execute(&tools, &shared.config, &shared.exclusivity, call, user, progress).await
                 };
                 let executed = run_on(&state.host(), execution).await;
                 executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))

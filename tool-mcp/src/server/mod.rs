@@ -62,7 +62,7 @@
 //! Every program on the machine can call a server without a [token](Server::bearer_token). Web pages cannot, with or without one:
 //! requests must be for an [allowed host](Server::allow_host), and come from no web page or one of an
 //! [allowed origin](Server::allow_origin). With several tokens, a session belongs to the token that began it, and requests with
-//! another token cannot use it.
+//! another token cannot use it. [`Server::user`] says whose each call is.
 //!
 //! # Standard output
 //!
@@ -89,6 +89,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::HeaderMap;
 use rmcp::model::Implementation;
 use rmcp::service::{ServerInitializeError, serve_server};
 use secrecy::SecretString;
@@ -97,6 +98,7 @@ use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
 use tool_core::ToolContext;
 use tool_core::agent::Decider;
+use tool_core::model::RunUser;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, Shutdown, bind};
@@ -179,6 +181,35 @@ impl Server {
     /// Sets the context that tools take values from by `#[inject]`. Missing values are reported before anything is served.
     pub fn context(mut self, context: ToolContext) -> Self {
         self.config.context = context;
+        self
+    }
+
+    /// Says whose calls the calls of an HTTP request are, from the headers of a request that was admitted: from its
+    /// [token](Self::bearer_token), or from a header that only a proxy of yours can set. Tools inject the user as
+    /// [`RunUser`](tool_core::model::RunUser), and the runs of agents among the tools [belong](tool_core::agent::Ask::user) to this user, so that
+    /// their [`PerRun`](tool_core::agent::PerRun) has the user's values and budget. A session belongs to the user that began it.
+    ///
+    /// Calls of a request for which it returns `None` are nobody's, and tools that need the user fail. Over stdio, where the host is the user,
+    /// set a `RunUser` in the [context](Self::context).
+    ///
+    /// ```
+    /// use tool_core::model::RunUser;
+    /// use tool_core::{tool, tools};
+    /// use tool_mcp::server::Server;
+    ///
+    /// #[tool("Returns the orders of the customer")]
+    /// fn orders(#[inject] user: &RunUser) -> String {
+    ///     format!("the orders of {user}")
+    /// }
+    ///
+    /// // The proxy removes this header from what it receives, and sets its own.
+    /// let server = Server::new(tools![orders])
+    ///     .bearer_token("sk-proxy")
+    ///     .user(|headers| Some(RunUser::new(headers.get("x-user")?.to_str().ok()?)));
+    /// # assert!(server.into_service().is_ok());
+    /// ```
+    pub fn user(mut self, user_of: impl Fn(&HeaderMap) -> Option<RunUser> + Send + Sync + 'static) -> Self {
+        self.config.http.choose_user = Some(Arc::new(user_of));
         self
     }
 

@@ -68,12 +68,13 @@ impl ToolsHandle {
     /// Checks the tools against the configuration, and their replacements from now on.
     pub(super) fn activate(&self, config: &Config) -> Result<(), ServerError> {
         let set = self.current().set;
-        check_context(&set, &config.context)?;
+        let context = config.checked_context();
+        check_context(&set, &context)?;
         if let Some(name) = config.output_schemas.keys().find(|name| set.get(name).is_none()) {
             return Err(ServerError::output_schema_of_unknown_tool(name));
         }
         // Not set before, because a server is served once.
-        let _ = self.0.context.set(config.context.clone());
+        let _ = self.0.context.set(context);
         Ok(())
     }
 
