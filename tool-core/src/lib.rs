@@ -38,7 +38,7 @@
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
 //! | [Composition](guide::composition) | [a trait that a model implements](macro@assistant), [agents as tools](Agent::as_tool), patterns in plain Rust |
 //! | [Costs](guide::costs) | [prices](model::Prices), [limits](agent::AgentBuilder::limits), [budgets](memory::Budget), [fallback](model::Fallback), [routing](model::Router) |
-//! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](agent::AgentBuilder::needs_approval), [at once](agent::Approver) or [later](Agent::stored_runs) |
+//! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](layer::guard::needs_approval), [at once](agent::Decider) or [later](Agent::stored_runs) |
 //! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
 //! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |
 //! | [Models](ChatModel) | [options](ModelOptions), [requests by hand](model::ChatRequest), [a provider of your own](ChatModel#writing-a-provider) |
@@ -191,6 +191,6 @@ pub use self::memory::SqliteStore;
 pub use self::model::{ChatModel, ConversationId, Message, ModelOptions, ToolCall};
 #[cfg(feature = "prompted")]
 pub use self::prompted::PromptedTools;
-pub use self::run::{Answer, Approval, RunError, RunErrorKind};
+pub use self::run::{Answer, RunError, RunErrorKind};
 pub use self::tool::{FunctionTool, Tool, ToolContext, ToolError, ToolExecution, ToolOutput};
 pub use self::toolset::ToolSet;

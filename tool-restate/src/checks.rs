@@ -96,8 +96,8 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
         whose,
         [
             (
-                agent.has_approver(),
-                "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+                agent.has_decider(),
+                "has a `decider`, but durable runs wait for decisions without a process: leave it out, \
                  and decide with `Run::decide`",
             ),
             (

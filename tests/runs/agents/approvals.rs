@@ -138,7 +138,6 @@ fn ids(run: &Run) -> Vec<String> {
     run.approvals().chain(run.results()).map(|call| format!("{} {}", call.name, call.id)).collect()
 }
 
-const SEVERAL: &str = "the run does not expect this: several calls have this path; use `resolve` with the id of one of `waits()`";
 
 #[tokio::test]
 async fn an_id_that_looks_like_a_path_approves_no_other_call() {

@@ -30,7 +30,8 @@ impl Agent {
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
+    /// use tool_core::run::Decision;
+    /// use tool_core::{Agent, RunErrorKind, tool, tools};
     ///
     /// #[tool("Refunds an invoice", needs_approval)]
     /// fn refund(invoice: u32, #[inject] customer: &Customer) -> String {
@@ -57,9 +58,9 @@ impl Agent {
     ///
     /// // Later, in another process:
     /// let mut run: tool_core::run::Run = serde_json::from_str(&state)?;
-    /// let call = run.awaiting_approval().next().unwrap();
-    /// assert_eq!((&*call.name, &*call.id), ("refund", "call_1_0/call_1_0"));
-    /// run.resolve_approval(&call.id, Approval::Approve)?;
+    /// let wait = run.waits().remove(0);
+    /// assert_eq!((&*wait.tool, &*wait.path), ("refund", "call_1_0/call_1_0"));
+    /// run.resolve(&wait.id, Decision::approve())?;
     /// let answer = desk.resume(run).await?;
     /// let inner = &answer.inner_runs()[0];
     /// assert_eq!((inner.agent(), &*inner.run().messages()[2].text()), ("billing", "refunded 7 to Ada"));
@@ -71,9 +72,9 @@ impl Agent {
     ///
     /// - **State.** It is serialized and [stored](crate::agent::AgentBuilder::run_store) with the outer run before each of its steps that
     ///   has effects, and continues where it was when the outer run is resumed. The agent's own run store is not used.
-    /// - **Approval.** The agent's [approver](crate::agent::AgentBuilder::approver) decides about its calls; without one, the outer run pauses
-    ///   once the other calls of the turn have finished. The calls are among those that the outer run
-    ///   [awaits](crate::run::Run::awaiting_approval) and are resolved by their [path](crate::run::Wait::path).
+    /// - **Approval.** The agent's [decider](crate::agent::AgentBuilder::decider) decides about its calls; without one, the outer run pauses
+    ///   once the other calls of the turn have finished. What they wait for is among the outer run's [waits](crate::run::Run::waits), with the
+    ///   [path](crate::run::Wait::path) of the call.
     /// - **Limits.** Its tokens, calls and time count for the limits of the outer run, unless it has [limits of its
     ///   own](crate::agent::AgentTool::own_limits). A time limit for calls is one of the inner run.
     /// - **Undo.** If the outer run fails, the agent undoes the calls of the inner run, in their place in the reverse order. If the inner

@@ -156,7 +156,7 @@ impl Agent {
     /// let agent = Agent::builder(model).tools(tools![book]).run_store(InMemoryStore::new()).build()?;
     /// let mut run = agent.ask("Book a trip").await.unwrap_err().into_run();
     /// agent.say(run.id().as_str(), "By train, please").await?;
-    /// run.resolve_all_approvals(&tool_core::Approval::Approve);
+    /// run.resolve_all(|_| tool_core::run::Decision::approve())?;
     /// let answer = agent.resume(run).await?;
     /// assert_eq!(answer.messages()[3].text(), "By train, please");
     /// # Ok(())

@@ -10,8 +10,8 @@ use crate::toolset::redefined;
 
 impl AgentBuilder {
     /// Offers a tool without arguments by which the model hands the run over to another agent for good: the rest of the run has
-    /// the other agent's model, instructions, tools, context, approver and settings. What belongs to the question stays: its context,
-    /// tools and limits, its approver, and its instructions and options, which precede the other agent's. The memory and run
+    /// the other agent's model, instructions, tools, context, deciders and settings. What belongs to the question stays: its context,
+    /// tools and limits, its deciders, and its instructions and options, which precede the other agent's. The memory and run
     /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
     /// with them. The [layers](Self::layer) of this agent hold in addition to the other agent's.
     ///

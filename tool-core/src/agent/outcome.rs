@@ -32,7 +32,7 @@ use crate::run::{Answer, Run, RunError, RunErrorKind};
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),
-    /// Calls await [approvals](Run::awaiting_approval) or [results](Run::awaiting_results). Resolve them and
+    /// Calls [wait](Run::waits) for approvals, answers or results. Resolve them and
     /// [resume](crate::Agent::resume) the run.
     Waiting(Run),
     /// The run has no answer. The error has a [kind](RunError::kind), and states whether it

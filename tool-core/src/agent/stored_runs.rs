@@ -15,7 +15,8 @@ impl Agent {
     /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::memory::{InMemoryStore, RunStatus};
-    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
+    /// use tool_core::run::Decision;
+    /// use tool_core::{Agent, RunErrorKind, tool, tools};
     ///
     /// #[tool("Pays a bill", needs_approval)]
     /// fn pay(cents: u32) {}
@@ -30,7 +31,7 @@ impl Agent {
     /// // Later; with a store on disk, this can be another process:
     /// for mut stored in agent.stored_runs().await?.runs {
     ///     assert_eq!(stored.status, RunStatus::Waiting);
-    ///     stored.run.resolve_all_approvals(&Approval::Approve);
+    ///     stored.run.resolve_all(|_| Decision::approve())?;
     ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
     /// }
     /// assert!(agent.stored_runs().await?.runs.is_empty());

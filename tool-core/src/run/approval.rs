@@ -6,22 +6,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Approval {
+pub(crate) enum Approval {
     /// Executes the call.
     Approve,
     /// Executes the call with these arguments, a JSON object, instead of the model's.
     ApproveWith(String),
     /// Does not execute the call. The model reads the reason, if there is one.
     Deny(Option<String>),
-    /// Postpones the decision: the call continues to await approval, and an [`Approver`](crate::agent::Approver) leaves the
-    /// decision to the caller that [stores the run](crate::RunErrorKind::Waiting).
+    /// Postpones the decision: the call continues to await approval.
     Defer,
 }
 
 impl Approval {
     /// Denies the call with a reason that the model reads.
     #[must_use]
-    pub fn deny(reason: impl Into<String>) -> Self {
+    pub(super) fn deny(reason: impl Into<String>) -> Self {
         Self::Deny(Some(reason.into()))
     }
 }

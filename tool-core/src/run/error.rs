@@ -133,7 +133,7 @@ pub enum RunErrorKind {
         /// The error of the layer.
         error: Box<dyn Error + Send + Sync>,
     },
-    /// An [answerer](crate::agent::Answerer) gave an answer that is not valid, or a call was approved with arguments that do not match
+    /// A [decider](crate::agent::Decider) gave an answer that is not valid, or a call was approved with arguments that do not match
     /// its tool. The run still waits for the decision.
     Decision(ResolveError),
     /// The caller recorded an event that the run does not expect.

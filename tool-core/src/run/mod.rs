@@ -55,7 +55,6 @@ mod reported;
 mod saved;
 
 pub use self::answer::Answer;
-pub use self::approval::Approval;
 pub use self::changes::RunChanges;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;

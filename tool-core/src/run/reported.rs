@@ -9,18 +9,18 @@ use crate::tool::ToolExecution;
 ///
 /// ```
 /// use tool_core::model::{AssistantMessage, ChatResponse};
-/// use tool_core::run::{ReportedCalls, Run};
-/// use tool_core::{Approval, Message, ToolCall};
+/// use tool_core::run::{Decision, ReportedCalls, Run};
+/// use tool_core::{Message, ToolCall};
 ///
 /// let mut run = Run::new([Message::user("Go")]);
 /// let mut reported = ReportedCalls::all_of(&run);
 /// let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "work", "{}")]);
 /// run.record_response(ChatResponse::new(message))?;
 /// run.require_approval("a")?;
-/// run.resolve_approval("a", Approval::Deny(None))?;
+/// run.resolve_all(|_| Decision::decline())?;
 /// assert_eq!(reported.take_unreported(&run).len(), 1);
 /// assert_eq!(reported.take_unreported(&run).len(), 0);
-/// # Ok::<_, tool_core::run::StepError>(())
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct ReportedCalls {

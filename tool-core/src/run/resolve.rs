@@ -78,7 +78,7 @@ impl Run {
         self.waits_at_levels().map(|(wait, _)| wait).collect()
     }
 
-    /// Returns the waits, each with the number of levels further out at which approval is demanded: an approver of this run decides
+    /// Returns the waits, each with the number of levels further out at which approval is demanded: a decider of this run decides
     /// only about waits of level 0.
     pub(crate) fn waits_at_levels(&self) -> impl Iterator<Item = (Wait, usize)> {
         self.calls_with_records().flat_map(|(call, record)| {

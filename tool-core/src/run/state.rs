@@ -153,7 +153,7 @@ pub(super) struct CallRecord {
     /// The caller executes the call, whatever the policy of its tool is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
-    /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
+    /// How many levels outside of its run the approval of the call is demanded: deciders of the runs inside cannot give it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) approval_level: usize,
     /// The replies to the questions of the call and what it has recorded, which outlive its attempts.

@@ -49,7 +49,7 @@ pub enum ToolErrorKind {
     TimedOut,
     /// The context lacked a value that the tool takes from it. The tool was not executed.
     MissingContext,
-    /// The call was denied, by a person or by an [`Approver`](crate::agent::Approver).
+    /// The call was denied, by a person or by a [`Decider`](crate::agent::Decider).
     Denied,
     /// The call was not executed: the run had ended, the reply was truncated, or the same call was repeated too often.
     #[serde(rename = "not_made")]
@@ -184,7 +184,7 @@ impl ToolError {
         Self::new(ToolErrorKind::NotExecuted, format!("the call was not executed: {reason}"))
     }
 
-    /// Creates the error of a call that a person or an [`Approver`](crate::agent::Approver) denied. The model reads the reason,
+    /// Creates the error of a call that a person or a [`Decider`](crate::agent::Decider) denied. The model reads the reason,
     /// if there is one.
     #[must_use]
     pub fn denied(reason: Option<&str>) -> Self {

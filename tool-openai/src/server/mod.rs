@@ -35,7 +35,7 @@
 //!
 //! # Questions
 //!
-//! A tool of an agent can [ask a person](tool_core::tool::Asker). A question that the agent's own answerer leaves open is returned to
+//! A tool of an agent can [ask a person](tool_core::tool::Asker). A question that the agent's own decider leaves open is returned to
 //! the caller, as a call of the function `ask_user` with these arguments:
 //!
 //! | argument | |
@@ -129,7 +129,7 @@ impl Server {
 
     /// Adds an agent. Its own calls are executed here, calls of the caller's tools by the caller.
     ///
-    /// A call that needs approval is denied unless the agent has an [approver](tool_core::agent::AgentBuilder::approver). Runs of an
+    /// A call that needs approval is denied unless the agent has a [decider](tool_core::agent::AgentBuilder::decider) that approves it. Runs of an
     /// agent without a [run store](tool_core::agent::AgentBuilder::run_store) are stored in memory from now on.
     pub fn agent(mut self, name: impl Into<String>, agent: Agent) -> Self {
         self.backends.insert(name.into(), Backend::Agent(agent));

@@ -136,8 +136,10 @@ fn tree(name: &str) -> Agent {
         .calls_all([("billing", r#"{"question": "Refund 7"}"#), ("lost", r#"{"question": "Find it"}"#)])
         .calls("billing", r#"{"query": 1}"#)
         .says("Done.");
-    let desk =
-        Agent::builder(model).name(name).tool(billing.stream_text()).tool(lost.limits(|l| l.max_turns(2)).policy(twice));
+    let desk = Agent::builder(model)
+        .name(name)
+        .tool(billing.stream_text())
+        .tool(lost.limits(|l| l.max_turns(2)).policy(twice));
 
     desk.build().unwrap()
 }

@@ -11,7 +11,7 @@ use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, FunctionTool, ToolErrorKind};
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, Approval, Message, ToolSet, tool, tools};
+use tool_core::{Agent, Message, ToolSet, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Worker};
 
 use crate::support::{Serving, agent, answer, paths, serve, sql, unique, waiting_calls, within};
@@ -187,7 +187,8 @@ async fn a_message_to_a_run_that_waits_is_read_after_the_results() {
 async fn a_predicate_of_the_agent_requires_approval() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("balance", "{}").says("500.");
-    let clerk = Agent::builder(model).name(&*name).tools(tools![balance]).layer(guard::needs_approval(|_| true));
+    let clerk =
+        Agent::builder(model).name(&*name).tools(tools![balance]).layer(guard::needs_approval(|_| true));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("How much?").send().await.unwrap();
     let calls = waiting_calls(&run).await;

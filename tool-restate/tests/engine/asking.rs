@@ -319,7 +319,12 @@ async fn the_time_limit_ends_a_run_whose_call_never_returns() {
         let name = unique("clerk");
         let model = ScriptedModel::new().calls("stuck", "{}").says("Never said.");
         let limit = Duration::from_secs(2);
-        let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).limits(|l| l.max_time(limit)).build().unwrap();
+        let clerk = Agent::builder(model)
+            .name(&*name)
+            .tools(tools![stuck])
+            .limits(|l| l.max_time(limit))
+            .build()
+            .unwrap();
         let worker = Worker::new().agent(clerk);
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;

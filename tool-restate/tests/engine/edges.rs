@@ -142,7 +142,8 @@ async fn agents_asked_at_once_do_not_spend_the_same_money() {
         let calls =
             [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#), ("c", r#"{"question": "?"}"#)];
         let model = ScriptedModel::new().calls_all(calls).with_usage(Usage::new(1, 1)).says("Done.");
-        let desk = Agent::builder(model).name(name).prices(prices()).limits(|l| l.max_cost(Cost::usd(0.001_010)));
+        let desk =
+            Agent::builder(model).name(name).prices(prices()).limits(|l| l.max_cost(Cost::usd(0.001_010)));
         let desk = ["a", "b", "c"].into_iter().fold(desk, |desk, one| desk.tool(inner().as_tool(one, "It")));
         desk.build().unwrap()
     };

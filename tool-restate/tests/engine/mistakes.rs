@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tool_core::agent::AgentTool;
+use tool_core::agent::{AgentTool, on_approval};
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::model::ToolDefinition;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolFuture;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, Event, Tool, ToolCall, ToolContext, ToolSet, tool, tools};
+use tool_core::{Agent, Event, Tool, ToolContext, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
 use crate::support::{
@@ -56,23 +56,28 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              objects of the engine, too, with `.conversation(id)`",
         ),
         (
-            clerk().decider(on_approval(tool_core_approver())),
-            "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+            clerk().decider(on_approval(|_| Decision::approve())),
+            "the agent `clerk` has a `decider`, but durable runs wait for decisions without a process: leave it out, \
              and decide with `Run::decide`",
         ),
         (
             clerk().handoff_to(
                 "billing",
                 "Bills",
-                &builder().decider(on_approval(tool_core_approver())).build().unwrap(),
+                &builder().decider(on_approval(|_| Decision::approve())).build().unwrap(),
             ),
-            "the agent of the handoff `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions \
+            "the agent of the handoff `billing` of the agent `clerk` has a `decider`, but durable runs wait for decisions \
              without a process: leave it out, and decide with `Run::decide`",
         ),
         (
-            clerk()
-                .tool(builder().decider(on_approval(tool_core_approver())).build().unwrap().as_tool("billing", "Bills")),
-            "the agent of the tool `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions without \
+            clerk().tool(
+                builder()
+                    .decider(on_approval(|_| Decision::approve()))
+                    .build()
+                    .unwrap()
+                    .as_tool("billing", "Bills"),
+            ),
+            "the agent of the tool `billing` of the agent `clerk` has a `decider`, but durable runs wait for decisions without \
              a process: leave it out, and decide with `Run::decide`",
         ),
         (
@@ -121,16 +126,6 @@ fn an_agent_that_cannot_run_durably_is_refused() {
     assert_eq!(twice.endpoint().err().unwrap().to_string(), "two parts of the worker have the name `clerk`");
     let empty = Worker::new().endpoint().err().unwrap().to_string();
     assert_eq!(empty, "the worker has nothing to execute; add an agent with `.agent(agent)`");
-}
-
-fn tool_core_approver() -> impl tool_core::agent::Approver {
-    struct Yes;
-    impl tool_core::agent::Approver for Yes {
-        fn approve<'a>(&'a self, _: &'a ToolCall) -> tool_core::agent::ApproverFuture<'a> {
-            Box::pin(std::future::ready(tool_core::run::Decision::approve()))
-        }
-    }
-    Yes
 }
 
 #[tokio::test]

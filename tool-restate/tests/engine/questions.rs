@@ -295,7 +295,10 @@ async fn park(#[inject] user: &Asker) -> Result<String, ToolError> {
 async fn the_time_of_a_parked_call_counts() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("park", "{}");
-    let clerk = Agent::builder(model).name(&*name).tools(tools![park]).limits(|l| l.max_time(Duration::from_millis(300)));
+    let clerk = Agent::builder(model)
+        .name(&*name)
+        .tools(tools![park])
+        .limits(|l| l.max_time(Duration::from_millis(300)));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("Park").send().await.unwrap();
     let failure = within("the limit of time", failure(&run)).await;

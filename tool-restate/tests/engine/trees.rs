@@ -102,7 +102,8 @@ impl Node {
             });
         let builder = Agent::builder(Puppet(turns.collect())).tools(tools![book, sign, pay, close]);
         // The calls have no arguments and are all alike.
-        let builder = builder.undo_tools(tools![cancel]).limits(|l| l.max_repeated_calls(10)).context(log.clone());
+        let builder =
+            builder.undo_tools(tools![cancel]).limits(|l| l.max_repeated_calls(10)).context(log.clone());
         let mut builder = name.into_iter().fold(builder, |builder, name| builder.name(name));
         for (turn, actions) in self.turns.iter().enumerate() {
             for (position, action) in actions.iter().enumerate() {

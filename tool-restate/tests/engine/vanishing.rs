@@ -47,7 +47,12 @@ async fn count(turn: usize) -> usize {
 #[ignore = "a process of `runs_go_on_without_a_worker_that_vanishes`"]
 async fn worker_process() {
     let (Ok(name), Ok(address)) = (env::var(NAME), env::var(ADDRESS)) else { return };
-    let counter = Agent::builder(Counter).name(&*name).tools(tools![count]).limits(|l| l.max_turns(100)).build().unwrap();
+    let counter = Agent::builder(Counter)
+        .name(&*name)
+        .tools(tools![count])
+        .limits(|l| l.max_turns(100))
+        .build()
+        .unwrap();
     Worker::new().agent(counter).serve(address, std::future::pending()).await.unwrap();
 }
 

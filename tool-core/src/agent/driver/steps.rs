@@ -65,7 +65,7 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Prepares the next step: takes the lease, loads the history, resolves the tools, asks the approver, and stores the run.
+    /// Prepares the next step: takes the lease, loads the history, resolves the tools, asks the deciders, and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
         self.prepare_step().await?;
         self.settle_step().await

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use tool_core::{Approval, Event};
+use tool_core::Event;
+use tool_core::run::Decision;
 use tool_restate::{Client, Error, ErrorKind, Outcome, Run, register};
 
 use self::check::{Ended, check, check_conversation};

@@ -228,7 +228,8 @@ async fn worker_process() {
     let Ok(address) = env::var(ADDRESS) else { return };
     let notes = if env::var(PROGRAM).unwrap() == "new" { tools![note_down] } else { tools![note] };
     let clerk = Agent::builder(Lister).name("clerk").tools(tools![once, lock, flaky, book, ask, hang, fail]);
-    let clerk = clerk.tools(notes).undo_tools(tools![unbook]).limits(|l| l.max_turns(MAX_TURNS)).build().unwrap();
+    let clerk =
+        clerk.tools(notes).undo_tools(tools![unbook]).limits(|l| l.max_turns(MAX_TURNS)).build().unwrap();
     let desk = Agent::builder(Forwarder).name("desk").tool(clerk.as_tool("clerk", "Answers"));
     let worker = Worker::new().agent(clerk).agent(desk.build().unwrap());
     let worker = if env::var_os("CRASH_LOCAL_CALLS").is_some() { worker.local_calls() } else { worker };
