@@ -67,7 +67,7 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         Arc::clone(&sessions),
         transport_config,
     );
-    let limiter = Limiter::new(config.limits.clone());
+    let limiter = Limiter::new(config.limits);
     let HttpConfig { access, choose_user, .. } = config;
     let guard = Guard { access, choose_user, _end_sessions: end_sessions, limiter, sessions, shutdown };
     let guard = Arc::new(guard);
