@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tests::support::ways::restored;
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{
-    Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Part, Place,
+    Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase, Place,
     QuestionGuard, QuestionVerdict, guard,
 };
 use tool_core::model::{Cost, Currency, ModelPrices, Prices, Usage};
@@ -131,8 +131,8 @@ impl Layer for EachPart {
         "each part"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part != Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase != Phase::Model
     }
 
     fn question<'a>(&'a self, _: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {

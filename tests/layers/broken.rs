@@ -11,7 +11,7 @@ use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{
-    AnswerVerdict, CallVerdict, Deltas, Layer, Next, OutputVerdict, Part, QuestionVerdict, guard, rewrite,
+    AnswerVerdict, CallVerdict, Deltas, Layer, Next, OutputVerdict, Phase, QuestionVerdict, guard, rewrite,
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
@@ -477,8 +477,8 @@ impl Layer for Panics {
         "panics"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Model
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {

@@ -8,7 +8,7 @@ use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, Ask, ToolSearch};
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices, RunUser};
 use tool_core::run::{Decision, Run, Step, WaitReason};
@@ -182,8 +182,8 @@ fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
 
 /// A set has no question, no model and no answer.
 fn layered(rule: Rule, act: &Act) -> Option<ToolSet> {
-    match rule.part() {
-        Some(Part::Question | Part::Model | Part::Answer) => return None,
+    match rule.phase() {
+        Some(Phase::Question | Phase::Model | Phase::Answer) => return None,
         None if rule != Rule::Pass => return None,
         _ => {}
     }
@@ -421,7 +421,7 @@ async fn web(agent: Agent, rule: Rule) -> String {
     let hidden = match rule {
         Rule::Rewrite => Some("text\\\":\\\"a"),
         Rule::OutputReplace | Rule::OutputFail => Some("did a"),
-        _ if rule.part() == Some(Part::Answer) || rule.part() == Some(Part::Question) => Some("Done."),
+        _ if rule.phase() == Some(Phase::Answer) || rule.phase() == Some(Phase::Question) => Some("Done."),
         _ => None,
     };
     if let Some(hidden) = hidden.filter(|_| !matches!(rule, Rule::BesidePass | Rule::QuestionRewrite)) {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, EventStream};
 use tool_core::layer::{
-    AnswerVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Part, Place, QuestionVerdict,
+    AnswerVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Phase, Place, QuestionVerdict,
     TextVerdict, guard, rewrite,
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
@@ -37,7 +37,7 @@ fn look() -> ExternalTool {
 }
 
 /// Never returns a verdict about this part. Cancels the run if it has its token.
-struct Hang(Part, Option<CancellationToken>);
+struct Hang(Phase, Option<CancellationToken>);
 
 impl Hang {
     fn hang<'a, V: Send + 'a>(&'a self) -> LayerFuture<'a, V> {
@@ -51,8 +51,8 @@ impl Layer for Hang {
         "hang"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == self.0
+    fn sees(&self, phase: Phase) -> bool {
+        phase == self.0
     }
 
     fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
@@ -99,12 +99,12 @@ async fn stream_to_error(mut events: EventStream) -> (String, RunError) {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_hangs_obeys_the_limits_of_the_run() {
-    let cases: [(Part, &[&str], &str); 5] = [
-        (Part::Answer, &[], "unjudged"),
-        (Part::Answer, &["act"], "unjudged"),
-        (Part::Answer, &["act_directly"], ""),
-        (Part::Output, &["act"], ""),
-        (Part::Output, &["look"], ""),
+    let cases: [(Phase, &[&str], &str); 5] = [
+        (Phase::Answer, &[], "unjudged"),
+        (Phase::Answer, &["act"], "unjudged"),
+        (Phase::Answer, &["act_directly"], ""),
+        (Phase::Output, &["act"], ""),
+        (Phase::Output, &["look"], ""),
     ];
     for (part, calls, text) in cases {
         for is_cancelled in [false, true] {
@@ -218,8 +218,8 @@ impl Layer for PanicsAtRequests {
         "panics"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Model
     }
 
     fn model<'a>(&'a self, _: ChatRequest<'a>, _: Next<'a>) -> Deltas<'a> {
@@ -364,7 +364,7 @@ async fn a_report_that_hangs_is_interrupted() {
     ];
     for agent in agents {
         let token = CancellationToken::new();
-        let agent = agent.layer(Hang(Part::Judge, Some(token.clone()))).build().unwrap();
+        let agent = agent.layer(Hang(Phase::Judge, Some(token.clone()))).build().unwrap();
         let asked = agent.ask("go").cancellation_token(token);
         let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
         assert_eq!(error.to_string(), "the run was cancelled");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 
 use crate::entrances::{Entrance, set_rule};
 use crate::rules::Rule;
@@ -39,11 +39,11 @@ fn exception(entrance: Entrance, rule: Rule) -> Option<&'static str> {
 
 /// Returns why a rule cannot be observed at an entrance.
 fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
-    match (entrance, rule.part()) {
+    match (entrance, rule.phase()) {
         (Entrance::Restate, _) => Some("in the tests of `tool-restate`"),
         (
             Entrance::ToolSetAlone | Entrance::McpServer,
-            Some(Part::Question | Part::Offer | Part::Model | Part::Answer),
+            Some(Phase::Question | Phase::Offer | Phase::Model | Phase::Answer),
         ) => Some("no agent is asked"),
         (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
             Some("no agent is asked")

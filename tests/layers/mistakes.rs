@@ -121,7 +121,7 @@ async fn a_typed_answer_takes_no_guard_of_answers() {
     assert_eq!(
         error.to_string(),
         "the question cannot be asked: the layer `guard::answer` judges answers, which are read as a type here; ask without \
-         a type, or return `false` from its `sees` for `Part::Answer`"
+         a type, or return `false` from its `sees` for `Phase::Answer`"
     );
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::restored;
-use tool_core::layer::{CallVerdict, Layer, LayerFuture, Part, Place};
+use tool_core::layer::{CallVerdict, Layer, LayerFuture, Phase, Place};
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, FunctionTool, RunError, RunErrorKind, ToolCall, ToolContext};
@@ -76,8 +76,8 @@ impl Layer for Judge {
         "judge"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        matches!(part, Part::Rewrite | Part::Judge)
+    fn sees(&self, phase: Phase) -> bool {
+        matches!(phase, Phase::Rewrite | Phase::Judge)
     }
 
     fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {

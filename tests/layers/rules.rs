@@ -6,7 +6,7 @@ use std::time::Duration;
 use tool_core::agent::{PerRun, RunInfo, RunParts};
 use tool_core::content::Content;
 use tool_core::layer::{
-    AnswerVerdict, CallVerdict, Deltas, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    AnswerVerdict, CallVerdict, Deltas, Layer, LayerError, LayerFuture, Next, OutputVerdict, Phase, Place,
     QuestionVerdict,
 };
 use tool_core::memory::{Budget, InMemoryStore};
@@ -106,20 +106,20 @@ impl Rule {
         Self::Whose,
     ];
 
-    pub(crate) fn part(self) -> Option<Part> {
+    pub(crate) fn phase(self) -> Option<Phase> {
         Some(match self {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => return None,
-            Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
-            Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
-            Self::QuestionRewrite | Self::BesideRewrite => Part::Question,
-            Self::Hide | Self::HidePanic => Part::Offer,
-            Self::ModelRewrite | Self::ModelEnd => Part::Model,
-            Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Part::Rewrite,
-            Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => Part::Judge,
-            Self::LeaveToCaller | Self::Replace | Self::JudgeEnd | Self::JudgePanic => Part::Judge,
-            Self::OutputReplace | Self::OutputEnd | Self::OutputFail => Part::Output,
-            Self::AnswerReplace | Self::AnswerRetry | Self::AnswerEnd | Self::AnswerPanic => Part::Answer,
+            Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Phase::Question,
+            Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Phase::Question,
+            Self::QuestionRewrite | Self::BesideRewrite => Phase::Question,
+            Self::Hide | Self::HidePanic => Phase::Offer,
+            Self::ModelRewrite | Self::ModelEnd => Phase::Model,
+            Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Phase::Rewrite,
+            Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => Phase::Judge,
+            Self::LeaveToCaller | Self::Replace | Self::JudgeEnd | Self::JudgePanic => Phase::Judge,
+            Self::OutputReplace | Self::OutputEnd | Self::OutputFail => Phase::Output,
+            Self::AnswerReplace | Self::AnswerRetry | Self::AnswerEnd | Self::AnswerPanic => Phase::Answer,
         })
     }
 
@@ -172,11 +172,11 @@ impl Layer for Rule {
         "rule"
     }
 
-    fn sees(&self, part: Part) -> bool {
+    fn sees(&self, phase: Phase) -> bool {
         match self {
             Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => false,
             Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => false,
-            rule => rule.part().is_none_or(|own| own == part),
+            rule => rule.phase().is_none_or(|own| own == phase),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
 use tool_core::layer::{
-    AnswerVerdict, Audit, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Part, Place, Redact,
+    AnswerVerdict, Audit, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase, Place, Redact,
     guard, rewrite,
 };
 use tool_core::model::Usage;
@@ -139,8 +139,8 @@ impl Layer for Charging {
         "charging"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Judge
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Judge
     }
 
     fn judge<'a>(&'a self, _: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
@@ -166,15 +166,15 @@ async fn requests_of_a_layer_of_a_set_are_charged_to_the_run_that_calls() {
 }
 
 /// Panics at one part, or when it learns of a decision.
-struct Panics(Option<Part>);
+struct Panics(Option<Phase>);
 
 impl Layer for Panics {
     fn name(&self) -> &str {
         "panics"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        self.0 == Some(part)
+    fn sees(&self, phase: Phase) -> bool {
+        self.0 == Some(phase)
     }
 
     fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
@@ -208,9 +208,9 @@ impl Layer for Panics {
 async fn a_panic_of_a_layer_of_a_set_fails_the_call() {
     let before = "the call was not executed: the layer `panics` failed";
     let cases = [
-        (Some(Part::Rewrite), before, &[][..]),
-        (Some(Part::Judge), before, &[]),
-        (Some(Part::Output), "the layer `panics` failed", &["did a", "took back a: a secret a"]),
+        (Some(Phase::Rewrite), before, &[][..]),
+        (Some(Phase::Judge), before, &[]),
+        (Some(Phase::Output), "the layer `panics` failed", &["did a", "took back a: a secret a"]),
         (None, "the layer `panics` failed", &["did a", "took back a: a secret a"]),
     ];
     for (part, expected, done) in cases {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use futures_util::future::join;
 use futures_util::stream;
 use serde_json::json;
-use tool_core::layer::{Deltas, Layer, Next, Part};
+use tool_core::layer::{Deltas, Layer, Next, Phase};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
@@ -90,8 +90,8 @@ impl Layer for Summarizing {
         "summarizing"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Model
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
@@ -134,8 +134,8 @@ impl Layer for Hedging {
         "hedging"
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Model
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {

@@ -12,7 +12,7 @@ use tool_core::layer::guard;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
 use tool_core::run::{Decision, Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
 use tool_core::{
     Agent, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
 };
@@ -325,7 +325,7 @@ async fn tools_of_providers_are_searched_with_the_others() {
         let search = if call_through { search.call_through() } else { search };
         let agent = Agent::builder(model)
             .tools(others(20))
-            .provide_tools(|_| tools![forecast])
+            .tool_provider(provide(|_| tools![forecast]))
             .tool_provider(Changing)
             .tool_search(search)
             .build()

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
@@ -187,7 +187,7 @@ async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> 
         let model = run.agent().clone();
         match run.next().await? {
             // No way leads past a layer.
-            Step::CallModel(_) if model.has_layer_for(Part::Model) => {
+            Step::CallModel(_) if model.has_layer_for(Phase::Model) => {
                 let response = run.call_model().await?;
                 run.record_response(response).await?;
             }

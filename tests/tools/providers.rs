@@ -9,7 +9,7 @@ use tool_core::model::{ChatRequest, ConversationId, ToolChoice, ToolDefinition};
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
-use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::toolset::{NamedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
 use tool_core::{
     Agent, Answer, Event, FunctionTool, RunError, RunErrorKind, Tool, ToolContext, ToolError, ToolOutput,
     ToolSet, tool, tools,
@@ -383,7 +383,7 @@ async fn an_untrusted_provider_cannot_take_a_name() {
         ("of the agent", |agent| agent.tools(named(&["taken"])), &["taken", "free"]),
         (
             "of a trusted provider behind it",
-            |agent| agent.provide_tools(|_| named(&["taken"])),
+            |agent| agent.tool_provider(provide(|_| named(&["taken"]))),
             &["taken", "free"],
         ),
         (
@@ -555,15 +555,20 @@ async fn closures_provide_sets_options_and_results() {
             ScriptedModel::new().expects(move |request| request.tools().len() == count).says("Fine."),
         )
     };
-    add_up(expecting(1).provide_tools(|_| tools![sum])).await.unwrap();
+    add_up(expecting(1).tool_provider(provide(|_| tools![sum]))).await.unwrap();
     let wants = |word: &'static str| {
         move |request: &ToolProviderRequest<'_>| request.question().contains(word).then(|| tools![sum])
     };
-    add_up(expecting(1).provide_tools(|request| request.question().contains("Add").then(|| tools![sum])))
+    add_up(
+        expecting(1)
+            .tool_provider(provide(|request| request.question().contains("Add").then(|| tools![sum]))),
+    )
+    .await
+    .unwrap();
+    add_up(expecting(0).tool_provider(wants("file"))).await.unwrap();
+    add_up(expecting(1).tool_provider(provide(|_| tools![sum, read_file].without(["read_file"]))))
         .await
         .unwrap();
-    add_up(expecting(0).tool_provider(wants("file"))).await.unwrap();
-    add_up(expecting(1).provide_tools(|_| tools![sum, read_file].without(["read_file"]))).await.unwrap();
     let fallible = |fails: bool| {
         move |_: &ToolProviderRequest<'_>| match fails {
             true => Err("the directory is closed"),
@@ -636,7 +641,7 @@ async fn names_are_resolved_for_each_question() {
         .expects(|request| request.tools().len() == 1 && request.tools()[0].name() == "sum")
         .calls("sum", r#"{"a": 1, "b": 2}"#)
         .says("Done.");
-    let agent = Agent::builder(model).named_tools(["sum"], resolver).build().unwrap();
+    let agent = Agent::builder(model).tool_provider(NamedTools::new(["sum"], resolver)).build().unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     assert_eq!(agent.ask("Sum").await.unwrap().messages()[2].text(), "3");
     let error = agent.ask("Sum").await.unwrap_err();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tool_core::__internals::panic_text;
 use tool_core::Agent;
 use tool_core::agent::{Ask, RunDriver};
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::model::ModelError;
 use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
@@ -146,11 +146,11 @@ pub(crate) struct Model {
 
 impl Model {
     /// Returns `true` if a layer sees this part of a run. These names lead to its agent, those from this position on by handoffs.
-    pub(crate) fn has_layer_for(&self, names: &[String], own: usize, part: Part) -> bool {
-        let first = if matches!(part, Part::Question | Part::Answer) { own } else { 0 };
+    pub(crate) fn has_layer_for(&self, names: &[String], own: usize, phase: Phase) -> bool {
+        let first = if matches!(phase, Phase::Question | Phase::Answer) { own } else { 0 };
         let mut agents = (first..=names.len())
             .filter_map(|end| self.agent.agent_at(names[..end].iter().map(String::as_str)));
-        agents.any(|agent| agent.has_layer_for(part))
+        agents.any(|agent| agent.has_layer_for(phase))
     }
 
     /// Returns the beginning of a run, or an error if it is too large.

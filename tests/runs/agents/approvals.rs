@@ -138,7 +138,6 @@ fn ids(run: &Run) -> Vec<String> {
     run.approvals().chain(run.results()).map(|call| format!("{} {}", call.name, call.id)).collect()
 }
 
-
 #[tokio::test]
 async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     const WIRE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["x/call_1_0", "wire_money", "{}"]];

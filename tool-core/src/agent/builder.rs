@@ -8,14 +8,11 @@ use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::arguments::nearest_name;
 use crate::content::Content;
-use crate::layer::Part;
+use crate::layer::Phase;
 use crate::model::{ChatModel, ModelOptions, ToolChoice, ToolDefinition, ToolKind};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Injectable, Tool, ToolContext};
-use crate::toolset::{
-    IntoToolSet, NamedTools, ProvidedTools, ToolProvider, ToolProviderRequest, ToolResolver, ToolSet,
-    ToolSetError,
-};
+use crate::toolset::{IntoToolSet, ToolProvider, ToolSet, ToolSetError};
 
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
@@ -122,58 +119,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Offers the tools that a closure returns for each question, like [`tool_provider`](Self::tool_provider), which the type of
-    /// its parameter would have to be written for. It returns a [`ToolSet`], an `Option` of one, or a `Result` of either.
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Deletes a file")]
-    /// fn delete_file(name: String) {}
-    ///
-    /// let agent = Agent::builder(ScriptedModel::new())
-    ///     .provide_tools(|request| request.question().contains("delete").then(|| tools![delete_file]))
-    ///     .build()?;
-    /// # Ok::<_, tool_core::BuildError>(())
-    /// ```
-    pub fn provide_tools<R: ProvidedTools>(
-        self,
-        provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
-    ) -> Self {
-        self.tool_provider(provide)
-    }
-
-    /// Offers the tools with these names, which the resolver looks up for each question. A name that it does not know ends the run
-    /// with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools); [`ToolSet::resolved`] finds that at once.
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Sums two numbers")]
-    /// fn sum(a: f64, b: f64) -> f64 {
-    ///     a + b
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let configured = ["sum".to_owned()]; // from a file
-    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-    /// let agent = Agent::builder(model).named_tools(configured, tools![sum]).build()?;
-    /// assert_eq!(agent.ask("What is 2 + 40?").await?.messages()[2].text(), "42.0");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn named_tools(
-        self,
-        names: impl IntoIterator<Item = impl Into<String>>,
-        resolver: impl ToolResolver + 'static,
-    ) -> Self {
-        let names = names.into_iter().map(Into::into).collect();
-        self.tool_provider(NamedTools { names, resolver })
-    }
-
     /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`, or by the [search of its
     /// provider](ToolSearch::by_provider). They can be the agent's own, the question's, and tools of providers such as MCP servers.
     ///
@@ -246,7 +191,7 @@ impl AgentBuilder {
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
     /// [search](Self::tool_search), if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
-    /// one is invalid, or if a [cost limit](Self::max_cost) has no [prices](Self::prices).
+    /// one is invalid, or if there is a limit of [cost](crate::run::RunLimits#structfield.max_cost) without [prices](Self::prices).
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
         self.agent.undo_tools = self.undo_tools?;
@@ -283,7 +228,7 @@ fn check_layers(agent: &Shared) -> Result<(), BuildError> {
             return Err(BuildErrorKind::SameLayerName(name.to_owned()).into());
         }
         let mistake = layer.mistake().or_else(|| {
-            let is_endless = layer.sees(Part::Answer) && agent.limits.max_wrong_answers == u32::MAX;
+            let is_endless = layer.sees(Phase::Answer) && agent.limits.max_wrong_answers == u32::MAX;
             is_endless.then(|| "it can send back answers without end; lower `max_wrong_answers`".to_owned())
         });
         if let Some(reason) = mistake {

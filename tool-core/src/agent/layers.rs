@@ -8,7 +8,7 @@ use super::spending::Spending;
 use crate::agent::{Agent, Event, RunParts};
 use crate::content::Content;
 use crate::layer::{
-    Account, Accounts, AnswerVerdict, CallEntry, Layer, LayerError, LayerFailure, Part, Place,
+    Account, Accounts, AnswerVerdict, CallEntry, Layer, LayerError, LayerFailure, Phase, Place,
     QuestionVerdict, Review, RunEnded, Seat, panicked,
 };
 use crate::model::{ToolDefinition, Usage};
@@ -149,28 +149,28 @@ impl Layers {
         self
     }
 
-    fn that_see(&self, part: Part) -> impl Iterator<Item = &Placed> {
-        self.all.iter().filter(move |placed| placed.layer.sees(part))
+    fn that_see(&self, phase: Phase) -> impl Iterator<Item = &Placed> {
+        self.all.iter().filter(move |placed| placed.layer.sees(phase))
     }
 
-    /// Returns `true` if a layer sees this part. Only layers of the run itself see its answer.
-    pub(super) fn see(&self, part: Part) -> bool {
-        self.that_see(part).any(|placed| placed.level == 0 || part != Part::Answer)
+    /// Returns `true` if a layer sees this phase. Only layers of the run itself see its answer.
+    pub(super) fn see(&self, phase: Phase) -> bool {
+        self.that_see(phase).any(|placed| placed.level == 0 || phase != Phase::Answer)
     }
 
     /// Returns the name of a layer of the run itself that judges answers.
     pub(super) fn answer_guard(&self) -> Option<&str> {
-        self.that_see(Part::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
+        self.that_see(Phase::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
     }
 
     /// Returns the layers that see the requests to the model, with their places.
     pub(super) fn of_model<'a>(&'a self, run: &'a Run) -> Vec<(&'a dyn Layer, Place<'a>)> {
-        self.that_see(Part::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
+        self.that_see(Phase::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
     }
 
     /// Returns `true` if the model is offered this tool in the turn of the run.
     pub(super) fn offer(&self, tool: &ToolDefinition, run: &Run) -> Result<bool, RunErrorKind> {
-        for placed in self.that_see(Part::Offer) {
+        for placed in self.that_see(Phase::Offer) {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
             let failed = |error: LayerError| LayerFailure { layer: placed.layer.name().to_owned(), error };
@@ -184,7 +184,7 @@ impl Layers {
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
         let (layer, inside) = ended.by.unwrap_or_default();
-        let levels: Vec<_> = self.that_see(Part::Model).map(|placed| placed.level).collect();
+        let levels: Vec<_> = self.that_see(Phase::Model).map(|placed| placed.level).collect();
         let level = levels.iter().rev().nth(inside).copied().unwrap_or_default();
         VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
     }
@@ -217,7 +217,7 @@ impl Layers {
 
     /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
-        let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
+        let own = self.that_see(Phase::Question).filter(|placed| placed.level == 0);
         let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
         let open = own.flat_map(|placed| {
             let key = question_key(placed);
@@ -261,7 +261,7 @@ impl Layers {
 
     /// Returns the layers that can still rewrite a call.
     fn rewriters<'a>(&'a self, call_id: &'a str, run: &'a Run) -> impl Iterator<Item = &'a Placed> {
-        let placed = self.that_see(Part::Rewrite);
+        let placed = self.that_see(Phase::Rewrite);
         placed.filter(move |placed| run.can_be_rewritten(call_id, placed.level, placed.layer.name()))
     }
 
@@ -295,7 +295,7 @@ impl Layers {
     ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
         let (mut records, mut ruling) = (Vec::new(), ReplyRuling::Pass);
         let review = self.review(run);
-        for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
+        for placed in self.that_see(Phase::Answer).filter(|placed| placed.level == 0) {
             let text = if let ReplyRuling::Replace(text) = &ruling { text } else { text };
             let kind;
             let seat = self.seat(placed, run);
@@ -326,7 +326,7 @@ impl Layers {
             Event::CallFinished(execution) => CallEntry::Finished(execution),
             _ => return Ok(()),
         };
-        for placed in self.that_see(Part::Record) {
+        for placed in self.that_see(Phase::Record) {
             self.seat(placed, run).ask(&entry, |layer, entry, at| layer.record(*entry, at)).await?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use super::trace;
 use super::undo_tools::UndoTools;
 use crate::agent::{Decider, Event, ToolSearch};
 use crate::content::{self, Content};
-use crate::layer::{Layer, Part};
+use crate::layer::{Layer, Phase};
 use crate::memory::{ChatMemory, KeyedBudget, RunStore};
 use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, RunUser, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
@@ -243,9 +243,9 @@ impl Agent {
     /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this part.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
-    pub fn has_layer_for(&self, part: Part) -> bool {
+    pub fn has_layer_for(&self, phase: Phase) -> bool {
         // What the application gives a run is known only to its drivers.
-        self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(part))
+        self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(phase))
     }
 
     /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).

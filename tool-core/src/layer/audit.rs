@@ -7,7 +7,7 @@ use std::future::ready;
 use serde::{Deserialize, Serialize};
 
 use super::call_entry::CallEntry;
-use super::layer_trait::{Layer, LayerFuture, Part};
+use super::layer_trait::{Layer, LayerFuture, Phase};
 use super::place::Place;
 use crate::content::printable;
 use crate::model::{RunUser, ToolCall};
@@ -21,7 +21,7 @@ use crate::tool::{
 /// layers, which it omits in an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
 /// The closure receives the decision of a layer before it takes effect, and again if the layer decides again, for example because the run was
-/// resumed; and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
+/// resumed; and the rest once it is phase of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -131,8 +131,8 @@ impl Layer for Audit {
         &self.name
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Record
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Record
     }
 
     fn decided<'a>(

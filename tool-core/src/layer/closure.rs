@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 
-use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
@@ -117,16 +117,17 @@ impl Layer for ClosureLayer {
         &self.name
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == match self.closure {
-            Closure::Question(_) => Part::Question,
-            Closure::Offer(_) => Part::Offer,
-            Closure::Request(_) | Closure::Text(..) => Part::Model,
-            Closure::Rewrite(_) => Part::Rewrite,
-            Closure::Call(_) => Part::Judge,
-            Closure::Output(_) => Part::Output,
-            Closure::Answer(_) => Part::Answer,
-        }
+    fn sees(&self, phase: Phase) -> bool {
+        phase
+            == match self.closure {
+                Closure::Question(_) => Phase::Question,
+                Closure::Offer(_) => Phase::Offer,
+                Closure::Request(_) | Closure::Text(..) => Phase::Model,
+                Closure::Rewrite(_) => Phase::Rewrite,
+                Closure::Call(_) => Phase::Judge,
+                Closure::Output(_) => Phase::Output,
+                Closure::Answer(_) => Phase::Answer,
+            }
     }
 
     fn tools(&self) -> Vec<&str> {
@@ -268,8 +269,8 @@ impl Layer for QuestionGuard {
         self.layer.name()
     }
 
-    fn sees(&self, part: Part) -> bool {
-        self.layer.sees(part)
+    fn sees(&self, phase: Phase) -> bool {
+        self.layer.sees(phase)
     }
 
     fn is_beside(&self) -> bool {

@@ -29,10 +29,10 @@ pub(super) fn refused_rewrite(layer: &str, error: &ToolError) -> ToolError {
 /// The future of a verdict.
 pub type LayerFuture<'a, V> = Pin<Box<dyn Future<Output = Result<V, LayerError>> + Send + 'a>>;
 
-/// A part of the boundary, one per method of [`Layer`].
+/// A phase of a run in which layers are asked, one per method of [`Layer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Part {
+pub enum Phase {
     /// [`Layer::question`]
     Question,
     /// [`Layer::offers`]
@@ -59,7 +59,7 @@ pub enum Part {
 /// they were added, outer agents' layers first. A panic or an error of a layer lets nothing pass.
 ///
 /// ```
-/// use tool_core::layer::{CallVerdict, Layer, LayerFuture, Part, Place};
+/// use tool_core::layer::{CallVerdict, Layer, LayerFuture, Phase, Place};
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, ToolCall, tool, tools};
 ///
@@ -73,8 +73,8 @@ pub enum Part {
 ///         "read_only"
 ///     }
 ///
-///     fn sees(&self, part: Part) -> bool {
-///         part == Part::Judge
+///     fn sees(&self, phase: Phase) -> bool {
+///         phase == Phase::Judge
 ///     }
 ///
 ///     fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
@@ -101,9 +101,9 @@ pub trait Layer: Send + Sync {
     /// Returns the name, which is unique among the layers of an agent and identifies the layer in records.
     fn name(&self) -> &str;
 
-    /// Returns `false` for a part that the layer does not concern: it is then not asked, and text that nobody judges is streamed at once.
-    fn sees(&self, part: Part) -> bool {
-        let _ = part;
+    /// Returns `false` for a phase that the layer does not concern: it is then not asked, and text that nobody judges is streamed at once.
+    fn sees(&self, phase: Phase) -> bool {
+        let _ = phase;
         true
     }
 

@@ -20,7 +20,7 @@ pub(crate) use self::account::Accounts;
 pub use self::audit::{Audit, AuditEntry, AuditRecord};
 pub use self::call_entry::CallEntry;
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
-pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
 pub(crate) use self::layer_trait::{LayerPanicked, Route, RunEnded, panicked};
 pub use self::place::Place;
 #[cfg(feature = "rate-limit")]

@@ -13,7 +13,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::sync::Mutex;
 
-use super::layer_trait::{Deltas, Layer, Next, Part};
+use super::layer_trait::{Deltas, Layer, Next, Phase};
 use crate::model::{
     Attempt, Begun, ChatRequest, ChatStream, EarlierAttempt, Meter, ModelError, ModelInfo, Usage,
 };
@@ -172,8 +172,8 @@ impl Layer for RateLimit {
         self.name.as_deref().unwrap_or("rate_limit")
     }
 
-    fn sees(&self, part: Part) -> bool {
-        part == Part::Model
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Model
     }
 
     fn mistake(&self) -> Option<String> {

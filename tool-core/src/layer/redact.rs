@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt};
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
-use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
 use super::place::Place;
 use super::verdict::OutputVerdict;
 use crate::content::{Content, JsonText, Part as ContentPart};
@@ -307,11 +307,11 @@ impl Layer for Redact {
         self.name.as_deref().unwrap_or("redact")
     }
 
-    fn sees(&self, part: Part) -> bool {
-        match part {
-            Part::Model => true,
-            Part::Output => self.direction != Direction::FromModel,
-            Part::Rewrite => self.direction != Direction::ToModel,
+    fn sees(&self, phase: Phase) -> bool {
+        match phase {
+            Phase::Model => true,
+            Phase::Output => self.direction != Direction::FromModel,
+            Phase::Rewrite => self.direction != Direction::ToModel,
             _ => false,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::layer_trait::{Layer, LayerError, LayerFuture, Part, await_verdict, refused_rewrite};
+use super::layer_trait::{Layer, LayerError, LayerFuture, Phase, await_verdict, refused_rewrite};
 use super::place::Place;
 use super::verdict::{CallVerdict, OutputVerdict};
 use crate::model::ToolCall;
@@ -66,8 +66,8 @@ impl<'a> Review<'a> {
         Self(seats.collect())
     }
 
-    fn that_see(&self, part: Part) -> impl Iterator<Item = &Seat<'a>> {
-        self.0.iter().filter(move |seat| seat.layer.sees(part))
+    fn that_see(&self, phase: Phase) -> impl Iterator<Item = &Seat<'a>> {
+        self.0.iter().filter(move |seat| seat.layer.sees(phase))
     }
 
     /// Reports a decision to all layers.
@@ -96,7 +96,7 @@ impl<'a> Review<'a> {
         if !is_checked && let Err(error) = check(call) {
             return Ok(Some(error));
         }
-        for seat in self.that_see(Part::Rewrite).filter(|seat| can_rewrite(seat)) {
+        for seat in self.that_see(Phase::Rewrite).filter(|seat| can_rewrite(seat)) {
             let rewritten = seat.ask(&*call, |layer, it, at| layer.rewrite(it, at)).await?;
             if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
                 call.arguments = arguments;
@@ -121,7 +121,7 @@ impl<'a> Review<'a> {
     async fn rule(&self, call: &ToolCall) -> Result<(Vec<VerdictRecord>, Ruling), LayerFailure> {
         let mut records = Vec::new();
         let (mut approval, mut is_left_to_caller) = (None, false);
-        for seat in self.that_see(Part::Judge) {
+        for seat in self.that_see(Phase::Judge) {
             let ruling = match seat.ask(call, |layer, it, at| layer.judge(it, at)).await? {
                 CallVerdict::Pass => continue,
                 CallVerdict::NeedsApproval => {
@@ -193,7 +193,7 @@ impl<'a> Review<'a> {
     ) -> Result<Option<VerdictRecord>, LayerFailure> {
         let mut judged = execution.clone();
         let mut end = None;
-        for seat in self.that_see(Part::Output).filter(|seat| sees(seat)) {
+        for seat in self.that_see(Phase::Output).filter(|seat| sees(seat)) {
             match seat.ask(&judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
                 OutputVerdict::Replace(outcome) => {
@@ -227,7 +227,7 @@ impl<'a> Review<'a> {
 
     /// Returns `true` if a layer sees outputs.
     pub(crate) fn sees_output(&self) -> bool {
-        self.that_see(Part::Output).next().is_some()
+        self.that_see(Phase::Output).next().is_some()
     }
 }
 

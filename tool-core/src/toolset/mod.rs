@@ -25,11 +25,13 @@ mod report;
 pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
 pub use self::missing_context::MissingContext;
-pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub use self::provider::{
+    ClosureProvider, ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, provide,
+};
 pub(crate) use self::redefined::redefined;
 pub use self::registry::registered;
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-pub(crate) use self::resolver::NamedTools;
+pub use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
 pub(crate) use self::search::{name_groups, search};
 pub(crate) use self::set::is_valid_name;

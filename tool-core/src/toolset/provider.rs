@@ -19,8 +19,7 @@ pub type ToolProviderFuture<'a> =
 /// with [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider).
 ///
 /// Functions from a [`ToolProviderRequest`] to [`ProvidedTools`] implement this trait: they return a `ToolSet`, an `Option` of
-/// one, or a `Result` of either. [`AgentBuilder::provide_tools`](crate::agent::AgentBuilder::provide_tools) takes closures
-/// without the type of their parameter.
+/// one, or a `Result` of either. [`provide`] takes closures without the type of their parameter.
 ///
 /// # Contract
 ///
@@ -74,7 +73,7 @@ pub type ToolProviderFuture<'a> =
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not provide tools",
     label = "not a `ToolProvider`",
-    note = "pass tools that are already known to `tools`; a closure is passed to `provide_tools`: it takes a `&ToolProviderRequest<'_>` and returns a `ToolSet`, an `Option` of one, or a `Result` of either"
+    note = "pass tools that are already known to `tools`; a closure is passed to `toolset::provide`: it takes a `&ToolProviderRequest<'_>` and returns a `ToolSet`, an `Option` of one, or a `Result` of either"
 )]
 pub trait ToolProvider: Send + Sync {
     /// Returns the tools for a question. They are offered in addition to the agent's own.
@@ -100,6 +99,46 @@ pub trait ToolProvider: Send + Sync {
     /// Returns the name of the provider in error messages. The default is the name of its type.
     fn name(&self) -> &str {
         type_name::<Self>()
+    }
+}
+
+/// Returns the provider of what a closure supplies.
+///
+/// ```
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::toolset::provide;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Deletes a file")]
+/// fn delete_file(name: String) {}
+///
+/// let deleting = provide(|request| request.question().contains("delete").then(|| tools![delete_file]));
+/// let agent = Agent::builder(ScriptedModel::new()).tool_provider(deleting).build()?;
+/// # Ok::<_, tool_core::BuildError>(())
+/// ```
+pub fn provide<R: ProvidedTools>(
+    provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
+) -> ClosureProvider {
+    ClosureProvider(Box::new(provide))
+}
+
+/// A provider that is a closure; created by [`provide`].
+// With the type of what the closure returns in it, a wrong one would be reported twice.
+pub struct ClosureProvider(Box<dyn ToolProvider>);
+
+impl ToolProvider for ClosureProvider {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        self.0.tools(request)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl fmt::Debug for ClosureProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClosureProvider").field(&self.name()).finish()
     }
 }
 

@@ -73,10 +73,39 @@ impl ToolResolver for ToolSet {
     }
 }
 
-/// The tools with these names, resolved for each question.
-pub(crate) struct NamedTools<R> {
-    pub(crate) names: Vec<String>,
-    pub(crate) resolver: R,
+/// The tools with these names, which a resolver looks up for each question. A name that it does not know ends the run
+/// with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools); [`ToolSet::resolved`] finds that at once.
+///
+/// ```
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::toolset::NamedTools;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Sums two numbers")]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let configured = ["sum".to_owned()]; // from a file
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model).tool_provider(NamedTools::new(configured, tools![sum])).build()?;
+/// assert_eq!(agent.ask("What is 2 + 40?").await?.messages()[2].text(), "42.0");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct NamedTools<R> {
+    names: Vec<String>,
+    resolver: R,
+}
+
+impl<R: ToolResolver> NamedTools<R> {
+    /// Creates the provider of the tools with these names.
+    pub fn new(names: impl IntoIterator<Item = impl Into<String>>, resolver: R) -> Self {
+        Self { names: names.into_iter().map(Into::into).collect(), resolver }
+    }
 }
 
 impl<R: ToolResolver> ToolProvider for NamedTools<R> {
@@ -92,7 +121,7 @@ impl<R: ToolResolver> ToolProvider for NamedTools<R> {
 impl ToolSet {
     /// Selects tools by name with a resolver, for example those that a configuration lists: `#[tool]` functions, methods of
     /// toolboxes, and any others. Pass the set to an agent or a [question](crate::agent::Ask::tools);
-    /// [`AgentBuilder::named_tools`](crate::agent::AgentBuilder::named_tools) resolves names when they are needed.
+    /// [`NamedTools`] resolves names when they are needed.
     ///
     /// ```
     /// use tool_core::{ToolSet, tool, toolbox, tools};

@@ -186,7 +186,7 @@ impl Server {
 
     /// Says whose calls the calls of an HTTP request are, from the headers of a request that was admitted: from its
     /// [token](Self::bearer_token), or from a header that only a proxy of yours can set. Tools inject the user as
-    /// [`RunUser`](tool_core::model::RunUser), and the runs of agents among the tools [belong](tool_core::agent::Ask::user) to this user, so that
+    /// [`RunUser`], and the runs of agents among the tools [belong](tool_core::agent::Ask::user) to this user, so that
     /// their [`PerRun`](tool_core::agent::PerRun) has the user's values and budget. A session belongs to the user that began it.
     ///
     /// Calls of a request for which it returns `None` are nobody's, and tools that need the user fail. Over stdio, where the host is the user,

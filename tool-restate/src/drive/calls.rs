@@ -3,7 +3,7 @@
 use futures_util::future::ready;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::model::ToolKind;
 use tool_core::run::Run;
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
@@ -29,7 +29,7 @@ impl<'c> Drive<'c> {
                 return Ok(());
             }
             // A pass of layers is asked for again, because the calls have waited.
-            if self.has_layer_for(branch, Part::Judge) {
+            if self.has_layer_for(branch, Phase::Judge) {
                 return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
             }
         }
@@ -273,7 +273,8 @@ impl<'c> Drive<'c> {
     /// it any more.
     pub(super) async fn record_judged(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
-        let has_layer = self.has_layer_for(branch, Part::Output) || self.has_layer_for(branch, Part::Record);
+        let has_layer =
+            self.has_layer_for(branch, Phase::Output) || self.has_layer_for(branch, Phase::Record);
         let is_seen = |run: &Run| {
             let is_last = || has_layer && !run.will_retry(&execution);
             run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())
@@ -298,7 +299,7 @@ impl<'c> Drive<'c> {
             return;
         }
         if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            let is_judged = self.has_layer_for(branch, Part::Output);
+            let is_judged = self.has_layer_for(branch, Phase::Output);
             self.publish(&branch.path, Event::call_retried(&execution, is_judged));
         }
         // Fails if the run has stopped, and no longer waits for the call.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::model::ConversationId;
 use tool_core::run::{Run, Step};
 use tool_core::tool::Timestamp;
@@ -197,7 +197,7 @@ impl<'c> Drive<'c> {
     /// Returns `true` if layers have to judge a message of the user.
     fn has_new_question(&self, branch: &Branch) -> bool {
         let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
-        self.has_layer_for(branch, Part::Question)
+        self.has_layer_for(branch, Phase::Question)
             && messages.len() > self.nodes[branch.node].judged_questions
             && matches!(messages.last(), Some(Message::User(_)))
     }
@@ -205,7 +205,7 @@ impl<'c> Drive<'c> {
     /// Returns `true` if layers have to judge an answer that is an output, and no reply.
     fn has_new_answer(&self, branch: &Branch) -> bool {
         let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
-        self.has_layer_for(branch, Part::Answer)
+        self.has_layer_for(branch, Phase::Answer)
             && messages.len() > self.nodes[branch.node].judged_answers
             && matches!(messages.last(), Some(Message::Tool(_)))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
-use tool_core::layer::Part;
+use tool_core::layer::Phase;
 use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
 use tool_core::run::{InFlight, Run};
 use tool_core::tool::{ToolError, ToolExecution};
@@ -43,9 +43,9 @@ impl<'c> Drive<'c> {
         (names, own)
     }
 
-    pub(super) fn has_layer_for(&self, branch: &Branch, part: Part) -> bool {
+    pub(super) fn has_layer_for(&self, branch: &Branch, phase: Phase) -> bool {
         let (names, own) = self.names(branch);
-        self.setup.model.has_layer_for(&names, own, part)
+        self.setup.model.has_layer_for(&names, own, phase)
     }
 
     /// Returns the calls of a run that are in flight.

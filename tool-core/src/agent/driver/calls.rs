@@ -17,7 +17,7 @@ use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
-use crate::layer::Part;
+use crate::layer::Phase;
 use crate::model::ToolCall;
 use crate::run::{InFlight, MAX_DEPTH, Run, RunErrorKind};
 use crate::tool::{Asking, Attempt, Judgement, ToolError, ToolExecution};
@@ -333,7 +333,7 @@ impl RunDriver {
         }
         let listeners = self.has_listeners();
         let failed =
-            (listeners && is_retried).then(|| execution.of_failed_attempt(self.layers.see(Part::Output)));
+            (listeners && is_retried).then(|| execution.of_failed_attempt(self.layers.see(Phase::Output)));
         let id = execution.call().id.clone();
         let may_be_answer = self.run.may_be_answer(&id);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
@@ -350,7 +350,7 @@ impl RunDriver {
         let event = match failed {
             Some(failed) => Some(Event::CallRetried(failed)),
             // Emitted after the turn, once it is known and judged.
-            None if may_be_answer && self.layers.see(Part::Answer) => None,
+            None if may_be_answer && self.layers.see(Phase::Answer) => None,
             None if listeners => {
                 self.reported.add(&id);
                 let finished = match was_undoing {
@@ -411,9 +411,9 @@ impl RunDriver {
 
     /// Returns these events, after what was decided. Outcomes that layers have still to judge are emitted once they have.
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
-        let is_answer_judged = !self.layers.see(Part::Answer) || self.has_judged_answer;
+        let is_answer_judged = !self.layers.see(Phase::Answer) || self.has_judged_answer;
         let are_judged = (is_answer_judged || self.run.returned_text().is_none())
-            && (!self.layers.see(Part::Output) || self.run.unjudged_results().is_empty());
+            && (!self.layers.see(Phase::Output) || self.run.unjudged_results().is_empty());
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
         if self.has_listeners() && are_judged {
             events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));

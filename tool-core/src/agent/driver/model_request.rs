@@ -13,7 +13,7 @@ use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::{Layers, QuestionRuling};
 use crate::agent::spending::RequestMeter;
-use crate::layer::{Layer, LayerPanicked, Part, Place, Route, RunEnded};
+use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
 use crate::run::{RunErrorKind, StepError};
 
@@ -34,7 +34,7 @@ pub(super) struct Reply {
 impl RunDriver {
     /// Returns how the next request passes the layers.
     pub(super) fn passage(&self) -> (Arc<Layers>, Option<BesideVerdicts>, Hold) {
-        let hold = Hold { text: self.layers.see(Part::Answer), calls: self.layers.see(Part::Rewrite) };
+        let hold = Hold { text: self.layers.see(Phase::Answer), calls: self.layers.see(Phase::Rewrite) };
         let beside = if self.run.is_asking() { self.review_beside() } else { None };
         (Arc::clone(&self.layers), beside, hold)
     }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{Part, Ruling, Seat};
+use crate::layer::{Phase, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Run, RunErrorKind};
 use crate::tool::{Judgement, ToolExecution, VerdictRecord};
@@ -35,7 +35,7 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
 impl RunDriver {
     /// Asks the layers about the question that have not judged it, before the model is asked.
     pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
-        match self.run.is_asking() && self.layers.see(Part::Question) {
+        match self.run.is_asking() && self.layers.see(Phase::Question) {
             true => self.ask_about_question().boxed().await,
             false => Ok(()),
         }
@@ -99,7 +99,7 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        let seen = [Part::Offer, Part::Rewrite, Part::Judge];
+        let seen = [Phase::Offer, Phase::Rewrite, Phase::Judge];
         match seen.into_iter().any(|part| self.layers.see(part)) {
             true => self.ask_about_calls().boxed().await,
             false => Ok(()),
@@ -130,14 +130,14 @@ impl RunDriver {
     /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
     /// offer the tool. The layers judge the errors before the next step.
     fn refuse_left_out(&mut self, layers: &Layers) -> Result<(), RunErrorKind> {
-        if !layers.see(Part::Offer) {
+        if !layers.see(Phase::Offer) {
             return Ok(());
         }
         for (call, _) in self.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
             if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
                 let error = self.offer.tools.unknown_tool_error(&call);
                 let mut refused = ToolExecution::new(call.clone(), Err(error));
-                refused.history.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
+                refused.history.judgement = layers.see(Phase::Output).then_some(Judgement::Pending);
                 self.rule_on_call(&call, Vec::new(), Ruling::Give(Box::new(refused)))?;
             }
         }
@@ -218,7 +218,7 @@ impl RunDriver {
         if self.run.will_retry(execution) {
             return Some(OutputRuling::Retried);
         }
-        (!self.layers.see(Part::Output)).then_some(OutputRuling::Seen(None))
+        (!self.layers.see(Phase::Output)).then_some(OutputRuling::Seen(None))
     }
 
     /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
@@ -241,7 +241,7 @@ impl RunDriver {
 
     /// Asks the layers about results that they have not seen, before the model reads them.
     pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
-        if !self.layers.see(Part::Output) {
+        if !self.layers.see(Phase::Output) {
             return Ok(());
         }
         for mut execution in self.run.unjudged_results() {
@@ -279,7 +279,7 @@ impl RunDriver {
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
-        if !self.layers.see(Part::Answer) {
+        if !self.layers.see(Phase::Answer) {
             return Ok(Some(ReplyRuling::Pass));
         }
         let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
@@ -325,7 +325,7 @@ impl RunDriver {
 
     /// Asks the layers about an answer that is not the model's: outputs that are returned directly.
     pub(super) async fn review_returned(&mut self) -> Result<(), RunErrorKind> {
-        if self.has_judged_answer || !self.layers.see(Part::Answer) {
+        if self.has_judged_answer || !self.layers.see(Phase::Answer) {
             return Ok(());
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };

@@ -23,7 +23,7 @@ use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
 use crate::content::Content;
-use crate::layer::Part;
+use crate::layer::Phase;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ConversationId, ToolCall};
 use crate::run::{
@@ -296,7 +296,7 @@ impl RunDriver {
         self.open().await.map_err(|kind| self.error(kind))?;
         let hold = self.reply.take();
         let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();
-        let must_pass = self.layers.see(Part::Model) || is_open(false) || is_open(true);
+        let must_pass = self.layers.see(Phase::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");

@@ -16,7 +16,7 @@ use crate::agent::layers::ReplyRuling;
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Decider, Event, RunDriver};
-use crate::layer::Part;
+use crate::layer::Phase;
 use crate::model::{ChatResponse, Message};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
@@ -79,7 +79,7 @@ impl RunDriver {
         if let Some(layer) = self.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
             let error = format!(
                 "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
-                 or return `false` from its `sees` for `Part::Answer`"
+                 or return `false` from its `sees` for `Phase::Answer`"
             );
             return Err(RunErrorKind::Question(error.into()));
         }
@@ -266,7 +266,7 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         let (layers, run) = (&self.layers, &self.run);
-        let tools = match run.is_in_turn() && layers.see(Part::Offer) {
+        let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
             true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,
             false => tools,
         };
@@ -342,7 +342,7 @@ impl RunDriver {
             }
         };
         let reply = &mut normalized.response_mut().message;
-        if reply.text.is_empty() && reply.refusal.is_none() && self.layers.see(Part::Answer) {
+        if reply.text.is_empty() && reply.refusal.is_none() && self.layers.see(Phase::Answer) {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }
@@ -395,7 +395,7 @@ impl RunDriver {
         // Boxed, because events are large, and agents that ask agents have a future in another.
         let emitting = async move {
             for event in events {
-                if self.layers.see(Part::Record) {
+                if self.layers.see(Phase::Record) {
                     let (cancellation, time_left) =
                         (self.question.cancellation.as_ref(), self.time_left_to_judge());
                     let recorded = self.layers.record(&event, &self.run).boxed();
@@ -412,7 +412,7 @@ impl RunDriver {
 
     /// Returns `true` if somebody is told what happens to calls.
     pub(super) fn has_listeners(&self) -> bool {
-        self.emitter.has_listeners() || self.layers.see(Part::Record)
+        self.emitter.has_listeners() || self.layers.see(Phase::Record)
     }
 }
 

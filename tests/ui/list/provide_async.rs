@@ -1,5 +1,6 @@
 #![allow(dead_code)]
 
+use tool_core::toolset::provide;
 use tool_core::{Agent, ChatModel, ToolSet};
 
 async fn load() -> ToolSet {
@@ -7,7 +8,7 @@ async fn load() -> ToolSet {
 }
 
 fn agent(model: impl ChatModel + 'static) {
-    let _ = Agent::builder(model).provide_tools(|_| load()).build();
+    let _ = Agent::builder(model).tool_provider(provide(|_| load())).build();
 }
 
 fn main() {}
