@@ -249,6 +249,7 @@ impl Agent {
     }
 
     /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn max_concurrent_calls(&self) -> usize {
         self.0.max_concurrent_calls

@@ -193,6 +193,7 @@ impl Run {
     }
 
     /// Returns `true` if the run is charged to a budget of its [question](crate::agent::Ask::budget), which continuing it needs again.
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_own_budget(&self) -> bool {
         self.head.has_own_budget

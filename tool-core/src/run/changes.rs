@@ -205,6 +205,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the changes are of another state.
+    #[doc(hidden)] // For the crates of this project.
     pub fn apply_changes(&mut self, changes: &RunChanges) -> Result<(), StepError> {
         if let Some(given) = &changes.given {
             *self = Self::clone(given);

@@ -209,6 +209,7 @@ impl Run {
     }
 
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn waits_only_for_own_limits(&self) -> bool {
         let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();

@@ -64,6 +64,7 @@ impl InFlight {
 
 impl Run {
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn startable(&self, in_flight: &InFlight) -> Vec<ToolCall> {
         match &self.stage {
@@ -75,6 +76,7 @@ impl Run {
 
     /// Returns `true` if the run takes an outcome of this call: it is a call of the current turn, or the next one that undoes another,
     /// and has none yet. The calls in flight of a run that has stopped are to be cancelled.
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_open_call(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(CallRecord::is_open)

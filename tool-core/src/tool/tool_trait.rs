@@ -80,6 +80,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// Returns the tool with this name of the agent that the tool asks, for a person who decides about a call of that agent.
+    #[doc(hidden)] // For the crates of this project.
     fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.wrapped()?.inner_tool(name)
     }
