@@ -380,8 +380,7 @@ mod tests {
     /// Returns how many tokens a question counts for.
     async fn used_by(model: impl ChatModel + 'static, max_output_tokens: Option<u32>) -> u64 {
         let limit = RateLimit::new().tokens_per_minute(1_000);
-        let mut options = ModelOptions::default();
-        options.max_output_tokens = max_output_tokens;
+        let options = ModelOptions { max_output_tokens, ..ModelOptions::default() };
         let agent = Agent::builder(model).options(options).layer(limit.clone()).build().unwrap();
         let _ = agent.ask("go").await;
         limit.used.load(Ordering::Relaxed)
