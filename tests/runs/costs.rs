@@ -635,7 +635,7 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
 }
 
 proptest! {
-    #![proptest_config(cases(300, 20_000))]
+    #![proptest_config(cases(300, 5_000))]
 
     #[test]
     fn a_run_never_spends_more_than_its_limit(

@@ -28,7 +28,7 @@ const STACK: usize = 512 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(15_000, 10_000_000)
+    size(15_000, 2_000_000)
 }
 
 /// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.

@@ -203,7 +203,7 @@ fn run(set: &ToolSet, arguments: &Value) -> (Result<Value, String>, usize) {
 }
 
 proptest! {
-    #![proptest_config(cases(25, 3000))]
+    #![proptest_config(cases(25, 1000))]
 
     /// What the type accepts is passed on unchanged, in any order.
     #[test]
