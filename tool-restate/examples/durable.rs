@@ -17,7 +17,7 @@ use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, M
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Message, ToolCall, tool, tools};
-use tool_restate::{Client, ErrorKind, Outcome, Worker, register};
+use tool_restate::{Client, ErrorKind, RemoteOutcome, Worker, register};
 
 #[tool("Finds an order, which takes a while")]
 async fn find_order(id: u32) -> String {
@@ -175,7 +175,7 @@ fn shown(wait: &Wait) -> String {
 
 async fn approve(url: &str, key: &str) -> Result<(), Box<dyn std::error::Error>> {
     let run = Client::connect(url)?.agent("clerk").run(key);
-    if let Outcome::Waiting(waits) = run.wait().await? {
+    if let RemoteOutcome::Waiting(waits) = run.wait().await? {
         run.decide(&waits[0].id, Decision::approve().by("you")).await?;
         println!("approved: {}", shown(&waits[0]));
     }
@@ -225,7 +225,7 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     println!("Killing the worker with the tools, in the middle of the search, and starting another …");
     drop(worker_of_tools);
     worker_of_tools = start_worker("tools", shop)?;
-    let Outcome::Waiting(waits) = run.wait().await? else {
+    let RemoteOutcome::Waiting(waits) = run.wait().await? else {
         return Err("the run needs an approval".into());
     };
     println!("Waiting for an approval: {}", shown(&waits[0]));
@@ -240,9 +240,9 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     // Until the call is decided, waiting returns it again.
     loop {
         match run.wait().await? {
-            Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(500)).await,
-            Outcome::Answer(answer) => break println!("Answer: {answer}"),
-            Outcome::Failed(failure) => return Err(failure.into()),
+            RemoteOutcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            RemoteOutcome::Answer(answer) => break println!("Answer: {answer}"),
+            RemoteOutcome::Failed(failure) => return Err(failure.into()),
             _ => return Err("unexpected outcome".into()),
         }
     }

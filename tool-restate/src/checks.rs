@@ -98,7 +98,7 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
             (
                 agent.has_decider(),
                 "has a `decider`, but durable runs wait for decisions without a process: leave it out, \
-                 and decide with `Run::decide`",
+                 and decide with `RemoteRun::decide`",
             ),
             (
                 agent.undo_tools().iter().any(is_agent),

@@ -104,7 +104,7 @@ impl Worker {
         self
     }
 
-    /// Reads values of this type that [travel with a question](crate::Question::context_json), for the tools to inject.
+    /// Reads values of this type that [travel with a question](crate::RemoteAsk::context_json), for the tools to inject.
     ///
     /// They are found by the name of the type without its path.
     pub fn context_json<T: DeserializeOwned + Send + Sync + 'static>(mut self) -> Self {
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     /// Sets the time for which a request to the model that fails is repeated, with growing delays of a minute at most; six hours by
-    /// default. Afterwards the run [waits for an operator](crate::Outcome::Paused). An error that is
+    /// default. Afterwards the run [waits for an operator](crate::RemoteOutcome::Paused). An error that is
     /// [permanent](tool_core::model::ModelError::is_permanent) ends the run at once, and so does a panic of the agent's code.
     pub fn model_patience(mut self, time: Duration) -> Self {
         self.settings.model_patience = time;
@@ -146,14 +146,14 @@ impl Worker {
         self
     }
 
-    /// Sets the time for which the engine stores a run after its end, with its answer and its [key](crate::Question::key); thirty days by
+    /// Sets the time for which the engine stores a run after its end, with its answer and its [key](crate::RemoteAsk::key); thirty days by
     /// default. Its steps are stored for a day at most.
     pub fn retention(mut self, time: Duration) -> Self {
         self.settings.retention = time;
         self
     }
 
-    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent
+    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::RemoteAsk::events). They are sent
     /// by this client. Without it, readers get only the events of finished steps.
     pub fn publish_events(mut self, client: &Client) -> Self {
         self.settings.publisher = Some(Publisher(client.ingress.clone()));

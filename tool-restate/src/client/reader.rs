@@ -8,13 +8,13 @@ use restate_sdk::ingress::RequestTarget;
 use restate_sdk::serde::Json;
 use tool_core::agent::EventRecord;
 
-use super::run::Run;
+use super::remote_run::RemoteRun;
 use crate::error::Error;
 use crate::names::{Page, events_service};
 
 /// A reader of the events of a run.
 pub struct Events {
-    run: Run,
+    run: RemoteRun,
     position: u64,
     received: VecDeque<EventRecord>,
     has_ended: bool,
@@ -71,7 +71,7 @@ impl Events {
         }
     }
 
-    /// Returns the position of the last event that was read, after which another reader can [continue](Run::events).
+    /// Returns the position of the last event that was read, after which another reader can [continue](RemoteRun::events).
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
@@ -87,8 +87,8 @@ impl fmt::Debug for Events {
     }
 }
 
-impl Run {
-    /// Returns the events of the run, if its question [asked for them](crate::Question::events), that follow a position: 0, or the position of the
+impl RemoteRun {
+    /// Returns the events of the run, if its question [asked for them](crate::RemoteAsk::events), that follow a position: 0, or the position of the
     /// last event which an earlier reader got. Any number of readers can read, at any time until the end of the retention; the run
     /// does not wait for them.
     #[must_use]

@@ -20,18 +20,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// ```no_run
 /// use tool_core::run::Decision;
-/// use tool_restate::{Client, Outcome};
+/// use tool_restate::{Client, RemoteOutcome};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let clerk = Client::connect("http://localhost:8080")?.agent("clerk");
 /// let run = clerk.ask("Pay back order 7").key("order-7").conversation("user-7").send().await?;
 /// loop {
 ///     match run.wait().await? {
-///         Outcome::Answer(answer) => break println!("{answer}"),
-///         Outcome::Waiting(waits) => {
+///         RemoteOutcome::Answer(answer) => break println!("{answer}"),
+///         RemoteOutcome::Waiting(waits) => {
 ///             run.decide(&waits[0].id, Decision::approve().by("ada")).await?;
 ///         }
-///         Outcome::Failed(failure) => return Err(failure.into()),
+///         RemoteOutcome::Failed(failure) => return Err(failure.into()),
 ///         _ => unreachable!(),
 ///     }
 /// }
@@ -71,24 +71,24 @@ impl Client {
     }
 
     /// Limits the time of each request; a minute by default. A request that takes longer fails with [`ErrorKind::Timeout`], for
-    /// example because no worker lives; the server may still execute it later. [`Run::wait`] and [`Events::next`] send requests until
+    /// example because no worker lives; the server may still execute it later. [`RemoteRun::wait`] and [`Events::next`] send requests until
     /// there is something to return: see [`wait_timeout`](Self::wait_timeout).
     ///
     /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
     /// [`Events::next`]: crate::Events::next
-    /// [`Run::wait`]: crate::Run::wait
+    /// [`RemoteRun::wait`]: crate::RemoteRun::wait
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = time;
         self
     }
 
-    /// Limits the time of [`Run::wait`] and [`Events::next`], which fail with [`ErrorKind::Timeout`] afterwards. Unlimited by default,
+    /// Limits the time of [`RemoteRun::wait`] and [`Events::next`], which fail with [`ErrorKind::Timeout`] afterwards. Unlimited by default,
     /// as long as a worker lives.
     ///
     /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
     /// [`Events::next`]: crate::Events::next
-    /// [`Run::wait`]: crate::Run::wait
+    /// [`RemoteRun::wait`]: crate::RemoteRun::wait
     #[must_use]
     pub fn wait_timeout(mut self, time: Duration) -> Self {
         self.wait_timeout = Some(time);

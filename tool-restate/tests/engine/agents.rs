@@ -15,15 +15,15 @@ use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, ToolExecution, Undone};
 use tool_core::{Agent, Event, ToolError, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Run, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{
     Mortal, agent, answer, client, failure, free_address, register_at, serve, unique, until, within,
 };
 
-async fn waits(run: &Run) -> Vec<Wait> {
+async fn waits(run: &RemoteRun) -> Vec<Wait> {
     match run.wait().await.unwrap() {
-        Outcome::Waiting(waits) => waits,
+        RemoteOutcome::Waiting(waits) => waits,
         other => panic!("{other:?}"),
     }
 }
@@ -162,7 +162,7 @@ async fn a_tree_runs_as_in_one_process() {
         let _worker = serve(worker.publish_events(&client())).await;
         let question = agent(&name).ask("Money back").context_json(&Customer("Ada".into())).events();
         let run = question.send().await.unwrap();
-        if let Outcome::Failed(failure) = run.wait().await.unwrap() {
+        if let RemoteOutcome::Failed(failure) = run.wait().await.unwrap() {
             panic!("{failure}");
         }
         assert_eq!(describe_answer(&answer(&run).await), expected);
@@ -286,7 +286,7 @@ fn waiting_desk(name: &str) -> Agent {
 }
 
 /// Returns the waits with these paths.
-pub(crate) async fn waits_of(run: &Run, paths: &[&str]) -> Vec<Wait> {
+pub(crate) async fn waits_of(run: &RemoteRun, paths: &[&str]) -> Vec<Wait> {
     let all = async {
         loop {
             let mut waits = waits(run).await;
@@ -478,8 +478,8 @@ async fn limits_hold_for_the_whole_tree() {
         let _worker = serve(Worker::new().agent(desk(&name, own, max_calls))).await;
         let outcome = agent(&name).ask("Go").send().await.unwrap().wait().await.unwrap();
         match outcome {
-            Outcome::Answer(answer) => assert!(is_enough, "{answer:?}"),
-            Outcome::Failed(failure) => {
+            RemoteOutcome::Answer(answer) => assert!(is_enough, "{answer:?}"),
+            RemoteOutcome::Failed(failure) => {
                 assert!(!is_enough, "{failure:?}");
                 assert!(matches!(failure.reason, Some(StopReason::MaxCalls(2))), "{failure:?}");
             }
@@ -512,11 +512,11 @@ async fn time_is_limited_inside_and_around() {
             let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
             let run = agent(&name).ask("Go").send().await.unwrap();
             match within("the end", run.wait()).await.unwrap() {
-                Outcome::Answer(answer) if is_inside => {
+                RemoteOutcome::Answer(answer) if is_inside => {
                     let text = answer.tool_executions()[0].error().unwrap().to_string();
                     assert_eq!(text, "the agent gave no answer: it reached one of its limits");
                 }
-                Outcome::Failed(failure) if !is_inside => {
+                RemoteOutcome::Failed(failure) if !is_inside => {
                     assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
                 }
                 other => panic!("{is_inside}: {other:?}"),

@@ -12,7 +12,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, FunctionTool, ToolErrorKind};
 use tool_core::toolset::ToolProviderRequest;
 use tool_core::{Agent, Message, ToolSet, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, Worker};
 
 use crate::support::{Serving, agent, answer, paths, serve, sql, unique, waiting_calls, within};
 
@@ -267,7 +267,7 @@ async fn an_approval_is_for_the_tool_that_was_offered_also_if_a_provider_has_it(
         is_changed.store(changes, Ordering::SeqCst);
         run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         match run.wait().await.unwrap() {
-            Outcome::Answer(answer) => {
+            RemoteOutcome::Answer(answer) => {
                 let outcome = answer.tool_executions()[0].outcome();
                 match expected {
                     Ok(text) => assert_eq!(outcome.unwrap().to_string(), text),
@@ -279,7 +279,7 @@ async fn an_approval_is_for_the_tool_that_was_offered_also_if_a_provider_has_it(
                 }
             }
             // The turn after the call asks the provider again.
-            Outcome::Failed(failure) if fails => {
+            RemoteOutcome::Failed(failure) if fails => {
                 assert_eq!(
                     failure.tool_executions[0].outcome().unwrap_err().kind(),
                     ToolErrorKind::NotExecuted

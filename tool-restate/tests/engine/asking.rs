@@ -13,7 +13,7 @@ use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
 use tool_core::{Agent, ToolCall, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Run, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{Serving, agent, answer, end_by_engine, failure, serve, unique, waiting_calls, within};
 
@@ -160,7 +160,7 @@ async fn serve_faulty(
     fault: Fault,
     failures: usize,
     set: impl Fn(Worker) -> Worker,
-) -> (Run, Arc<AtomicUsize>, Serving) {
+) -> (RemoteRun, Arc<AtomicUsize>, Serving) {
     let (name, requests) = (unique("clerk"), Arc::new(AtomicUsize::new(0)));
     let model = Faulty { fault, failures, requests: Arc::clone(&requests) };
     let clerk = Agent::builder(model).name(&*name).tools(tools![reserve]).undo_tools(tools![release]);
@@ -209,7 +209,7 @@ async fn clients_that_wait_do_not_prolong_the_patience_with_a_model() {
         while tokio::time::timeout(Duration::from_millis(30), run.wait()).await.is_err() {}
     };
     within("the pause", is_paused).await;
-    assert!(matches!(run.wait().await.unwrap(), Outcome::Paused(_)));
+    assert!(matches!(run.wait().await.unwrap(), RemoteOutcome::Paused(_)));
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {
         let set = |worker: Worker| worker.model_patience(Duration::from_secs(1));
         let (run, requests, _worker) = serve_faulty(Fault::Temporary, 1000, set).await;
         let paused = async |what| match within(what, run.wait()).await.unwrap() {
-            Outcome::Paused(reason) => assert!(reason.contains("the line is dead"), "{reason}"),
+            RemoteOutcome::Paused(reason) => assert!(reason.contains("the line is dead"), "{reason}"),
             other => panic!("{other:?}"),
         };
         paused("the first pause").await;

@@ -9,7 +9,7 @@ use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Undone;
 use tool_core::{Agent, ToolError, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, Worker};
 
 use crate::support::{
     Mortal, agent, client, end_by_engine, failure, free_address, register_at, serve, sql, unique, until,
@@ -65,7 +65,7 @@ async fn cancelling_ends_calls_in_flight_and_undoes_each_once() {
     assert_eq!(failure.undo_executions.len(), 3);
     // A run that has ended is not changed by another cancellation.
     run.cancel().await.unwrap();
-    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed(_)));
+    assert!(matches!(run.wait().await.unwrap(), RemoteOutcome::Failed(_)));
     assert_eq!(unbooked("c").len(), 3);
 }
 
@@ -290,8 +290,8 @@ async fn a_cancellation_while_no_worker_lives_is_not_lost() {
     let cancelled = async {
         loop {
             match run.wait().await.unwrap() {
-                Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                Outcome::Failed(failure) => break failure.reason,
+                RemoteOutcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                RemoteOutcome::Failed(failure) => break failure.reason,
                 other => panic!("{other:?}"),
             }
         }

@@ -14,7 +14,7 @@ use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, Attempt};
 use tool_core::{Agent, Event, ToolCall, ToolError, ToolSet, tool, tools};
-use tool_restate::{ChangedTools, Outcome, Worker};
+use tool_restate::{ChangedTools, RemoteOutcome, Worker};
 
 use crate::agents::waits_of;
 use crate::support::{Mortal, agent, answer, failure, free_address, register_at, serve, unique, within};
@@ -209,7 +209,7 @@ async fn a_changed_tool_after_a_handoff_is_not_executed() {
     register_at(address).await;
     run.decide(&wait.id, Decision::approve()).await.unwrap();
     let outcome = within("the end", run.wait()).await.unwrap();
-    let Outcome::Answer(answer) = outcome else { panic!("{outcome:?}") };
+    let RemoteOutcome::Answer(answer) = outcome else { panic!("{outcome:?}") };
     let error = answer.tool_executions().last().unwrap().error().unwrap().to_string();
     assert_eq!(error, "the call was not executed: the tool `wire` has changed since the call was approved");
 }
@@ -372,7 +372,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
     run.decide(&first.id, Decision::approve()).await.unwrap();
     let second = async {
         loop {
-            if let Outcome::Waiting(waits) = run.wait().await.unwrap()
+            if let RemoteOutcome::Waiting(waits) = run.wait().await.unwrap()
                 && waits[0].id != first.id
             {
                 break waits[0].id.clone();

@@ -8,7 +8,7 @@ use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Event, ToolError, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, Worker};
 
 use crate::agents::{describe_answer, describe_event, waits_of};
 use crate::support::{Mortal, agent, answer, failure, free_address, register_at, serve, unique};
@@ -153,7 +153,7 @@ async fn layers_of_both_agents_hold_after_a_handoff() {
     let desk = desk.handoff_to("billing", "Bills", &billing).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
-    let Outcome::Answer(answer) = run.wait().await.unwrap() else { panic!("no answer") };
+    let RemoteOutcome::Answer(answer) = run.wait().await.unwrap() else { panic!("no answer") };
     let denied = answer.tool_executions().iter().map(|one| one.error().map(ToolError::kind));
     let (none, denied_kind) = (None, Some(ToolErrorKind::Denied));
     assert_eq!(denied.collect::<Vec<_>>(), [none, denied_kind, none, denied_kind, denied_kind]);

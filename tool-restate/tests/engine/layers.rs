@@ -16,7 +16,7 @@ use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, VerdictKind};
 use tool_core::{Agent, Event, Message, ToolCall, ToolOutput, tool, tools};
-use tool_restate::{Outcome, Worker};
+use tool_restate::{RemoteOutcome, Worker};
 
 use self::rules::{Act, Rule};
 use crate::support::{
@@ -72,17 +72,17 @@ async fn observe(rule: Rule, form: Form) -> String {
     let mut text = String::new();
     loop {
         match run.wait().await.unwrap() {
-            Outcome::Answer(answer) => break text.push_str(answer.text()),
-            Outcome::Failed(_) => break text.push_str("error"),
+            RemoteOutcome::Answer(answer) => break text.push_str(answer.text()),
+            RemoteOutcome::Failed(_) => break text.push_str("error"),
             // A layer that fails is asked again, until an operator is needed.
-            Outcome::Paused(reason) => {
+            RemoteOutcome::Paused(reason) => {
                 assert!(reason.contains("layer `rule`"), "{reason}");
                 text.push_str("error");
                 run.cancel().await.unwrap();
                 let _ = run.wait().await.unwrap();
                 break;
             }
-            Outcome::Waiting(waits) => {
+            RemoteOutcome::Waiting(waits) => {
                 let decision = match &waits[0].reason {
                     WaitReason::Approval(call) => {
                         assert_eq!(call.arguments, r#"{"text":"a"}"#);
@@ -174,8 +174,8 @@ async fn guards_are_asked_again_after_a_wait_and_not_by_a_replay() {
     let waits = async {
         loop {
             match run.wait().await.unwrap() {
-                Outcome::Waiting(waits) if waits.len() == 2 => break waits,
-                Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                RemoteOutcome::Waiting(waits) if waits.len() == 2 => break waits,
+                RemoteOutcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 other => panic!("{other:?}"),
             }
         }
@@ -212,7 +212,7 @@ async fn events_contain_nothing_that_was_not_judged() {
     let worker = Worker::new().agent(clerk).publish_events(&client());
     let _worker = serve(worker).await;
     let run = agent(&name).ask("Pay").events().send().await.unwrap();
-    let Outcome::Waiting(waits) = run.wait().await.unwrap() else { panic!("it waits") };
+    let RemoteOutcome::Waiting(waits) = run.wait().await.unwrap() else { panic!("it waits") };
     assert!(matches!(&waits[0].reason, WaitReason::Approval(call) if call.arguments == r#"{"euros": 4}"#));
     run.decide(&waits[0].id, Decision::approve()).await.unwrap();
     let answer = answer(&run).await;

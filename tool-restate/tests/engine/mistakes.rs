@@ -58,7 +58,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
         (
             clerk().decider(on_approval(|_| Decision::approve())),
             "the agent `clerk` has a `decider`, but durable runs wait for decisions without a process: leave it out, \
-             and decide with `Run::decide`",
+             and decide with `RemoteRun::decide`",
         ),
         (
             clerk().handoff_to(
@@ -67,7 +67,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
                 &builder().decider(on_approval(|_| Decision::approve())).build().unwrap(),
             ),
             "the agent of the handoff `billing` of the agent `clerk` has a `decider`, but durable runs wait for decisions \
-             without a process: leave it out, and decide with `Run::decide`",
+             without a process: leave it out, and decide with `RemoteRun::decide`",
         ),
         (
             clerk().tool(
@@ -78,7 +78,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
                     .as_tool("billing", "Bills"),
             ),
             "the agent of the tool `billing` of the agent `clerk` has a `decider`, but durable runs wait for decisions without \
-             a process: leave it out, and decide with `Run::decide`",
+             a process: leave it out, and decide with `RemoteRun::decide`",
         ),
         (
             clerk().tool(

@@ -11,21 +11,21 @@ use tool_core::tool::{
     AskError, AskErrorKind, Asker, Attempt, DecisionKind, ExternalTool, Timestamp, ToolErrorKind, WaitId,
 };
 use tool_core::{Agent, ToolError, ToolOutput, ToolSet, tool, tools};
-use tool_restate::{ErrorKind, Outcome, Run, Worker};
+use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{
     Mortal, Serving, agent, answer, failure, free_address, register_at, serve, unique, within,
 };
 
-async fn waits(run: &Run) -> Vec<Wait> {
+async fn waits(run: &RemoteRun) -> Vec<Wait> {
     match run.wait().await.unwrap() {
-        Outcome::Waiting(waits) => waits,
+        RemoteOutcome::Waiting(waits) => waits,
         other => panic!("{other:?}"),
     }
 }
 
 /// Returns the texts of the questions that a run asks, which it may learn about one after the other.
-async fn questions(run: &Run, expected: &[&str]) -> Vec<Wait> {
+async fn questions(run: &RemoteRun, expected: &[&str]) -> Vec<Wait> {
     let all = async {
         loop {
             let waits = waits(run).await;
@@ -221,7 +221,7 @@ async fn questions_expire() {
     assert_eq!(wait.deadline.unwrap().since(wait.since), Duration::from_millis(300));
     let ended = async {
         loop {
-            if let Outcome::Answer(answer) = run.wait().await.unwrap() {
+            if let RemoteOutcome::Answer(answer) = run.wait().await.unwrap() {
                 break answer;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

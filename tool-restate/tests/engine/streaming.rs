@@ -9,7 +9,7 @@ use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, Progress, ToolProgress};
 use tool_core::{Agent, Event, tool, tools};
-use tool_restate::{Client, Events, Outcome, Worker};
+use tool_restate::{Client, Events, RemoteOutcome, Worker};
 
 use crate::support::{agent, answer, client, free_address, serve, serve_at, unique, waiting_calls};
 
@@ -258,12 +258,12 @@ async fn events_are_those_of_one_process() {
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     loop {
         match run.wait().await.unwrap() {
-            Outcome::Waiting(waits) => {
+            RemoteOutcome::Waiting(waits) => {
                 for wait in waits {
                     let _ = run.decide(&wait.id, decision(&wait)).await;
                 }
             }
-            Outcome::Answer(_) => break,
+            RemoteOutcome::Answer(_) => break,
             other => panic!("{other:?}"),
         }
     }

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tool_core::run::{Answer, Wait};
-use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
+use tool_restate::{Client, RemoteAgent, RemoteOutcome, RemoteRun, RunFailure, Worker, register};
 
 pub(crate) fn admin() -> String {
     env::var("RESTATE_ADMIN").expect("the script `run` sets RESTATE_ADMIN")
@@ -136,24 +136,24 @@ pub(crate) fn agent(name: &str) -> RemoteAgent {
     client().agent(name)
 }
 
-pub(crate) async fn answer(run: &Run) -> Answer {
+pub(crate) async fn answer(run: &RemoteRun) -> Answer {
     match run.wait().await.unwrap() {
-        Outcome::Answer(answer) => answer,
-        Outcome::Failed(failure) => panic!("{failure}"),
+        RemoteOutcome::Answer(answer) => answer,
+        RemoteOutcome::Failed(failure) => panic!("{failure}"),
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) async fn failure(run: &Run) -> RunFailure {
+pub(crate) async fn failure(run: &RemoteRun) -> RunFailure {
     match run.wait().await.unwrap() {
-        Outcome::Failed(failure) => failure,
+        RemoteOutcome::Failed(failure) => failure,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) async fn waiting_calls(run: &Run) -> Vec<Wait> {
+pub(crate) async fn waiting_calls(run: &RemoteRun) -> Vec<Wait> {
     match run.wait().await.unwrap() {
-        Outcome::Waiting(waits) => waits,
+        RemoteOutcome::Waiting(waits) => waits,
         other => panic!("{other:?}"),
     }
 }

@@ -8,7 +8,7 @@ use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, M
 use tool_core::run::Decision;
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolError, tool, tools};
-use tool_restate::{Outcome, Run, Worker};
+use tool_restate::{RemoteOutcome, RemoteRun, Worker};
 
 use crate::agents::describe_answer;
 use crate::support::{Mortal, agent, free_address, register_at, serve, unique, within};
@@ -193,12 +193,12 @@ async fn run_here(agent: &Agent) -> Option<Vec<String>> {
     }
 }
 
-async fn run_there(run: &Run) -> Option<Vec<String>> {
+async fn run_there(run: &RemoteRun) -> Option<Vec<String>> {
     loop {
         match run.wait().await.unwrap() {
-            Outcome::Answer(answer) => return Some(describe_answer(&answer)),
-            Outcome::Failed(_) => return None,
-            Outcome::Waiting(waits) => {
+            RemoteOutcome::Answer(answer) => return Some(describe_answer(&answer)),
+            RemoteOutcome::Failed(_) => return None,
+            RemoteOutcome::Waiting(waits) => {
                 for wait in waits {
                     // It can have been decided about before a worker died.
                     let _ = run.decide(&wait.id, decide(&wait.path)).await;

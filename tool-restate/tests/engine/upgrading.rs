@@ -4,7 +4,7 @@ use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, ToolSet, tool, tools};
-use tool_restate::{ChangedTools, ErrorKind, Outcome, Worker, register};
+use tool_restate::{ChangedTools, ErrorKind, RemoteOutcome, Worker, register};
 
 use crate::support::{
     Mortal, Serving, admin, agent, answer, failure, free_address, paths, serve, serve_at, unique,
@@ -156,7 +156,7 @@ async fn a_run_can_wait_until_its_tools_are_back() {
     let new = Mortal::start(worker(tools![newer::pay]), address).await;
     run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     match within("the pause", run.wait()).await.unwrap() {
-        Outcome::Paused(reason) => assert!(reason.contains("(changed: `pay`)"), "{reason}"),
+        RemoteOutcome::Paused(reason) => assert!(reason.contains("(changed: `pay`)"), "{reason}"),
         other => panic!("{other:?}"),
     }
     drop(new);
@@ -186,8 +186,8 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     loop {
         match within("the pause", run.wait()).await.unwrap() {
-            Outcome::Paused(_) => break,
-            Outcome::Waiting(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
+            RemoteOutcome::Paused(_) => break,
+            RemoteOutcome::Waiting(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
             other => panic!("{other:?}"),
         }
     }
@@ -298,12 +298,12 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
         let _new = Mortal::start(worker(tools![newer::pay]), address).await;
         run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         match within("the end", run.wait()).await.unwrap() {
-            Outcome::Failed(failure) if changed_tools == ChangedTools::Fail => {
+            RemoteOutcome::Failed(failure) if changed_tools == ChangedTools::Fail => {
                 let expected = "the worker has other tools than the run started with (changed: `billing`); deploy it under \
                                 another URI, or set `.changed_tools(..)`";
                 assert_eq!(failure.message, expected);
             }
-            Outcome::Answer(answer) if changed_tools == ChangedTools::Continue => {
+            RemoteOutcome::Answer(answer) if changed_tools == ChangedTools::Continue => {
                 let error = answer.tool_executions()[0].error().unwrap().to_string();
                 assert_eq!(
                     error,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tool_core::run::StopReason;
 use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{Answer, Event, Message};
-use tool_restate::{Client, Outcome};
+use tool_restate::{Client, RemoteOutcome};
 
 use super::scenario::{Case, End, MAX_TURNS, Person};
 use super::world::Death;
@@ -14,7 +14,7 @@ use super::{CONVERSATIONS, conversation_of, has_events, patiently};
 
 /// The end of a run.
 pub(super) struct Ended {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RemoteOutcome,
     /// When a person first decided about its call.
     pub(super) decided_at: Option<u128>,
     pub(super) events: Vec<Event>,
@@ -204,8 +204,8 @@ impl Check<'_> {
 
     fn records(&self) -> &[ToolExecution] {
         match &self.ended.outcome {
-            Outcome::Answer(answer) => answer.tool_executions(),
-            Outcome::Failed(failure) => &failure.tool_executions,
+            RemoteOutcome::Answer(answer) => answer.tool_executions(),
+            RemoteOutcome::Failed(failure) => &failure.tool_executions,
             other => panic!("{}: {other:?}", self.what),
         }
     }
@@ -244,11 +244,11 @@ impl Check<'_> {
     fn check_outcome(&self, unknown: &BTreeSet<String>) {
         let (what, case) = (&self.what, self.case);
         match &self.ended.outcome {
-            Outcome::Answer(answer) => {
+            RemoteOutcome::Answer(answer) => {
                 assert_eq!(case.end, End::Answer, "{what}");
                 self.check_answer(answer, unknown);
             }
-            Outcome::Failed(failure) => {
+            RemoteOutcome::Failed(failure) => {
                 let end = match &failure.reason {
                     Some(StopReason::Cancelled) => End::Cancelled,
                     Some(StopReason::ToolFailed { .. }) => End::ToolFailed,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use tool_core::Event;
 use tool_core::run::Decision;
-use tool_restate::{Client, Error, ErrorKind, Outcome, Run, register};
+use tool_restate::{Client, Error, ErrorKind, RemoteOutcome, RemoteRun, register};
 
 use self::check::{Ended, check, check_conversation};
 use self::scenario::{CASES, Case, End, Person, now};
@@ -76,7 +76,7 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
         }
         question.send()
     };
-    let run: Run = patiently(send).await.unwrap();
+    let run: RemoteRun = patiently(send).await.unwrap();
     if case.person == Person::Cancels {
         let begun = format!("r{number} hang10 begin ");
         while !fs::read_to_string(&effects).unwrap().contains(&begun) {
@@ -91,10 +91,10 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
     let outcome = loop {
         match patiently(|| run.wait()).await.unwrap() {
             // It waits until it is cancelled.
-            Outcome::Waiting(_) if case.person == Person::Cancels => {
+            RemoteOutcome::Waiting(_) if case.person == Person::Cancels => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            Outcome::Waiting(waits) => {
+            RemoteOutcome::Waiting(waits) => {
                 decided_at.get_or_insert_with(now);
                 let approval = || match case.person {
                     Person::Denies => Decision::deny("no"),
@@ -126,7 +126,7 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
         return Ended { outcome, decided_at, events };
     }
     // What was recorded and read of the run inside.
-    let Outcome::Answer(outer) = outcome else { panic!("r{number}: {outcome:?}") };
+    let RemoteOutcome::Answer(outer) = outcome else { panic!("r{number}: {outcome:?}") };
     let answer = outer.inner_runs()[0].run().clone().finish().unwrap();
     assert_eq!(outer.text(), answer.text(), "r{number}");
     let events = events.into_iter().filter_map(|event| match event {
@@ -134,7 +134,7 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
         Event::Done(_) => Some(event),
         _ => None,
     });
-    Ended { outcome: Outcome::Answer(answer), decided_at, events: events.collect() }
+    Ended { outcome: RemoteOutcome::Answer(answer), decided_at, events: events.collect() }
 }
 
 fn number_of(variable: &str, default: usize) -> usize {

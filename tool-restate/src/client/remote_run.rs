@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
-pub enum Outcome {
+pub enum RemoteOutcome {
     /// The run has an answer.
     Answer(Answer),
-    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`Run::decide`]
+    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`RemoteRun::decide`]
     /// decides. Other calls are executed meanwhile.
     Waiting(Vec<Wait>),
     /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
-    /// [`Run::resume`] repeats its request, and [`Run::cancel`] undoes what the run did.
+    /// [`RemoteRun::resume`] repeats its request, and [`RemoteRun::cancel`] undoes what the run did.
     Paused(String),
     /// The run ended without an answer.
     Failed(RunFailure),
@@ -40,13 +40,13 @@ pub enum Outcome {
 
 /// A run on the workers. Dropping it has no effect on the run.
 #[derive(Clone)]
-pub struct Run {
+pub struct RemoteRun {
     pub(super) agent: RemoteAgent,
     pub(super) key: Arc<str>,
     pub(super) is_new: bool,
 }
 
-impl Run {
+impl RemoteRun {
     /// Returns the key of the run, by which [any process](RemoteAgent::run) finds it.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -66,11 +66,11 @@ impl Run {
     ///
     /// Fails if the server cannot be reached, if no worker lives, if there is no such run, if the run was killed by the tools of the
     /// engine, or after the client's [limit](crate::Client::wait_timeout).
-    pub async fn wait(&self) -> Result<Outcome, Error> {
+    pub async fn wait(&self) -> Result<RemoteOutcome, Error> {
         self.agent.client.wait_for(self.wait_for_outcome()).await
     }
 
-    async fn wait_for_outcome(&self) -> Result<Outcome, Error> {
+    async fn wait_for_outcome(&self) -> Result<RemoteOutcome, Error> {
         let mut unreachable_since = None;
         loop {
             match self.wait_once(&mut unreachable_since).await {
@@ -89,7 +89,10 @@ impl Run {
     }
 
     /// Waits for a while. Returns `None` if the run goes on.
-    async fn wait_once(&self, unreachable_since: &mut Option<Instant>) -> Result<Option<Outcome>, Error> {
+    async fn wait_once(
+        &self,
+        unreachable_since: &mut Option<Instant>,
+    ) -> Result<Option<RemoteOutcome>, Error> {
         if let Some(ended) = self.peek().await? {
             return Ok(Some(ended));
         }
@@ -102,8 +105,8 @@ impl Run {
         let ended = match select(&mut ended, stopped).await {
             Either::Left((ended, _)) => ended,
             Either::Right((stop, _)) => match stop?.0 {
-                Stop::Waiting(waits) => return Ok(Some(Outcome::Waiting(waits))),
-                Stop::Paused(reason) => return Ok(Some(Outcome::Paused(reason))),
+                Stop::Waiting(waits) => return Ok(Some(RemoteOutcome::Waiting(waits))),
+                Stop::Paused(reason) => return Ok(Some(RemoteOutcome::Paused(reason))),
                 Stop::GoesOn => return Ok(None),
                 Stop::Ended => ended.await,
             },
@@ -117,7 +120,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the server cannot be reached, if there is no such run, or if it was killed by the tools of the engine.
-    pub async fn peek(&self) -> Result<Option<Outcome>, Error> {
+    pub async fn peek(&self) -> Result<Option<RemoteOutcome>, Error> {
         let handle = self.handle().await?;
         let output = self.agent.request(self.agent.client.timeout, handle.output()).await;
         match output.map_err(|error| self.error_of_run(error))?.into_body() {
@@ -126,10 +129,10 @@ impl Run {
         }
     }
 
-    async fn outcome(&self, ended: Ended) -> Result<Outcome, Error> {
+    async fn outcome(&self, ended: Ended) -> Result<RemoteOutcome, Error> {
         let parts = match ended {
-            Ended::Answer(answer) => return Ok(Outcome::Answer(answer)),
-            Ended::Failed(failure) => return Ok(Outcome::Failed(failure)),
+            Ended::Answer(answer) => return Ok(RemoteOutcome::Answer(answer)),
+            Ended::Failed(failure) => return Ok(RemoteOutcome::Failed(failure)),
             Ended::Parts(parts) => parts,
         };
         let mut json = Vec::new();
@@ -138,8 +141,8 @@ impl Run {
             json.extend(self.agent.call::<_, Vec<u8>>(target, part).await?);
         }
         match serde_json::from_slice(&json) {
-            Ok(Ended::Answer(answer)) => Ok(Outcome::Answer(answer)),
-            Ok(Ended::Failed(failure)) => Ok(Outcome::Failed(failure)),
+            Ok(Ended::Answer(answer)) => Ok(RemoteOutcome::Answer(answer)),
+            Ok(Ended::Failed(failure)) => Ok(RemoteOutcome::Failed(failure)),
             _ => Err(Error::new(ErrorKind::Server, "the parts of the outcome cannot be read".into())),
         }
     }
@@ -154,7 +157,7 @@ impl Run {
         error.of_run(&self.agent.name, &self.key)
     }
 
-    /// Decides about something that the run [waits](Outcome::Waiting) for, like [`Agent::decide`](tool_core::Agent::decide). The first decision
+    /// Decides about something that the run [waits](RemoteOutcome::Waiting) for, like [`Agent::decide`](tool_core::Agent::decide). The first decision
     /// is final, and the run goes on at once, on any worker.
     ///
     /// # Errors
@@ -202,7 +205,7 @@ impl Run {
         self.agent.call_once_begun(|| self.agent.target(&self.key, "say"), &message).await
     }
 
-    /// Resumes a run that [waits for an operator](Outcome::Paused).
+    /// Resumes a run that [waits for an operator](RemoteOutcome::Paused).
     ///
     /// # Errors
     ///
@@ -224,7 +227,7 @@ impl Run {
     }
 }
 
-/// Decisions that are recorded, returned by [`Run::decide`]. The run goes on by itself.
+/// Decisions that are recorded, returned by [`RemoteRun::decide`]. The run goes on by itself.
 #[derive(Clone, Debug)]
 pub struct Decided(Vec<(Wait, DecisionRecord)>);
 
@@ -237,15 +240,18 @@ impl Decided {
 }
 
 impl RemoteAgent {
-    /// Returns the run with this [key](crate::Question::key), which may have been started by another process.
+    /// Returns the run with this [key](crate::RemoteAsk::key), which may have been started by another process.
     #[must_use]
-    pub fn run(&self, key: impl Into<String>) -> Run {
-        Run { agent: self.clone(), key: key.into().into(), is_new: false }
+    pub fn run(&self, key: impl Into<String>) -> RemoteRun {
+        RemoteRun { agent: self.clone(), key: key.into().into(), is_new: false }
     }
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for RemoteRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("agent", &self.agent).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("RemoteRun")
+            .field("agent", &self.agent)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }

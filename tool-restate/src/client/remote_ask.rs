@@ -9,7 +9,7 @@ use tool_core::content::Content;
 use tool_core::model::{ConversationId, RunUser};
 
 use super::remote_agent::RemoteAgent;
-use super::run::Run;
+use super::remote_run::RemoteRun;
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
 use crate::names::{self, is_service_name};
@@ -19,14 +19,14 @@ const MAX_QUESTION_BYTES: usize = 16 * 1024 * 1024;
 
 /// A question to an agent that runs on workers.
 #[must_use = "nothing is sent until `send` is called"]
-pub struct Question {
+pub struct RemoteAsk {
     agent: RemoteAgent,
     key: Option<String>,
     question: names::Question,
     invalid: Option<Error>,
 }
 
-impl Question {
+impl RemoteAsk {
     /// Sets the key of the run, which is unique among the runs of the agent: a question with the key of an earlier run is not asked
     /// again, and [`send`](Self::send) returns that run. The key is free again when the earlier run is removed, after the
     /// [retention](crate::Worker::retention): the question then starts another run. By default, each question has a key of its own.
@@ -61,7 +61,7 @@ impl Question {
         self
     }
 
-    /// Stores the events of the run, for [`Run::events`].
+    /// Stores the events of the run, for [`RemoteRun::events`].
     pub fn events(mut self) -> Self {
         self.question.events = true;
         self
@@ -73,7 +73,7 @@ impl Question {
     ///
     /// Fails if the server cannot be reached or is too old, if no worker has the agent, if the question is too large, or if the key
     /// belongs to a run that answers another question, which a worker checks.
-    pub async fn send(self) -> Result<Run, Error> {
+    pub async fn send(self) -> Result<RemoteRun, Error> {
         let Self { agent, key, question, invalid } = self;
         if let Some(error) = invalid {
             return Err(error);
@@ -103,13 +103,13 @@ impl Question {
         if !is_new {
             agent.call_once_begun(|| agent.target(&key, "compare"), &digest).await?;
         }
-        Ok(Run { agent, key: key.into(), is_new })
+        Ok(RemoteRun { agent, key: key.into(), is_new })
     }
 }
 
 impl RemoteAgent {
-    /// Asks a question. Nothing is sent until [`Question::send`].
-    pub fn ask(&self, question: impl Into<Content>) -> Question {
+    /// Asks a question. Nothing is sent until [`RemoteAsk::send`].
+    pub fn ask(&self, question: impl Into<Content>) -> RemoteAsk {
         let question = names::Question {
             question: question.into(),
             user: None,
@@ -117,13 +117,16 @@ impl RemoteAgent {
             context: Default::default(),
             events: false,
         };
-        Question { agent: self.clone(), key: None, question, invalid: None }
+        RemoteAsk { agent: self.clone(), key: None, question, invalid: None }
     }
 }
 
 /// Omits the question.
-impl fmt::Debug for Question {
+impl fmt::Debug for RemoteAsk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question").field("agent", &self.agent).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("RemoteAsk")
+            .field("agent", &self.agent)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }
