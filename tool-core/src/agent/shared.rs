@@ -163,6 +163,7 @@ impl Agent {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)] // For the crates of this project.
     pub fn run_store_or(&self, store: impl RunStore + 'static) -> &Arc<dyn RunStore> {
         self.0.run_store.get_or_init(|| Arc::new(store))
     }
@@ -195,6 +196,7 @@ impl Agent {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)] // For the crates of this project.
     pub fn watch<H>(&self, watcher: impl Fn(&Run) -> H + Send + Sync + 'static)
     where
         H: Fn(&Event) + Send + Sync + 'static,
@@ -205,6 +207,7 @@ impl Agent {
 
     /// Registers a watcher of the requests to the model in all later turns of this agent and its clones. It receives the id of the run and
     /// the number of the turn, too.
+    #[doc(hidden)] // For the crates of this project.
     pub fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static) {
         self.0.request_watchers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
     }
@@ -220,7 +223,6 @@ impl Agent {
         watchers.iter().map(|watcher| watcher(run)).collect()
     }
 
-    /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     /// Says once that stored runs lose the values that only their questions have: neither this agent nor the application gives them.
     pub(super) fn warn_of_lost_values(&self, context: &ToolContext, given: &ToolContext) {
         let known = given.clone().with_defaults(&self.0.context).type_names();
@@ -234,6 +236,7 @@ impl Agent {
         }
     }
 
+    /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_handoffs(&self) -> bool {

@@ -24,6 +24,9 @@ use crate::run::{
 };
 use crate::tool::Timestamp;
 
+/// The future of emitting events, boxed if there are any.
+type Emitting<'a> = Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'a, Result<(), RunErrorKind>>>;
+
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
@@ -384,10 +387,7 @@ impl RunDriver {
     }
 
     /// Emits events. Layers that record what happens to calls are told first.
-    pub(super) fn emit_all(
-        &mut self,
-        events: impl IntoIterator<Item = Event>,
-    ) -> Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'_, Result<(), RunErrorKind>>> {
+    pub(super) fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) -> Emitting<'_> {
         let events: Vec<_> = events.into_iter().collect();
         if events.is_empty() || !self.has_listeners() {
             return Either::Left(ready(Ok(())));
