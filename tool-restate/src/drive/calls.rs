@@ -246,6 +246,8 @@ impl<'c> Drive<'c> {
                 self.elapse(None, at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
+                // Before what follows from it.
+                self.publish_finished_calls();
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;

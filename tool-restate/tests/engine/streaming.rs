@@ -28,6 +28,7 @@ fn describe(event: &Event) -> String {
             format!("{name} {id} {} {:?} {:?}", progress.text, progress.done, progress.total)
         }
         Event::CallRetried(execution) => format!("retried {}", execution.error().unwrap()),
+        Event::CallDecided(decision) => format!("{:?} {}", decision.record.kind, decision.call_id),
         Event::CallFinished(execution) => match execution.outcome() {
             Ok(output) => format!("finished {} {output}", execution.call()),
             Err(error) => format!("finished {} {error}", execution.call()),
@@ -80,6 +81,7 @@ async fn a_reader_that_reconnects_misses_nothing() {
         run.decide(&waiting_calls(&run).await[0].id, Decision::approve()).await.unwrap();
         answer(&run).await;
         let rest = [
+            "Approved call_1_0",
             "started work {}",
             "work call_1_0 working Some(1) Some(2)",
             "finished work {} worked",
@@ -93,7 +95,7 @@ async fn a_reader_that_reconnects_misses_nothing() {
         assert_eq!(read(&mut second, 99).await, rest);
         assert!(second.next().await.unwrap().is_none());
         // A reader from the beginning reads all.
-        assert_eq!(read(&mut run.events(0), 99).await.len(), 13);
+        assert_eq!(read(&mut run.events(0), 99).await.len(), 14);
     }
 }
 
