@@ -30,7 +30,10 @@ mod client;
 mod worker;
 
 pub use self::checks::WorkerError;
-pub use self::client::{Client, Decided, Events, RemoteAgent, RemoteAsk, RemoteOutcome, RemoteRun, register};
+pub use self::client::{
+    Client, Decided, Events, ListFilter, ListedStatus, RemoteAgent, RemoteAsk, RemoteOutcome, RemoteRun,
+    RunListing, register,
+};
 pub use self::error::{Error, ErrorKind};
 pub use self::names::RunFailure;
 pub use self::tools::ChangedTools;

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use http::HeaderMap;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
 use super::remote_agent::Client;
 use crate::error::{Error, ErrorKind, message_of};
 use crate::http::new_http_client;
+use crate::names::conversations_service;
 use crate::options::VERSION;
 
 /// The time that a request takes at most.
@@ -47,7 +49,7 @@ impl Client {
 }
 
 /// The administration of a server.
-struct Admin {
+pub(super) struct Admin {
     http: reqwest::Client,
     url: Url,
     headers: HeaderMap,
@@ -72,7 +74,7 @@ struct Service {
 }
 
 impl Admin {
-    fn new(url: &str, headers: HeaderMap) -> Result<Self, Error> {
+    pub(super) fn new(url: &str, headers: HeaderMap) -> Result<Self, Error> {
         let (http, url) = new_http_client(url)?;
         Ok(Self { http, url, headers })
     }
@@ -80,10 +82,10 @@ impl Admin {
     async fn register(&self, worker_uri: &str) -> Result<(), Error> {
         let deploy = |dry_run| Some(serde_json::json!({ "uri": worker_uri, "dry_run": dry_run }));
         let what = format!("the server did not register `{worker_uri}`");
-        let offered = self.send("deployments", deploy(true), &what).await?;
-        let registered = self.send("services", None, &what).await?;
+        let offered = self.send::<Deployment>("deployments", deploy(true), &what).await?;
+        let registered = self.send::<Deployment>("services", None, &what).await?;
         if let Some(id) = deployment_of_same_program(&offered.services, &registered.services) {
-            let other = self.send(&format!("deployments/{id}"), None, &what).await?.uri;
+            let other = self.send::<Deployment>(&format!("deployments/{id}"), None, &what).await?.uri;
             if other.trim_end_matches('/') != worker_uri.trim_end_matches('/') {
                 let message = format!(
                     "`{worker_uri}` serves the same program as `{other}`, which would get nothing any more; register one URI for all its \
@@ -92,17 +94,36 @@ impl Admin {
                 return Err(Error::new(ErrorKind::AlreadyRegistered, message));
             }
         }
-        self.send("deployments", deploy(false), &what).await.map(drop)
+        self.send::<Deployment>("deployments", deploy(false), &what).await.map(drop)
     }
 
     /// Gets a resource, or posts a body to it.
-    async fn send(&self, path: &str, body: Option<Value>, what: &str) -> Result<Deployment, Error> {
+    /// Returns the names of the agents that the server knows.
+    pub(super) async fn agents(&self) -> Result<BTreeSet<String>, Error> {
+        let known = self.send::<Deployment>("services", None, "the server did not list its agents").await?;
+        let names: BTreeSet<_> = known.services.into_iter().map(|service| service.name).collect();
+        Ok(names.iter().filter(|name| names.contains(&conversations_service(name))).cloned().collect())
+    }
+
+    /// Asks the tables of the server.
+    pub(super) async fn query<T: DeserializeOwned>(&self, query: &str) -> Result<T, Error> {
+        let body = serde_json::json!({ "query": query });
+        self.send("query", Some(body), "the server did not list its runs").await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<Value>,
+        what: &str,
+    ) -> Result<T, Error> {
         let url = self.url.join(path).map_err(|_| Error::invalid_url(self.url.as_str()))?;
         let request = match body {
             Some(body) => self.http.post(url.clone()).body(body.to_string()),
             None => self.http.get(url.clone()),
         };
-        let request = request.header("content-type", "application/json").headers(self.headers.clone());
+        let request = request.header("content-type", "application/json").header("accept", "application/json");
+        let request = request.headers(self.headers.clone());
         let no_server = |error| Error::no_server(url.as_str(), error);
         let response = request.timeout(TIMEOUT).send().await.map_err(no_server)?;
         let (status, text) = (response.status(), response.text().await.map_err(no_server)?);

@@ -12,6 +12,7 @@ mod edges;
 mod handoffs;
 mod large;
 mod layers;
+mod listing;
 mod measuring;
 mod mistakes;
 mod questions;
