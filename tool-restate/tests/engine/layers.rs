@@ -3,11 +3,12 @@
 #[path = "../../../tests/layers/rules.rs"]
 mod rules;
 
+use std::future::ready;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use tool_core::agent::ToolSearch;
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, guard};
 use tool_core::memory::{Budget, InMemoryStore};
@@ -24,7 +25,7 @@ use crate::support::{
 };
 
 /// How the run that is observed comes about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Remote,
     Local,
@@ -33,9 +34,17 @@ enum Form {
     Searching,
 }
 
-/// The column of durable runs in the matrix of `tests/layers`: what a rule does is the same wherever a run comes from.
-async fn observe(rule: Rule, form: Form) -> String {
-    let (name, act) = (unique("clerk"), Act::new());
+/// A rule and the run in which it is observed.
+struct Case {
+    rule: Rule,
+    form: Form,
+    agent: Agent,
+    script: ScriptedModel,
+    act: Act,
+}
+
+fn case(rule: Rule, form: Form) -> Case {
+    let act = Act::new();
     let script = rule.script(("act", r#"{"text":"a"}"#));
     let builder = Agent::builder(script.clone()).tool(act.clone());
     let builder = match form {
@@ -53,7 +62,7 @@ async fn observe(rule: Rule, form: Form) -> String {
         Form::Searching => builder.tool_search(ToolSearch::bm25().min_tools(0)),
         Form::Remote | Form::Local => builder,
     };
-    let builder = builder.name(&*name).layer(rule);
+    let builder = builder.name(unique("clerk")).layer(rule);
     let prices =
         || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
     let builder = match rule {
@@ -67,12 +76,15 @@ async fn observe(rule: Rule, form: Form) -> String {
         Rule::OpenDeny | Rule::OpenFail => builder.per_run(rule),
         _ => builder,
     };
-    let worker = Worker::new().agent(builder.build().unwrap()).model_patience(Duration::from_millis(300));
-    let is_local = matches!(form, Form::Local);
-    let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
-    let ask = agent(&name).ask("go");
+    Case { rule, form, agent: builder.build().unwrap(), script, act }
+}
+
+/// Returns what the rule does.
+async fn observe(Case { rule, agent, script, act, .. }: &Case) -> String {
+    let name = agent.name().unwrap();
+    let ask = client().agent(name).ask("go");
     // Two runs of one conversation would wait for each other.
-    let ask = if rule == Rule::Whose { ask.user("ada").conversation(&*name) } else { ask };
+    let ask = if *rule == Rule::Whose { ask.user("ada").conversation(name) } else { ask };
     let run = ask.send().await.unwrap();
     let mut text = String::new();
     loop {
@@ -124,20 +136,26 @@ async fn observe(rule: Rule, form: Form) -> String {
     format!("{text} | {} | {}", or_none(executed), or_none(read))
 }
 
+/// The column of durable runs in the matrix of `tests/layers`: what a rule does is the same wherever a run comes from.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn each_rule_of_layers_holds() {
-    let mut wrong = Vec::new();
-    for rule in Rule::ALL {
-        let forms = [Form::Remote, Form::Local, Form::Inside, Form::HandedOff, Form::Searching];
-        let observed = join_all(forms.map(|form| observe(rule, form)));
-        let observed = within(&format!("{rule:?}"), observed).await;
-        for (form, observed) in forms.into_iter().zip(observed) {
-            if observed != rule.expected() {
-                wrong.push(format!("{rule:?}, {form:?}: {observed}, expected {}", rule.expected()));
-            }
-        }
-    }
+    let forms = [Form::Remote, Form::Local, Form::Inside, Form::HandedOff, Form::Searching];
+    let cases: Vec<_> = Rule::ALL.into_iter().flat_map(|rule| forms.map(|form| case(rule, form))).collect();
+    // Two workers for all: a registration takes the server longer than a run.
+    let worker = |is_local: bool| {
+        let cases = cases.iter().filter(|case| (case.form == Form::Local) == is_local);
+        let patient = Worker::new().model_patience(Duration::from_millis(300));
+        cases.fold(patient, |worker, case| worker.agent(case.agent.clone()))
+    };
+    let _workers = (serve(worker(false)).await, serve(worker(true).local_calls()).await);
+    let observed = stream::iter(&cases).map(|case| async move {
+        let observed = within(&format!("{:?}, {:?}", case.rule, case.form), observe(case)).await;
+        let expected = case.rule.expected();
+        (observed != expected)
+            .then(|| format!("{:?}, {:?}: {observed}, expected {expected}", case.rule, case.form))
+    });
+    let wrong: Vec<_> = observed.buffered(10).filter_map(ready).collect().await;
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 

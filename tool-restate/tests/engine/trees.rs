@@ -213,14 +213,17 @@ async fn run_there(run: &RemoteRun) -> Option<Vec<String>> {
 #[ignore = "needs a Restate server"]
 async fn random_trees_end_as_in_one_process() {
     for is_local in [false, true] {
-        for seed in 0..12 {
-            let root = node(&mut Dice(seed), "n".into(), 4);
-            let (log, name) = (Log::default(), unique("tree"));
+        let trees: Vec<_> = (0..12)
+            .map(|seed| (node(&mut Dice(seed), "n".into(), 4), Log::default(), unique("tree")))
+            .collect();
+        // One worker for all: a registration takes the server longer than a run.
+        let agents = trees.iter().map(|(root, log, name)| root.build(Some(name), log));
+        let worker = agents.fold(Worker::new(), Worker::agent);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        for (seed, (root, log, name)) in trees.iter().enumerate() {
             let expected = run_here(&root.build(None, &Log::default())).await;
             assert_eq!(expected.is_none(), root.fails());
-            let worker = Worker::new().agent(root.build(Some(&name), &log));
-            let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
-            let run = agent(&name).ask("What now?").send().await.unwrap();
+            let run = agent(name).ask("What now?").send().await.unwrap();
             let described = within(&format!("seed {seed}"), run_there(&run)).await;
             assert_eq!(described, expected, "seed {seed}, local: {is_local}");
             let (mut all, mut undone) = Default::default();
