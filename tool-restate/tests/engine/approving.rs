@@ -61,7 +61,7 @@ async fn a_person_approves_changes_or_denies() {
         let calls = waiting_calls(&run).await;
         assert_eq!(paths(&calls), ["call_1_0"]);
         // Another process finds the run by its key.
-        agent(&name).run(run.key()).decide(&calls[0].id, approval.into()).await.unwrap();
+        agent(&name).run(run.key()).decide(&calls[0].id, approval).await.unwrap();
         assert_eq!(answer(&run).await.text(), "Settled.");
     }
 }
@@ -86,7 +86,7 @@ async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
     let expected =
         "the call cannot be approved with these arguments: the new arguments are not a JSON object";
     assert_eq!(invalid.to_string(), expected);
-    run.decide(&calls[1].id, Decision::decline().into()).await.unwrap();
+    run.decide(&calls[1].id, Decision::decline()).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
     let late = run.decide(&calls[1].id, Decision::approve()).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::AlreadyDecided);

@@ -100,7 +100,7 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
                     Person::Denies => Decision::deny("no"),
                     _ => Decision::approve(),
                 };
-                match patiently(|| run.decide(&waits[0].id, approval().into())).await {
+                match patiently(|| run.decide(&waits[0].id, approval())).await {
                     Ok(_) => {}
                     // The server was killed between the decision and its acknowledgement.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyDecided, "{error}"),
