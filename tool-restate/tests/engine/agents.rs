@@ -77,6 +77,7 @@ pub(crate) fn describe_event(event: &Event) -> Option<String> {
         Event::CallStarted(call) => format!("started {call}"),
         Event::CallProgress { id, progress, .. } => format!("progress of {id}: {}", progress.text),
         Event::CallRetried(execution) => format!("retried {}", describe_calls("", [execution]).remove(0)),
+        Event::CallDecided(decision) => format!("{:?} {}", decision.record.kind, decision.call_id),
         Event::CallFinished(execution) => format!("finished {}", describe_calls("", [execution]).remove(0)),
         Event::CallAnnounced { .. } | Event::Arguments { .. } | Event::Charged(_) => return None,
         Event::Done(answer) => format!("done {}", answer.text()),
