@@ -33,14 +33,12 @@ impl<'c> Drive<'c> {
                 return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
             }
         }
-        let (routes, has_local_calls) = (&self.setup.settings.routes, self.setup.settings.has_local_calls);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
         let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
-        let (local, remote): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|call| has_local_calls && !is_undoing && !routes.contains_key(&call.name));
+        let (local, remote): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|call| self.is_local(branch, call));
         let all = of_agents.iter().chain(&searches).chain(&local).chain(&remote);
         self.publish_started_calls(branch, all);
         self.flush_events().await?;
@@ -58,9 +56,40 @@ impl<'c> Drive<'c> {
             self.judge(branch, "search", Subject::Search(call.id)).await?;
         }
         self.ask_person();
-        match local.is_empty() {
-            true => Ok(()),
-            false => self.execute_locally(branch, local).await,
+        if local.is_empty() {
+            return Ok(());
+        }
+        let mut all = vec![(branch.clone(), local)];
+        self.join_local_calls(&mut all);
+        self.flush_events().await?;
+        self.execute_locally(all).await
+    }
+
+    /// Returns `true` if the call is executed in the invocation of its run.
+    fn is_local(&self, branch: &Branch, call: &ToolCall) -> bool {
+        let settings = &self.setup.settings;
+        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
+        settings.has_local_calls
+            && !is_undoing
+            && !settings.routes.contains_key(&call.name)
+            && !self.asks_agent(branch, call)
+            && self.kind(branch, call) != Some(ToolKind::Search)
+    }
+
+    /// Adds the calls of other runs that can be executed in the same step, because nothing else happens meanwhile.
+    fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<ToolCall>)>) {
+        let is_alone = all.iter().any(|(one, calls)| calls.iter().any(|call| self.is_exclusive(one, call)));
+        for branch in self.branches.clone() {
+            let is_checked_first = self.nodes[branch.node].has_decision;
+            if is_alone || is_checked_first || all.iter().any(|(one, _)| one.path == branch.path) {
+                continue;
+            }
+            let mut calls = self.startable(&branch);
+            calls.retain(|call| self.is_local(&branch, call) && !self.is_exclusive(&branch, call));
+            if !calls.is_empty() {
+                self.publish_started_calls(&branch, calls.iter());
+                all.push((branch, calls));
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Calls in the invocation of their run.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -15,26 +16,29 @@ use crate::events::Unfinished;
 use crate::limit;
 
 impl<'c> Drive<'c> {
-    /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
-    pub(super) async fn execute_locally(&mut self, branch: &Branch, calls: Vec<ToolCall>) -> Driven {
-        let started = calls.len();
-        let limit = self.time_limit(branch);
-        let time_left = limit.map(|(_, left)| left);
-        let inputs = calls.iter().map(|call| self.input(branch, call)).collect::<Result<Vec<_>, _>>()?;
-        let may_repeat = match inputs.iter().any(|input| input.at_most_once) {
+    /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
+    pub(super) async fn execute_locally(&mut self, calls: Vec<(Branch, Vec<ToolCall>)>) -> Driven {
+        let limits: Vec<_> = calls.iter().map(|(branch, _)| self.time_limit(branch)).collect();
+        let mut inputs = Vec::new();
+        for (run, ((branch, calls), limit)) in calls.iter().zip(&limits).enumerate() {
+            for call in calls {
+                inputs.push((run, limit.map(|(_, left)| left), self.input(branch, call)?));
+            }
+        }
+        let may_repeat = match inputs.iter().any(|(.., input)| input.at_most_once) {
             true => is_first_execution!(self.ctx)?,
             false => true,
         };
         // A cancelled step returns nothing to its caller, so the outcomes of its calls are left here.
-        let done: Arc<Mutex<Vec<ToolExecution>>> = Arc::default();
+        let done: Arc<Mutex<Outcomes>> = Arc::default();
         let setup = self.setup;
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         // The outcomes of all calls are one value.
         let max_bytes = setup.settings.max_bytes / inputs.len().max(1);
         let stash = Arc::clone(&done);
-        let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
-            let executions = inputs.into_iter().map(move |input| {
+        let execute = move || -> BoxFuture<'_, HandlerResult<Json<Outcomes>>> {
+            let executions = inputs.into_iter().map(move |(run, time_left, input)| {
                 let (stash, published) = (Arc::clone(&stash), published.clone());
                 let execution = async move {
                     let execution = if input.at_most_once && !may_repeat {
@@ -43,20 +47,19 @@ impl<'c> Drive<'c> {
                         let cancellation = CancellationToken::new();
                         // Also cancelled when the time is up and this future is dropped.
                         let _cancels = cancellation.clone().drop_guard();
-                        limit::limited(setup.calls.execute(input, &cancellation, &published).await, max_bytes)
+                        let executed = setup.calls.execute(input, &cancellation, &published);
+                        let executed = match time_left {
+                            Some(left) => tokio::time::timeout(left, executed).await.ok()?,
+                            None => executed.await,
+                        };
+                        limit::limited(executed, max_bytes)
                     };
-                    stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
-                    execution
+                    stash.lock().unwrap_or_else(PoisonError::into_inner).push((run, execution.clone()));
+                    Some((run, execution))
                 };
                 execution.boxed()
             });
-            let time_is_up = async move {
-                match time_left {
-                    Some(left) => tokio::time::sleep(left).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let executed = executions.collect::<FuturesUnordered<_>>().take_until(time_is_up);
+            let executed = executions.collect::<FuturesUnordered<_>>().filter_map(ready);
             executed.collect().map(|executed| Ok(Json(executed))).boxed()
         };
         let executed = self.ctx.run(execute).name("calls").await.map_err(DriveError::from);
@@ -66,19 +69,28 @@ impl<'c> Drive<'c> {
                 Ok(Json(std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner))))
             };
             let left = self.ctx.run(take).name("calls before the cancellation").await;
-            for execution in left.map(|Json(left)| left).unwrap_or_default() {
-                self.record(branch, execution);
+            for (run, execution) in left.map(|Json(left)| left).unwrap_or_default() {
+                if let Some((branch, _)) = calls.get(run) {
+                    self.record(branch, execution);
+                }
             }
         }
         let Json(executed) = executed?;
-        let is_time_up = executed.len() < started;
         let mut recorded = Ok(());
-        for execution in executed {
+        let mut ended = vec![0; calls.len()];
+        for (run, execution) in executed {
+            let Some(((branch, _), ended)) = calls.get(run).zip(ended.get_mut(run)) else { continue };
+            *ended += 1;
             recorded = recorded.and(self.record_judged(branch, execution).await);
         }
-        if let Some((depth, _)) = limit.filter(|_| is_time_up) {
-            self.end_time(&branch.path[..depth]);
+        for (((branch, calls), limit), ended) in calls.iter().zip(limits).zip(ended) {
+            if let Some((depth, _)) = limit.filter(|_| ended < calls.len()) {
+                self.end_time(&branch.path[..depth]);
+            }
         }
         recorded
     }
 }
+
+/// The outcomes of calls, each with the number of its run.
+type Outcomes = Vec<(usize, ToolExecution)>;

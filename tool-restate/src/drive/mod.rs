@@ -148,15 +148,7 @@ impl<'c> Drive<'c> {
     fn next_action(&mut self) -> Action {
         let (mut asking, mut done) = (Vec::new(), None);
         for branch in self.branches.clone() {
-            let (in_flight, definitions) =
-                (self.in_flight(&branch), self.nodes[branch.node].definitions.clone());
-            let calls =
-                self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
-                    Step::CallTools(calls) => calls,
-                    _ => Vec::new(),
-                });
-            let calls = calls.unwrap_or_default().into_iter();
-            let calls: Vec<_> = calls.filter(|call| self.may_start(&branch, call)).collect();
+            let calls = self.startable(&branch);
             if !calls.is_empty() {
                 return Action::Start(branch, calls);
             }
@@ -177,6 +169,18 @@ impl<'c> Drive<'c> {
             None if asking.is_empty() => Action::Await,
             None => Action::Ask(asking),
         }
+    }
+
+    /// Returns the calls of a run that can start now.
+    fn startable(&mut self, branch: &Branch) -> Vec<ToolCall> {
+        let (in_flight, definitions) = (self.in_flight(branch), self.nodes[branch.node].definitions.clone());
+        let calls =
+            self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
+                Step::CallTools(calls) => calls,
+                _ => Vec::new(),
+            });
+        let calls = calls.unwrap_or_default().into_iter();
+        calls.filter(|call| self.may_start(branch, call)).collect()
     }
 
     /// Asks the models of runs, or the layers about a question that is new.

@@ -489,6 +489,39 @@ async fn limits_hold_for_the_whole_tree() {
     }
 }
 
+#[tool("Meets the others")]
+async fn meet(#[inject] all: &Meeting) {
+    all.0.wait().await;
+}
+
+#[derive(Clone)]
+struct Meeting(Arc<tokio::sync::Barrier>);
+
+/// Each waits for the others, so none ends before all have started.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn calls_of_several_agents_run_at_the_same_time() {
+    for is_local in [false, true] {
+        let name = unique("desk");
+        let names = ["first", "second", "third"];
+        let inner = || {
+            let model = ScriptedModel::new().calls("meet", "{}").says("Met.");
+            Agent::builder(model).tools(tools![meet])
+        };
+        let model = ScriptedModel::new().calls_all(names.map(|name| (name, r#"{"question": "Meet"}"#)));
+        let meeting = Meeting(Arc::new(tokio::sync::Barrier::new(names.len())));
+        let desk = Agent::builder(model.says("Done.")).name(&*name);
+        let desk = names.into_iter().fold(desk, |desk, name| {
+            let inner = inner().context(meeting.clone()).build().unwrap();
+            desk.tool(inner.as_tool(name, "Meets"))
+        });
+        let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
+        let run = agent(&name).ask("Meet").send().await.unwrap();
+        let outcome = within("the end", run.wait()).await.unwrap();
+        assert!(matches!(outcome, RemoteOutcome::Answer(_)), "{outcome:?}");
+    }
+}
+
 #[tool("Sleeps")]
 async fn sleep() {
     std::future::pending::<()>().await;
