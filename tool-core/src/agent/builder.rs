@@ -72,7 +72,10 @@ impl AgentBuilder {
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
         Self { agent, tools, undo_tools, max_output_chars: None }
     }
+}
 
+/// What the model is, reads and may call.
+impl AgentBuilder {
     /// Sets the name of the agent, which identifies it in traces and in its stored runs. It is not sent to the model.
     ///
     /// A run is [resumed](crate::Agent::resume) only by an agent of the name that was asked. Agents that share a

@@ -13,6 +13,7 @@ use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::IntoToolSet;
 
+/// Limits and costs of a run.
 impl AgentBuilder {
     /// Changes the [limits](RunLimits) of each run. A run that would exceed one of them stops with an error that carries all the work done so
     /// far. A question, an agent that is a tool, and the application [for each run](crate::agent::RunParts::limits) change them further.
@@ -35,6 +36,13 @@ impl AgentBuilder {
     pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
         self.agent.limits = change(self.agent.limits);
         self
+    }
+
+    /// Adds a layer. The name is what other frameworks call it.
+    #[doc(hidden)]
+    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
+    pub fn max_turns(self, turns: u32) -> Self {
+        self.limits(|limits| limits.max_turns(turns))
     }
 
     /// Sets what the models of the agent cost. Answers, errors, traces and events then have the cost of each run. Agents that the calls of
@@ -80,7 +88,10 @@ impl AgentBuilder {
         self.agent.call_timeout = Some(timeout);
         self
     }
+}
 
+/// What happens after errors.
+impl AgentBuilder {
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
     /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
@@ -159,12 +170,19 @@ impl AgentBuilder {
         )
     }
 
-    #[doc(hidden)]
-    #[deprecated = "approval is demanded by the option `needs_approval` of a tool, or by a layer: write `.layer(guard::needs_approval(|call| …))`"]
-    pub fn needs_approval(self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
-        self.layer(guard::needs_approval(needs))
+    /// Adds tools that undo the effects of others and are not offered to the model. Offered tools can undo others, too.
+    ///
+    /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
+    /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
+    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
+    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
+        self
     }
+}
 
+/// What may pass, and who decides.
+impl AgentBuilder {
     /// Adds a layer of the boundary around the agent: it sees the question, every request to the model, every call, its output, and the
     /// answer, in every run of this agent, however it is driven. Layers are asked in the order in which they were added.
     ///
@@ -207,13 +225,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds a layer. The name is what other frameworks call it.
-    #[doc(hidden)]
-    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
-    pub fn max_turns(self, turns: u32) -> Self {
-        self.limits(|limits| limits.max_turns(turns))
-    }
-
     #[doc(hidden)]
     #[deprecated = "guards are layers: write `.layer(guard)`"]
     pub fn guard(self, guard: impl Layer + 'static) -> Self {
@@ -227,16 +238,15 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds tools that undo the effects of others and are not offered to the model. Offered tools can undo others, too.
-    ///
-    /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
-    /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
-    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
-        self
+    #[doc(hidden)]
+    #[deprecated = "approval is demanded by the option `needs_approval` of a tool, or by a layer: write `.layer(guard::needs_approval(|call| …))`"]
+    pub fn needs_approval(self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
+        self.layer(guard::needs_approval(needs))
     }
+}
 
+/// How the model is asked.
+impl AgentBuilder {
     /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
     /// [`rewrite::request`](crate::layer::rewrite::request) can change them.
     pub fn options(mut self, options: ModelOptions) -> Self {
@@ -254,7 +264,10 @@ impl AgentBuilder {
         self.agent.sends_earlier_turns = send;
         self
     }
+}
 
+/// What is stored, and whose it is.
+impl AgentBuilder {
     /// Stores conversations: the earlier messages of a question's [conversation](crate::agent::Ask::conversation) are sent before
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
     /// run one after the other. Takes a [`ChatMemory`] or a [store](crate::memory::ChatStore); agents that share conversations
@@ -384,7 +397,10 @@ impl AgentBuilder {
         self.agent.per_run = Some(Arc::new(per_run));
         self
     }
+}
 
+/// What is observed.
+impl AgentBuilder {
     /// Registers a hook that receives every event of every run. It is called immediately, on the thread of the run, so it
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
