@@ -1,4 +1,4 @@
-//! The builder of an agent: its model, tools and context.
+//! The builder of an agent: its model, instructions and tools.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -74,8 +74,14 @@ impl AgentBuilder {
     }
 }
 
-/// What the model is, reads and may call.
+/// # Instructions and model
 impl AgentBuilder {
+    /// Sets the instructions that precede every conversation.
+    pub fn instructions(mut self, instructions: impl Into<Content>) -> Self {
+        self.agent.instructions = Some(instructions.into());
+        self
+    }
+
     /// Sets the name of the agent, which identifies it in traces and in its stored runs. It is not sent to the model.
     ///
     /// A run is [resumed](crate::Agent::resume) only by an agent of the name that was asked. Agents that share a
@@ -86,12 +92,75 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the instructions that precede every conversation.
-    pub fn instructions(mut self, instructions: impl Into<Content>) -> Self {
-        self.agent.instructions = Some(instructions.into());
+    /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
+    /// [`rewrite::request`](crate::layer::rewrite::request) can change them.
+    pub fn options(mut self, options: ModelOptions) -> Self {
+        self.agent.options = options;
         self
     }
 
+    /// Sets whether each request contains the earlier turns of its run; `true` by default. With `false`, the model is sent the
+    /// conversation up to the question, and of the turns after it only the last reply with the results of its calls. The run and its
+    /// [memory](Self::memory) have all turns nevertheless. [`rewrite::request`](crate::layer::rewrite::request) chooses more finely.
+    ///
+    /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
+    /// calls.
+    pub fn send_history(mut self, send: bool) -> Self {
+        self.agent.sends_earlier_turns = send;
+        self
+    }
+
+    /// Sets whether the model may, must or must not call tools. A required call is required only until the run has executed
+    /// one.
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.agent.tool_choice = choice;
+        self
+    }
+
+    /// Sets whether the model may call several tools in one turn; by default the provider decides.
+    pub fn parallel_tool_calls(mut self, parallel: bool) -> Self {
+        self.agent.parallel_tool_calls = Some(parallel);
+        self
+    }
+
+    /// Builds the agent.
+    ///
+    /// # Errors
+    ///
+    /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
+    /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
+    /// [search](Self::tool_search), if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
+    /// one is invalid, or if there is a limit of [cost](crate::run::RunLimits#structfield.max_cost) without [prices](Self::prices).
+    pub fn build(mut self) -> Result<Agent, BuildError> {
+        self.agent.tools = self.tools?;
+        self.agent.undo_tools = self.undo_tools?;
+        if let Some(characters) = self.max_output_chars {
+            self.agent.tools = self.agent.tools.max_output_chars(characters);
+        }
+        check_layers(&self.agent)?;
+        if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {
+            return Err(BuildErrorKind::NoPrices.into());
+        }
+        self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
+        self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
+        if let Some((search, _)) = &self.agent.tool_search {
+            search.check_names(&self.agent.tools)?;
+            search.check_names(&self.agent.undo_tools)?;
+        }
+        // The tools of providers are known only once a question is asked.
+        if self.agent.providers.is_empty() {
+            if let Some((search, _)) = &self.agent.tool_search {
+                search.check_always(&self.agent.tools)?;
+            }
+            check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
+            check_tools_of_layers(&self.agent, &self.agent.tools)?;
+        }
+        Ok(Agent(Arc::new(self.agent)))
+    }
+}
+
+/// # Tools
+impl AgentBuilder {
     /// Offers tools to the model. Further calls add more.
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools = self.tools.and_then(|earlier| earlier.union(tools));
@@ -119,6 +188,12 @@ impl AgentBuilder {
     /// Offers the tools that a [`ToolProvider`] returns for each question, after the agent's own. Further calls add more providers.
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
+        self
+    }
+
+    /// Passes a value to the tools of every run, through their [`ToolContext`]: the value itself, not a context.
+    pub fn context<T: Injectable>(mut self, value: T) -> Self {
+        self.agent.context = self.agent.context.with(value);
         self
     }
 
@@ -161,25 +236,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Passes a value to the tools of every run, through their [`ToolContext`]: the value itself, not a context.
-    pub fn context<T: Injectable>(mut self, value: T) -> Self {
-        self.agent.context = self.agent.context.with(value);
-        self
-    }
-
-    /// Sets whether the model may, must or must not call tools. A required call is required only until the run has executed
-    /// one.
-    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.agent.tool_choice = choice;
-        self
-    }
-
-    /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    pub fn parallel_tool_calls(mut self, parallel: bool) -> Self {
-        self.agent.parallel_tool_calls = Some(parallel);
-        self
-    }
-
     /// Limits the number of characters that the model reads of the output of one call; unlimited by default. See
     /// [`ToolSet::max_output_chars`].
     pub fn max_output_chars(mut self, characters: usize) -> Self {
@@ -187,39 +243,14 @@ impl AgentBuilder {
         self
     }
 
-    /// Builds the agent.
+    /// Adds tools that undo the effects of others and are not offered to the model. Offered tools can undo others, too.
     ///
-    /// # Errors
-    ///
-    /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
-    /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
-    /// [search](Self::tool_search), if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
-    /// one is invalid, or if there is a limit of [cost](crate::run::RunLimits#structfield.max_cost) without [prices](Self::prices).
-    pub fn build(mut self) -> Result<Agent, BuildError> {
-        self.agent.tools = self.tools?;
-        self.agent.undo_tools = self.undo_tools?;
-        if let Some(characters) = self.max_output_chars {
-            self.agent.tools = self.agent.tools.max_output_chars(characters);
-        }
-        check_layers(&self.agent)?;
-        if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {
-            return Err(BuildErrorKind::NoPrices.into());
-        }
-        self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
-        self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
-        if let Some((search, _)) = &self.agent.tool_search {
-            search.check_names(&self.agent.tools)?;
-            search.check_names(&self.agent.undo_tools)?;
-        }
-        // The tools of providers are known only once a question is asked.
-        if self.agent.providers.is_empty() {
-            if let Some((search, _)) = &self.agent.tool_search {
-                search.check_always(&self.agent.tools)?;
-            }
-            check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
-            check_tools_of_layers(&self.agent, &self.agent.tools)?;
-        }
-        Ok(Agent(Arc::new(self.agent)))
+    /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
+    /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
+    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
+    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
+        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
+        self
     }
 }
 

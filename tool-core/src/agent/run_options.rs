@@ -1,4 +1,4 @@
-//! Options for the runs of an agent: limits, errors, approval, undo, memory and hooks.
+//! Options for the runs of an agent: limits, errors, layers, memory, money and hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,11 @@ use crate::agent::{AgentBuilder, Decider, Event, OnDrop, PerRun, WhileWaiting};
 use crate::layer::Place;
 use crate::layer::{Layer, OutputVerdict, guard};
 use crate::memory::{ChatMemory, IntoKeyedBudget, RunStore};
-use crate::model::{ModelOptions, Prices, ToolCall};
+use crate::model::{Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
-use crate::toolset::IntoToolSet;
 
-/// Limits and costs of a run.
+/// # Limits and errors
 impl AgentBuilder {
     /// Changes the [limits](RunLimits) of each run. A run that would exceed one of them stops with an error that carries all the work done so
     /// far. A question, an agent that is a tool, and the application [for each run](crate::agent::RunParts::limits) change them further.
@@ -38,41 +37,10 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds a layer. The name is what other frameworks call it.
-    #[doc(hidden)]
-    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
-    pub fn max_turns(self, turns: u32) -> Self {
-        self.limits(|limits| limits.max_turns(turns))
-    }
-
-    /// Sets what the models of the agent cost. Answers, errors, traces and events then have the cost of each run. Agents that the calls of
-    /// this one [ask](crate::Agent::as_tool) have the same prices, unless they have prices of their own. See the
-    /// [guide](crate::guide::costs).
-    ///
-    /// ```
-    /// use tool_core::Agent;
-    /// use tool_core::model::{Cost, Currency, ModelPrices, Prices, Usage};
-    /// use tool_core::testing::ScriptedModel;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let prices = Prices::from_fn(Currency::USD, |_model, _| Some(ModelPrices::new(0.4, 1.6)));
-    /// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(1_000, 100));
-    /// let agent = Agent::builder(model).prices(prices).build()?;
-    /// assert_eq!(agent.ask("Hello").await?.cost(), Some(Cost::usd(0.000_56)));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn prices(mut self, prices: Prices) -> Self {
-        self.agent.prices = Some(prices);
-        self
-    }
-
-    /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to the budgets of
-    /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
-    /// that the outer agent has, too, is charged once.
-    pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
-        self.agent.budgets.push(budget.into());
+    /// Limits the time of each call, in addition to the tool's own `timeout`. Requires tokio's timers, and cannot interrupt a
+    /// tool that never awaits.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.agent.call_timeout = Some(timeout);
         self
     }
 
@@ -82,16 +50,43 @@ impl AgentBuilder {
         self
     }
 
-    /// Limits the time of each call, in addition to the tool's own `timeout`. Requires tokio's timers, and cannot interrupt a
-    /// tool that never awaits.
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.agent.call_timeout = Some(timeout);
-        self
+    /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
+    /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
+    ///
+    /// Short for a [layer](Self::layer) named `on_tool_error`, a [`guard::output`].
+    ///
+    /// ```
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::tool::ToolErrorKind;
+    /// use tool_core::{Agent, ToolOutput};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
+    /// let agent = Agent::builder(model)
+    ///     .on_tool_error(|call, error| {
+    ///         let is_unknown = error.kind() == ToolErrorKind::UnknownTool;
+    ///         is_unknown.then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
+    ///     })
+    ///     .build()?;
+    /// let answer = agent.ask("What is Rust?").await?;
+    /// assert_eq!(answer.messages()[2].text(), "`google` is switched off");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_tool_error(
+        self,
+        handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
+    ) -> Self {
+        self.layer(
+            guard::output(move |execution| {
+                let outcome = execution.error().and_then(|error| handler(execution.call(), error));
+                outcome.map_or(OutputVerdict::Pass, OutputVerdict::Replace)
+            })
+            .named("on_tool_error"),
+        )
     }
-}
 
-/// What happens after errors.
-impl AgentBuilder {
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
     /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
@@ -133,55 +128,14 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
-    /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
-    ///
-    /// Short for a [layer](Self::layer) named `on_tool_error`, a [`guard::output`].
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::tool::ToolErrorKind;
-    /// use tool_core::{Agent, ToolOutput};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
-    /// let agent = Agent::builder(model)
-    ///     .on_tool_error(|call, error| {
-    ///         let is_unknown = error.kind() == ToolErrorKind::UnknownTool;
-    ///         is_unknown.then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
-    ///     })
-    ///     .build()?;
-    /// let answer = agent.ask("What is Rust?").await?;
-    /// assert_eq!(answer.messages()[2].text(), "`google` is switched off");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn on_tool_error(
-        self,
-        handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
-    ) -> Self {
-        self.layer(
-            guard::output(move |execution| {
-                let outcome = execution.error().and_then(|error| handler(execution.call(), error));
-                outcome.map_or(OutputVerdict::Pass, OutputVerdict::Replace)
-            })
-            .named("on_tool_error"),
-        )
-    }
-
-    /// Adds tools that undo the effects of others and are not offered to the model. Offered tools can undo others, too.
-    ///
-    /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
-    /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
-    /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
-        self
+    #[doc(hidden)]
+    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
+    pub fn max_turns(self, turns: u32) -> Self {
+        self.limits(|limits| limits.max_turns(turns))
     }
 }
 
-/// What may pass, and who decides.
+/// # Layers and approval
 impl AgentBuilder {
     /// Adds a layer of the boundary around the agent: it sees the question, every request to the model, every call, its output, and the
     /// answer, in every run of this agent, however it is driven. Layers are asked in the order in which they were added.
@@ -225,17 +179,17 @@ impl AgentBuilder {
         self
     }
 
-    #[doc(hidden)]
-    #[deprecated = "guards are layers: write `.layer(guard)`"]
-    pub fn guard(self, guard: impl Layer + 'static) -> Self {
-        self.layer(guard)
-    }
-
     /// Adds a decider, which approves calls and answers questions of tools while a run waits. Those of the [question](crate::agent::Ask::decider)
     /// are asked first, then the agent's in their order, until one does not defer.
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
         self.agent.deciders.push(Arc::new(decider));
         self
+    }
+
+    #[doc(hidden)]
+    #[deprecated = "guards are layers: write `.layer(guard)`"]
+    pub fn guard(self, guard: impl Layer + 'static) -> Self {
+        self.layer(guard)
     }
 
     #[doc(hidden)]
@@ -245,28 +199,7 @@ impl AgentBuilder {
     }
 }
 
-/// How the model is asked.
-impl AgentBuilder {
-    /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
-    /// [`rewrite::request`](crate::layer::rewrite::request) can change them.
-    pub fn options(mut self, options: ModelOptions) -> Self {
-        self.agent.options = options;
-        self
-    }
-
-    /// Sets whether each request contains the earlier turns of its run; `true` by default. With `false`, the model is sent the
-    /// conversation up to the question, and of the turns after it only the last reply with the results of its calls. The run and its
-    /// [memory](Self::memory) have all turns nevertheless. [`rewrite::request`](crate::layer::rewrite::request) chooses more finely.
-    ///
-    /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
-    /// calls.
-    pub fn send_history(mut self, send: bool) -> Self {
-        self.agent.sends_earlier_turns = send;
-        self
-    }
-}
-
-/// What is stored, and whose it is.
+/// # Memory and stored runs
 impl AgentBuilder {
     /// Stores conversations: the earlier messages of a question's [conversation](crate::agent::Ask::conversation) are sent before
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
@@ -311,22 +244,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the duration of the lease that a driver has of its stored run, 30 seconds by default, for stores that
-    /// [support leases](RunStore::lease). It is renewed ten times before it expires. After a crash, other processes
-    /// resume the run when the lease has expired. The duration is at least 10 milliseconds and at most a day.
-    pub fn run_lease(mut self, duration: Duration) -> Self {
-        self.agent.stored_runs.lease =
-            duration.clamp(Duration::from_millis(10), Duration::from_secs(24 * 3_600));
-        self
-    }
-
-    /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired), by default never. Resuming a run that nobody has
-    /// continued for this time ends it, unless its calls may have had effects: then it fails with
-    /// [`RunErrorKind::Expired`](crate::RunErrorKind::Expired), and a person decides whether it goes on
-    /// ([`despite_age`](crate::agent::Ask::despite_age)), is undone ([`discard`](crate::Agent::discard)) or ends as it is
-    /// ([`end`](crate::Agent::end)). Nothing is undone because of its age alone.
-    pub fn max_run_age(mut self, age: Duration) -> Self {
-        self.agent.stored_runs.max_age = Some(age);
+    /// Computes what each run has from whose run it is, wherever it starts or goes on: see [`PerRun`].
+    pub fn per_run(mut self, per_run: impl PerRun + 'static) -> Self {
+        self.agent.per_run = Some(Arc::new(per_run));
         self
     }
 
@@ -358,9 +278,13 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Keep`] by default.
-    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.agent.stored_runs.on_drop = on_drop;
+    /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired), by default never. Resuming a run that nobody has
+    /// continued for this time ends it, unless its calls may have had effects: then it fails with
+    /// [`RunErrorKind::Expired`](crate::RunErrorKind::Expired), and a person decides whether it goes on
+    /// ([`despite_age`](crate::agent::Ask::despite_age)), is undone ([`discard`](crate::Agent::discard)) or ends as it is
+    /// ([`end`](crate::Agent::end)). Nothing is undone because of its age alone.
+    pub fn max_run_age(mut self, age: Duration) -> Self {
+        self.agent.stored_runs.max_age = Some(age);
         self
     }
 
@@ -392,14 +316,57 @@ impl AgentBuilder {
         self
     }
 
-    /// Computes what each run has from whose run it is, wherever it starts or goes on: see [`PerRun`].
-    pub fn per_run(mut self, per_run: impl PerRun + 'static) -> Self {
-        self.agent.per_run = Some(Arc::new(per_run));
+    /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Keep`] by default.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.agent.stored_runs.on_drop = on_drop;
+        self
+    }
+
+    /// Sets the duration of the lease that a driver has of its stored run, 30 seconds by default, for stores that
+    /// [support leases](RunStore::lease). It is renewed ten times before it expires. After a crash, other processes
+    /// resume the run when the lease has expired. The duration is at least 10 milliseconds and at most a day.
+    pub fn run_lease(mut self, duration: Duration) -> Self {
+        self.agent.stored_runs.lease =
+            duration.clamp(Duration::from_millis(10), Duration::from_secs(24 * 3_600));
         self
     }
 }
 
-/// What is observed.
+/// # Money
+impl AgentBuilder {
+    /// Sets what the models of the agent cost. Answers, errors, traces and events then have the cost of each run. Agents that the calls of
+    /// this one [ask](crate::Agent::as_tool) have the same prices, unless they have prices of their own. See the
+    /// [guide](crate::guide::costs).
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::model::{Cost, Currency, ModelPrices, Prices, Usage};
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let prices = Prices::from_fn(Currency::USD, |_model, _| Some(ModelPrices::new(0.4, 1.6)));
+    /// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(1_000, 100));
+    /// let agent = Agent::builder(model).prices(prices).build()?;
+    /// assert_eq!(agent.ask("Hello").await?.cost(), Some(Cost::usd(0.000_56)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.agent.prices = Some(prices);
+        self
+    }
+
+    /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to the budgets of
+    /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
+    /// that the outer agent has, too, is charged once.
+    pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
+        self.agent.budgets.push(budget.into());
+        self
+    }
+}
+
+/// # Events and traces
 impl AgentBuilder {
     /// Registers a hook that receives every event of every run. It is called immediately, on the thread of the run, so it
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
