@@ -61,8 +61,7 @@ fn report(run: &str, outcome: &Outcome) {
 fn app(agent: Agent, logins: Logins) -> Result<Router, Failure> {
     let logins = Arc::new(logins);
     let known = Arc::clone(&logins);
-    let web =
-        Web::new().agent("desk", agent).authentication(move |headers: &HeaderMap| known.sender(headers));
+    let web = Web::new().agent(agent).authentication(move |headers: &HeaderMap| known.sender(headers));
     // A customer confirms a cancellation by herself; refunds are approved on the page.
     let chat = web.ui_stream("desk")?.approvable_tools(["cancel_order"]);
     Ok(Router::new()

@@ -236,15 +236,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
     let agent = Agent::builder(Scripted)
+        .name("desk")
         .tools(tools![sum, pay, count, huge, hostile, book, add_card, reserve, share, twist].with(helper)?)
         .undo_tools(tools![release])
         .run_store(store)
         .build()?;
     // The same without a store, so that what waits is held by the chat.
-    let plain = Agent::builder(Scripted).tools(tools![sum, pay, count]).build()?;
-    let web = Web::new().record_requests().agent("desk", agent.clone()).agent("plain", plain);
+    let plain = Agent::builder(Scripted).name("plain").tools(tools![sum, pay, count]).build()?;
+    let web = Web::new().record_requests().agent(agent.clone()).agent(plain);
     let keys = Web::new()
-        .agent("desk", agent)
+        .agent(agent)
         .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
         .key("eve", "sk-eve", [Right::Read]);
     let app = Router::new()

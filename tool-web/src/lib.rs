@@ -71,6 +71,5 @@ pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 ///
 /// Returns an error if no port can be bound.
 pub async fn serve(agent: Agent) -> io::Result<RunningServer> {
-    let name = agent.name().unwrap_or("agent").to_owned();
-    Web::new().agent(name, agent).spawn("127.0.0.1:0").await
+    Web::new().agent(agent).spawn("127.0.0.1:0").await
 }

@@ -33,9 +33,10 @@ pub(crate) struct Loaded {
 }
 
 impl Source {
-    pub(crate) fn agent(name: &str, agent: Agent) -> Self {
+    pub(crate) fn agent(agent: Agent) -> Self {
+        let name = agent.name().unwrap_or("agent").to_owned();
         let store = Arc::clone(agent.run_store_or(InMemoryStore::new().max_runs(MAX_RUNS)));
-        Self::new(name, Some(agent), store)
+        Self::new(&name, Some(agent), store)
     }
 
     pub(crate) fn store(name: &str, store: Arc<dyn RunStore>) -> Self {

@@ -30,8 +30,8 @@ use crate::source::Source;
 /// use tool_web::{Right, Web};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let agent = Agent::builder(ScriptedModel::new()).build()?;
-/// let web = Web::new().agent("desk", agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
+/// let agent = Agent::builder(ScriptedModel::new()).name("desk").build()?;
+/// let web = Web::new().agent(agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
 /// let app = axum::Router::new().nest_service("/runs", web.service());
 /// # let _: axum::Router = app;
 /// # Ok(())
@@ -54,11 +54,12 @@ impl Web {
     }
 
     /// Adds the runs of an agent: the ones that its clones in this process drive, and the ones in its
-    /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here.
+    /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here. It is shown by its
+    /// [name](tool_core::agent::AgentBuilder::name), which tells several agents apart; one without a name is `agent`.
     ///
     /// An agent without a run store gets one in memory, for the latest 1,000 runs that wait.
-    pub fn agent(mut self, name: impl AsRef<str>, agent: Agent) -> Self {
-        self.sources.push(Source::agent(name.as_ref(), agent).into());
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.sources.push(Source::agent(agent).into());
         self.hub = std::sync::OnceLock::new();
         self
     }
@@ -197,7 +198,7 @@ pub fn ag_ui(agent: Agent) -> Frontend {
 }
 
 fn chat(protocol: ProtocolName, agent: Agent) -> Frontend {
-    let source = Arc::new(Source::agent("agent", agent));
+    let source = Arc::new(Source::agent(agent));
     let hub = Hub::new(vec![Arc::clone(&source)], false);
     Frontend::new(protocol, hub, source, Guard::new(Admission::default(), false))
 }

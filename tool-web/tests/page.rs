@@ -253,27 +253,19 @@ async fn a_run_is_shown_and_driven_as_one_of_the_agent_that_was_asked() {
         };
         let desk = build(Agent::builder(script()).tools(tools![pay]), desk_name);
         let notes = build(Agent::builder(ScriptedModel::new().says("There is no such tool.")), notes_name);
-        let agents = [("the desk", desk.clone()), ("the notes", notes)];
-        let web = order
-            .into_iter()
-            .fold(Web::new(), |web, index| web.agent(agents[index].0, agents[index].1.clone()));
+        let agents = [desk.clone(), notes];
+        let shown_name = json!(if desk_name.is_empty() { "agent" } else { desk_name });
+        let web = order.into_iter().fold(Web::new(), |web, index| web.agent(agents[index].clone()));
         let server = web.spawn("127.0.0.1:0").await.unwrap();
         let run = desk.ask("Pay").await.unwrap_err().into_run().id().to_string();
         let list = get(&server, "api/runs").await;
-        assert_eq!(
-            (list["runs"].as_array().unwrap().len(), &list["runs"][0]["agent"]),
-            (1, &json!("the desk"))
-        );
+        assert_eq!((list["runs"].as_array().unwrap().len(), &list["runs"][0]["agent"]), (1, &shown_name));
         let shown = until(&server, &run, "waiting").await;
-        assert_eq!((&shown["agent"], &shown["open"][0]["tool"]), (&json!("the desk"), &json!("pay")));
+        assert_eq!((&shown["agent"], &shown["open"][0]["tool"]), (&shown_name, &json!("pay")));
         let decision = json!({ "wait": shown["open"][0]["id"], "decision": "approve" }).to_string();
         assert_eq!(send(&server, &format!("POST /api/runs/{run}/decisions"), "", &decision).await.0, 200);
         let done = until(&server, &run, "done").await;
-        assert_eq!(
-            (&done["agent"], &done["turns"]),
-            (&json!("the desk"), &json!(2)),
-            "{desk_name} {notes_name}"
-        );
+        assert_eq!((&done["agent"], &done["turns"]), (&shown_name, &json!(2)), "{desk_name} {notes_name}");
     }
 }
 
@@ -396,15 +388,19 @@ async fn runs_are_read_without_scripts() {
     const ESCAPED: &str = r"&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp; \u{202e}fdp.exe";
     let model = ScriptedModel::new().calls("break", json!({ HOSTILE: HOSTILE }).to_string());
     let model = model.calls("pay", r#"{"cents": 7}"#).says(HOSTILE);
-    let agent =
-        Agent::builder(model).tools(tools![breaks, pay]).run_store(InMemoryStore::new()).build().unwrap();
-    let web = Web::new().agent(HOSTILE, agent.clone()).key("eve", "sk-eve", [Right::Ask]);
+    let agent = Agent::builder(model)
+        .name(HOSTILE)
+        .tools(tools![breaks, pay])
+        .run_store(InMemoryStore::new())
+        .build()
+        .unwrap();
+    let web = Web::new().agent(agent.clone()).key("eve", "sk-eve", [Right::Ask]);
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
     for path in ["GET /plain", "GET /plain/x"] {
         assert_eq!(send(&server, path, "", "").await.0, 401);
         assert_eq!(send(&server, path, "authorization: Bearer sk-eve\r\n", "").await.0, 403);
     }
-    let server = Web::new().agent(HOSTILE, agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+    let server = Web::new().agent(agent.clone()).spawn("127.0.0.1:0").await.unwrap();
     let run = agent.ask(HOSTILE).await.unwrap_err().into_run();
     let id = run.id().to_string();
     let list = html(&server, "plain").await;
@@ -437,7 +433,7 @@ async fn runs_are_read_without_scripts() {
 async fn requests_to_the_model_are_recorded_if_that_is_wanted() {
     let ask = async |web: Web| {
         let agent = agent(InMemoryStore::new());
-        let server = web.agent("desk", agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+        let server = web.agent(agent.clone()).spawn("127.0.0.1:0").await.unwrap();
         let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
         let first = get(&server, &format!("api/runs/{run}/turns/1")).await;
         (server, run, first)
@@ -456,7 +452,7 @@ async fn requests_to_the_model_are_recorded_if_that_is_wanted() {
     assert_eq!(first["request"], json!({ "messages": [{ "role": "user", "message": "Pay" }] }));
     assert_eq!(first["response"]["message"]["tool_calls"][0]["name"], "pay");
     assert_eq!(send(&server, &format!("GET /api/runs/{run}/turns/x"), "", "").await.0, 400);
-    let reader = Web::new().agent("desk", agent(InMemoryStore::new())).key("eve", "sk", [Right::Read]);
+    let reader = Web::new().agent(agent(InMemoryStore::new())).key("eve", "sk", [Right::Read]);
     let server = reader.spawn("127.0.0.1:0").await.unwrap();
     let refused = send(&server, "GET /api/runs/x/turns/1", "authorization: Bearer sk\r\n", "").await;
     assert_eq!(refused, (403, "`eve` may not administer".to_owned()));
@@ -546,9 +542,9 @@ async fn answers_of_layers_are_shown_and_what_they_replaced_is_hidden() {
 }
 
 async fn check_answer(agent: Agent) {
-    let web = Web::new().agent("desk", agent);
+    let web = Web::new().agent(agent);
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
-    let app = axum::Router::new().nest_service("/chat", web.ui_stream("desk").unwrap());
+    let app = axum::Router::new().nest_service("/chat", web.ui_stream("agent").unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -681,7 +677,7 @@ impl RunStore for Simultaneous {
 #[tokio::test]
 async fn requests_of_other_pages_hosts_and_senders_are_refused() {
     let read = [Right::Read];
-    let server = Web::new().agent("desk", agent(InMemoryStore::new())).key("eve", "sk-eve", read);
+    let server = Web::new().agent(agent(InMemoryStore::new())).key("eve", "sk-eve", read);
     let server = server.spawn("127.0.0.1:0").await.unwrap();
     let eve = "authorization: Bearer sk-eve\r\n";
     let table = [
@@ -720,14 +716,14 @@ async fn requests_of_other_pages_hosts_and_senders_are_refused() {
 #[tokio::test]
 async fn each_route_takes_one_right() {
     let rights = [Right::Read, Right::Decide, Right::Administer, Right::Ask];
-    let web = Web::new().agent("desk", agent(InMemoryStore::new()));
+    let web = Web::new().agent(agent(InMemoryStore::new()));
     let web = rights
         .iter()
         .fold(web, |web, right| web.key(format!("{right:?}"), format!("sk-{right:?}"), [*right]));
     let app = axum::Router::new()
         .nest_service("/runs", web.service())
-        .nest_service("/ui", web.ui_stream("desk").unwrap())
-        .nest_service("/ag", web.ag_ui("desk").unwrap());
+        .nest_service("/ui", web.ui_stream("agent").unwrap())
+        .nest_service("/ag", web.ag_ui("agent").unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -851,8 +847,8 @@ async fn of_two_questions_at_once_in_a_chat_the_second_is_said_to_the_run_of_the
     let store = std::sync::Arc::new(Simultaneous::new());
     store.hangs_for.set("another".to_owned()).unwrap();
     let agent = Agent::builder(model).tools(tools![hang]).run_store(store.clone()).build().unwrap();
-    let web = Web::new().agent("desk", agent);
-    let (one, other) = (web.ui_stream("desk").unwrap(), web.ui_stream("desk").unwrap());
+    let web = Web::new().agent(agent);
+    let (one, other) = (web.ui_stream("agent").unwrap(), web.ui_stream("agent").unwrap());
     let post = || http::Request::post("/");
     let ask = async |chat: &tool_web::Frontend| call(chat, post(), "", question("c")).await.status().as_u16();
     assert_eq!(tokio::join!(ask(&one), ask(&other)), (200, 200));
@@ -875,8 +871,8 @@ async fn a_message_in_a_chat_whose_run_works_is_read_after_the_results() {
         async move { arrived.notified().await }
     });
     let agent = Agent::builder(model.clone()).tool(work).build().unwrap();
-    let web = Web::new().agent("desk", agent);
-    let chat = web.ui_stream("desk").unwrap();
+    let web = Web::new().agent(agent);
+    let chat = web.ui_stream("agent").unwrap();
     let ask = async || call(&chat, http::Request::post("/"), "", question("c")).await;
     let (first, second) = (ask().await, ask().await);
     assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
@@ -899,7 +895,7 @@ async fn a_store_that_hangs_for_one_run_keeps_no_other_from_being_decided() {
         runs.push(agent.ask("Pay").await.unwrap_err().into_run());
     }
     store.hangs_for.set(runs[0].id().to_string()).unwrap();
-    let page = Web::new().agent("desk", agent).service();
+    let page = Web::new().agent(agent).service();
     let decide = async |run: &Run| {
         let body = json!({ "wait": run.waits()[0].id, "decision": "approve" });
         let request = http::Request::post(format!("/api/runs/{}/decisions", run.id()));
@@ -917,9 +913,9 @@ async fn a_store_that_hangs_for_one_run_keeps_no_other_from_being_decided() {
 #[tokio::test]
 async fn an_unknown_agent_is_refused_when_its_chat_is_built() {
     let store = InMemoryStore::new();
-    let web = Web::new().agent("desk", agent(store.clone())).store("elsewhere", store);
+    let web = Web::new().agent(agent(store.clone())).store("elsewhere", store);
     for (name, expected) in [
-        ("dsk", "unknown agent `dsk`; did you mean `desk`?"),
+        ("agnt", "unknown agent `agnt`; did you mean `agent`?"),
         ("elsewhere", "unknown agent `elsewhere`; add it with `Web::agent`"),
     ] {
         assert_eq!(web.ui_stream(name).unwrap_err().to_string(), expected);
@@ -932,7 +928,7 @@ async fn the_streams_of_one_reader_keep_nobody_from_deciding() {
     let agent = agent(InMemoryStore::new());
     let run = agent.ask("Pay").await.unwrap_err().into_run();
     let read = [Right::Read, Right::Decide];
-    let web = Web::new().agent("desk", agent).key("eve", "sk-eve", read).key("anna", "sk-anna", read);
+    let web = Web::new().agent(agent).key("eve", "sk-eve", read).key("anna", "sk-anna", read);
     let page = web.service();
     let events = || http::Request::get(format!("/api/runs/{}/events", run.id()));
     let mut streams = Vec::new();
@@ -955,8 +951,8 @@ async fn runs_count_for_their_sender_until_they_end_also_if_nobody_reads_them() 
     let model = (0..103).fold(ScriptedModel::new(), |model, _| model.calls("hang", "{}"));
     let agent = Agent::builder(model).tools(tools![hang]).build().unwrap();
     let ask = [Right::Ask];
-    let web = Web::new().agent("desk", agent).key("eve", "sk-eve", ask).key("anna", "sk-anna", ask);
-    let chats = web.ui_stream("desk").unwrap();
+    let web = Web::new().agent(agent).key("eve", "sk-eve", ask).key("anna", "sk-anna", ask);
+    let chats = web.ui_stream("agent").unwrap();
     let asks = async |key, chat: String| call(&chats, http::Request::post("/"), key, question(&chat)).await;
     for chat in 0..100 {
         assert_eq!(asks("sk-eve", chat.to_string()).await.status(), 200);
@@ -996,7 +992,7 @@ async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let run: Run = serde_json::from_value(serde_json::to_value(error.into_run()).unwrap()).unwrap();
     assert!(run.has_own_budget());
-    let web = Web::new().agent("desk", agent.clone());
+    let web = Web::new().agent(agent.clone());
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
     let why = "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`";
     assert_eq!(get(&server, &format!("api/runs/{}", run.id())).await["error"], why);
@@ -1006,7 +1002,7 @@ async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
     let part = json!({ "type": "tool-pay", "state": "approval-responded", "approval": { "id": wait, "approved": true } });
     let approval = json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] });
     for body in [question("c"), approval] {
-        let chat = web.ui_stream("desk").unwrap();
+        let chat = web.ui_stream("agent").unwrap();
         let refused = call(&chat, http::Request::post("/"), "", body).await;
         assert_eq!((refused.status().as_u16(), text(refused).await), (409, why.to_owned()));
     }
@@ -1048,7 +1044,7 @@ async fn a_person_decides_what_becomes_of_an_expired_run() {
             agent.tools(tools![refund, take_back]).run_store(store.clone()).max_run_age(Duration::ZERO);
         let agent = agent.build().unwrap();
         let id = agent.ask("Refund my order").await.unwrap_err().run().id().to_string();
-        let server = Web::new().agent("desk", agent).spawn("127.0.0.1:0").await.unwrap();
+        let server = Web::new().agent(agent).spawn("127.0.0.1:0").await.unwrap();
         assert_eq!(get(&server, &format!("api/runs/{id}")).await["status"], "expired");
         let (status, error) = send(&server, &format!("POST /api/runs/{id}/{action}"), "", "").await;
         assert_eq!((status, &*error), (204, ""), "{action}");
@@ -1069,8 +1065,8 @@ async fn a_stream_asks_as_the_principal_that_logged_in() {
     let model = ScriptedModel::new().calls("whoami", "{}").says("Done.");
     let agent = Agent::builder(model).tools(tools![whoami]).run_store(InMemoryStore::new());
     let agent = agent.keep_finished(Duration::from_secs(3_600)).build().unwrap();
-    let web = Web::new().agent("desk", agent).key("anna", "sk-anna", [Right::Ask, Right::Read]);
-    let chats = web.ui_stream("desk").unwrap();
+    let web = Web::new().agent(agent).key("anna", "sk-anna", [Right::Ask, Right::Read]);
+    let chats = web.ui_stream("agent").unwrap();
     let reply = call(&chats, http::Request::post("/"), "sk-anna", question("c")).await;
     let reply = text(reply).await;
     assert!(reply.contains("you are anna"), "{reply}");

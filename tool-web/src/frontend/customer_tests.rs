@@ -42,7 +42,7 @@ fn calling(tool: &str, arguments: &str) -> ScriptedModel {
 }
 
 fn web(agent: Agent) -> Web {
-    Web::new().agent("desk", agent).authentication(|headers: &HeaderMap| {
+    Web::new().agent(agent).authentication(|headers: &HeaderMap| {
         let name = headers.get("x-user")?.to_str().ok()?;
         let staff = [Right::Read, Right::Decide, Right::Ask];
         Some(match name {
@@ -101,9 +101,9 @@ async fn waiting(chats: &Frontend) -> (Run, String) {
 #[tokio::test]
 async fn a_customer_approves_nothing_by_default() {
     let web = || desk(Agent::builder(calling("pay", r#"{"euros": 80}"#)).tools(tools![pay]));
-    let staff = web().ui_stream("desk").unwrap();
+    let staff = web().ui_stream("agent").unwrap();
     let web = web();
-    let (chats, ag_ui) = (web.ui_stream("desk").unwrap(), web.ag_ui("desk").unwrap());
+    let (chats, ag_ui) = (web.ui_stream("agent").unwrap(), web.ag_ui("agent").unwrap());
     let (_, shown) = ask(&chats, "ada", "Go").await;
     assert!(!shown.contains("tool-approval-request"), "{shown}");
     let pending = r#""output":"waiting for a decision""#;
@@ -125,8 +125,8 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
     let executed = Arc::new(AtomicU32::new(0));
     let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
     let web = desk(agent.context(Arc::clone(&executed)));
-    let chats = web.ui_stream("desk").unwrap().approvable_tools(["cancel"]);
-    let ag_ui = web.ag_ui("desk").unwrap().approvable_tools(["cancel"]);
+    let chats = web.ui_stream("agent").unwrap().approvable_tools(["cancel"]);
+    let ag_ui = web.ag_ui("agent").unwrap().approvable_tools(["cancel"]);
     let (_, shown) = ask(&chats, "ada", "Go").await;
     assert!(shown.contains("tool-approval-request"), "{shown}");
     let (_, wait) = waiting(&chats).await;
@@ -153,7 +153,7 @@ async fn a_named_tool_is_the_agents_own() {
     let outer = outer.tool(inner().as_tool("helper", "Helps"));
     let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
     for agent in [outer, handing] {
-        let chats = desk(agent).ui_stream("desk").unwrap().approvable_tools(["cancel"]);
+        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]);
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert!(!shown.contains("tool-approval-request"), "{shown}");
         let (_, wait) = waiting(&chats).await;
@@ -165,7 +165,7 @@ async fn a_named_tool_is_the_agents_own() {
 #[tokio::test]
 async fn a_customer_neither_reads_nor_decides_the_runs_of_others() {
     let agent = Agent::builder(calling("choose", "{}")).tools(tools![choose]);
-    let chats = desk(agent).ui_stream("desk").unwrap();
+    let chats = desk(agent).ui_stream("agent").unwrap();
     ask(&chats, "ada", "Go").await;
     let (run, wait) = waiting(&chats).await;
     let answer = json!({ "type": "tool-ask_user", "state": "output-available", "toolCallId": wait, "output": "large" });
@@ -188,7 +188,7 @@ async fn a_customer_neither_reads_nor_decides_the_runs_of_others() {
 #[tokio::test]
 async fn a_message_denies_nothing_that_the_staff_decides() {
     let agent = Agent::builder(calling("pay", r#"{"euros": 80}"#)).tools(tools![pay]);
-    let chats = desk(agent).ui_stream("desk").unwrap();
+    let chats = desk(agent).ui_stream("agent").unwrap();
     ask(&chats, "ada", "Refund my order").await;
     let (run, wait) = waiting(&chats).await;
     let (status, shown) = ask(&chats, "ada", "How long does it take?").await;
@@ -213,8 +213,8 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
         Agent::builder(model).tool(ExternalTool::new(lookup.clone()))
     };
     for (chats, is_shown) in [
-        (desk(agent()).ui_stream("desk").unwrap(), false),
-        (desk(agent()).ui_stream("desk").unwrap().approvable_tools(["lookup"]), true),
+        (desk(agent()).ui_stream("agent").unwrap(), false),
+        (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]), true),
     ] {
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert_eq!(shown.contains("4111"), is_shown, "{shown}");
@@ -232,8 +232,8 @@ async fn the_messages_of_a_chat_are_read_in_each_process() {
     };
     let one = ScriptedModel::new().calls("choose", "{}").calls("pay", r#"{"euros": 80}"#);
     let other = ScriptedModel::new().says("Noted.").calls("pay", r#"{"euros": 9}"#);
-    let one = web(agent(one)).ui_stream("desk").unwrap();
-    let other = web(agent(other)).ui_stream("desk").unwrap();
+    let one = web(agent(one)).ui_stream("agent").unwrap();
+    let other = web(agent(other)).ui_stream("agent").unwrap();
     ask(&one, "ada", "Go").await;
     let shown = messages(&other, "ada").await;
     assert_eq!(shown, messages(&one, "ada").await);
