@@ -8,7 +8,7 @@ use crate::run::RunErrorKind;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use crate::toolset::redefined;
 
-/// Other agents that take over.
+/// # Handoffs
 impl AgentBuilder {
     /// Offers a tool without arguments by which the model hands the run over to another agent for good: the rest of the run has
     /// the other agent's model, instructions, tools, context, deciders and settings. What belongs to the question stays: its context,
