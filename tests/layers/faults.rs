@@ -10,8 +10,8 @@ use serde_json::json;
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, EventStream};
 use tool_core::layer::{
-    AnswerVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Phase, Place, QuestionVerdict,
-    TextVerdict, guard, rewrite,
+    AnswerVerdict, CallEntry, CallVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Phase, Place,
+    QuestionVerdict, TextVerdict, guard, rewrite,
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
@@ -368,6 +368,82 @@ async fn a_report_that_hangs_is_interrupted() {
         let asked = agent.ask("go").cancellation_token(token);
         let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
         assert_eq!(error.to_string(), "the run was cancelled");
+    }
+}
+
+/// Counts what it records, each after a second, and then fails or hangs.
+struct Recorder(&'static str, Arc<AtomicU32>);
+
+impl Layer for Recorder {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Record
+    }
+
+    fn record<'a>(&'a self, _: CallEntry<'a>, _: &'a Place<'a>) -> LayerFuture<'a, ()> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.1.fetch_add(1, Ordering::Relaxed);
+            match self.0 {
+                "fails" => Err("the disk is full".into()),
+                "hangs" => pending().await,
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+/// What was taken from the run to be told is told to everybody, also if a layer cannot record it.
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_cannot_record_keeps_nothing_from_the_others() {
+    for (name, message) in [
+        ("fails", "the layer `fails` failed: the disk is full"),
+        ("hangs", "the layer `hangs` failed: it took longer than 10s to record"),
+    ] {
+        let counts: [Arc<AtomicU32>; 3] = Default::default();
+        let [of_failing, of_other, of_hook] = counts.clone();
+        let agent =
+            Agent::builder(ScriptedModel::new().calls_all([("act", "{}"), ("act", r#"{ }"#)]).says("b"))
+                .tools(tools![act])
+                .layer(Recorder(name, of_failing))
+                .layer(Recorder("records", of_other))
+                .layer(guard::call(|_: &ToolCall| CallVerdict::deny("no")))
+                .on_event(move |event| {
+                    of_hook.fetch_add(matches!(event, Event::CallFinished(_)).into(), Ordering::Relaxed);
+                })
+                .build()
+                .unwrap();
+        let error = agent.ask("go").await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+        let answer = agent.resume(error.into_run()).await.unwrap();
+        assert_eq!(answer.text(), "b");
+        assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [2, 2, 2], "{name}");
+    }
+}
+
+/// The calls of a run that ends early are recorded as all others.
+#[tokio::test(start_paused = true)]
+async fn neither_a_cancellation_nor_a_limit_interrupts_records() {
+    for is_cancelled in [true, false] {
+        let (count, token) = (Arc::<AtomicU32>::default(), CancellationToken::new());
+        let ends = token.clone();
+        let agent = Agent::builder(ScriptedModel::new().calls("act", "{}").says("b"))
+            .tools(tools![act])
+            .limits(|l| l.max_time(Duration::from_millis(500)))
+            .layer(Recorder("records", Arc::clone(&count)))
+            .layer(guard::output(move |_: &ToolExecution| {
+                if is_cancelled {
+                    ends.cancel();
+                }
+                OutputVerdict::Pass
+            }))
+            .build()
+            .unwrap();
+        agent.ask("go").cancellation_token(token).await.unwrap_err();
+        assert_eq!(count.load(Ordering::Relaxed), 1, "{is_cancelled}");
     }
 }
 

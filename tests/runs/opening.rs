@@ -183,6 +183,44 @@ async fn a_cancelled_run_that_cannot_undo_its_calls_says_so() {
     assert!(agent.stored_run(&id).await.unwrap().is_none());
 }
 
+/// Another process that executes calls of a run knows its tools by what the application gives there.
+#[tokio::test]
+async fn calls_in_another_process_take_no_tool_for_another() {
+    #[tool("Leaves the company", name = "leave")]
+    fn quit() -> &'static str {
+        "quit"
+    }
+    struct Twice;
+    impl PerRun for Twice {
+        async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
+            Ok(RunParts::new().tools(tools![order]).tools(tools![order]))
+        }
+    }
+    let (desk, never) = (Desk::default(), tool_core::CancellationToken::new());
+    let model = ScriptedModel::new().calls("book", "{}").fails("down");
+    let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![leave]).per_run(desk.clone());
+    let agent = agent.build().unwrap();
+    let mut run = agent.ask("Book").await.unwrap_err().into_run();
+    run.cancel();
+    run.next(&Default::default());
+    let request = run.request_call("undo_call_1_0").unwrap();
+    desk.set(|parts| parts.tools = tools![quit]);
+    let context = tool_core::ToolContext::new();
+    let execution = agent.execute_request(request, &context, &never, Default::default()).await;
+    assert_eq!(execution.outcome().unwrap().to_string(), "Success");
+
+    let asking =
+        Agent::builder(ScriptedModel::new().calls("order", "{}")).tools(tools![order]).build().unwrap();
+    let mut run = asking.start("Which?");
+    run.advance().await.unwrap();
+    let request = run.into_run().request_call("call_1_0").unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).per_run(Twice).build().unwrap();
+    let execution = agent.execute_request(request, &context, &never, Default::default()).await;
+    let expected = "the call was not executed: the run cannot be opened: ";
+    let error = execution.error().unwrap().to_string();
+    assert!(error.starts_with(expected) && error.contains("`order`"), "{error}");
+}
+
 /// Wherever a decision was made: by an approver, in the inbox of a run that nobody drives, and by time.
 #[tokio::test]
 async fn every_decision_and_every_call_is_in_one_stream_of_records() {

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{open_run, run_until_interrupted};
+use super::driver::open_run;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
+use super::interruption::run_until_interrupted;
 use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
 use crate::agent::{Agent, AgentTool, RunInfo};
 use crate::model::ToolCall;
-use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
+use crate::run::{Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
@@ -56,12 +57,17 @@ impl<'a> Level<'a> {
     async fn open(mut self, request: &CallRequest) -> Result<Self, ToolError> {
         let Some(per_run) = &self.agent.0.per_run else { return Ok(self) };
         let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
-        match open_run(&**per_run, &info).await {
-            Ok(parts) => {
+        let opened = open_run(&**per_run, &info).await;
+        let opened = opened.and_then(|parts| {
+            let tools = parts.tools.clone().map_err(|error| RunErrorKind::PerRun(error.into()))?;
+            Ok((parts, tools))
+        });
+        match opened {
+            Ok((parts, tools)) => {
                 self.context = self.context.with_defaults(&parts.context);
                 let context = self.context.clone().with_defaults(&self.agent.0.context);
                 self.layers.open(&context, &parts);
-                self.further_tools.extend(parts.tools.ok());
+                self.further_tools.push(tools);
                 Ok(self)
             }
             // An earlier attempt may have had its effect.
@@ -217,11 +223,12 @@ impl Agent {
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
-        if let Some(tools) = further_tools.iter().find(|tools| tools.get(name).is_some()) {
-            return tools.clone().accept(request);
-        }
+        // A tool that undoes is bound to the source that names it, also if the application gives another one of this name.
         if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
+        }
+        if let Some(tools) = further_tools.iter().find(|tools| tools.get(name).is_some()) {
+            return tools.clone().accept(request);
         }
         match self.tools_with(name, context).await {
             Ok(Some(tools)) => tools.accept(request),

@@ -2,7 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::FutureExt;
+
+use super::interruption::run_until_interrupted;
 use super::lock::lock;
 use super::spending::Spending;
 use crate::agent::{Agent, Event, RunParts};
@@ -14,6 +18,9 @@ use crate::layer::{
 use crate::model::{ToolDefinition, Usage};
 use crate::run::{Run, RunErrorKind, RunLimits, StepError};
 use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
+
+/// The longest time that a layer may take to record what happened to a call.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The position of the layers that the application gives a run, among the agents of the run.
 const OF_RUN: usize = usize::MAX;
@@ -319,17 +326,25 @@ impl Layers {
         Ok((records, ruling))
     }
 
-    /// Tells the layers what happened to a call, if the event says so.
+    /// Tells the layers what happened to a call, if the event says so. All of them are told, also if one fails. Neither a cancellation nor the
+    /// limit of the run interrupts them, because they record its end as well.
     pub(super) async fn record(&self, event: &Event, run: &Run) -> Result<(), RunErrorKind> {
         let entry = match event {
             Event::CallDecided(decision) => CallEntry::Decided(decision),
             Event::CallFinished(execution) => CallEntry::Finished(execution),
             _ => return Ok(()),
         };
+        let mut told = Ok(());
         for placed in self.that_see(Phase::Record) {
-            self.seat(placed, run).ask(&entry, |layer, entry, at| layer.record(*entry, at)).await?;
+            let seat = self.seat(placed, run);
+            let recorded = seat.ask(&entry, |layer, entry, at| layer.record(*entry, at)).boxed();
+            let recorded = run_until_interrupted(recorded, None, Some(RECORD_PATIENCE)).await;
+            told = told.and(recorded.unwrap_or_else(|_| {
+                let error = format!("it took longer than {RECORD_PATIENCE:?} to record").into();
+                Err(LayerFailure { layer: seat.layer.name().to_owned(), error })
+            }));
         }
-        Ok(())
+        Ok(told?)
     }
 
     /// Returns the names of the agents between the run of a level and this run.

@@ -2,6 +2,7 @@
 
 mod lock;
 mod gate;
+mod interruption;
 mod decider;
 mod event;
 mod event_record;

@@ -19,11 +19,11 @@ use crate::run::{Answer, Run, RunError, RunErrorKind};
 /// let agent = Agent::builder(model).tools(tools![pay]).build()?;
 /// let status = match agent.ask("Pay the bill").outcome().await {
 ///     Outcome::Answer(answer) => answer.text().to_owned(),
-///     Outcome::Waiting(run) => format!("{} awaits {} approval(s)", run.id(), run.waits().len()),
+///     Outcome::Waiting(run) => format!("{} waits for {} decision(s)", run.id(), run.waits().len()),
 ///     Outcome::Failed(error) if error.is_resumable() => "please try again".to_owned(),
 ///     Outcome::Failed(_) => "sorry".to_owned(),
 /// };
-/// assert!(status.ends_with(" awaits 1 approval(s)"));
+/// assert!(status.ends_with(" waits for 1 decision(s)"));
 /// # Ok(())
 /// # }
 /// ```

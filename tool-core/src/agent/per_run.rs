@@ -166,7 +166,8 @@ impl RunParts {
     }
 
     /// Sets the key under which the agent's [memory](crate::agent::AgentBuilder::memory) has the conversation, in place of the id of the
-    /// conversation: with the user in it, a user who guesses the id of another one's conversation reads nothing.
+    /// conversation: with the user in it, a user who guesses the id of another one's conversation reads nothing of it.
+    /// A run of another user keeps its conversation nevertheless: a question with its id is refused until that run has ended.
     ///
     /// ```
     /// use tool_core::agent::{RunInfo, RunParts};

@@ -243,7 +243,7 @@ impl Agent {
         !self.0.handoffs.is_empty()
     }
 
-    /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this part.
+    /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this phase.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_layer_for(&self, phase: Phase) -> bool {

@@ -21,7 +21,7 @@ use crate::tool::{
 /// layers, which it omits in an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
 /// The closure receives the decision of a layer before it takes effect, and again if the layer decides again, for example because the run was
-/// resumed; and the rest once it is phase of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
+/// resumed; and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
 ///
 /// ```
 /// use std::sync::mpsc;

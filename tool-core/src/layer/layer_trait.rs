@@ -190,7 +190,8 @@ pub trait Layer: Send + Sync {
     }
 
     /// Receives what was decided about a call that waited, and the outcome of each call, once it is recorded: in the order of the events of
-    /// the run, with those of agents that calls ask. If this fails, the run returns with the error and can be resumed, without this entry.
+    /// the run, with those of agents that calls ask. Nothing interrupts it, but a layer that takes longer than 10 seconds has failed. If this fails, the
+    /// other layers and hooks are told, and the run returns with the error and can be resumed, without this entry.
     fn record<'a>(&'a self, entry: CallEntry<'a>, at: &'a Place<'a>) -> LayerFuture<'a, ()> {
         let _ = (entry, at);
         Box::pin(ready(Ok(())))

@@ -11,10 +11,10 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::interruption::{Interruption, run_until_interrupted};
 use super::review::OutputRuling;
 use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo};
 use crate::agent::executor::{CallExecutor, Ending};
+use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;

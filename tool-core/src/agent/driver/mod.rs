@@ -18,7 +18,6 @@ mod model_request;
 mod steps;
 
 pub(super) use self::inside::Inside;
-pub(super) use self::interruption::run_until_interrupted;
 pub(super) use self::lease::HeldLease;
 pub(super) use self::lending::Lending;
 pub(super) use self::opening::open_run;

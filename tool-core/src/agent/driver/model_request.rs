@@ -7,10 +7,10 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
-use super::interruption::run_until_interrupted;
 use super::review::{BesideVerdicts, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
+use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::{Layers, QuestionRuling};
 use crate::agent::spending::RequestMeter;
 use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};

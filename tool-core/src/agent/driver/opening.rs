@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::interruption::run_until_interrupted;
 use super::question_rules::Uncounted;
+use crate::agent::interruption::run_until_interrupted;
 use crate::agent::per_run::OpenRun;
 use crate::agent::shared::join_instructions;
 use crate::agent::{RunDriver, RunInfo, RunParts};
@@ -40,11 +40,11 @@ impl RunDriver {
         if is_new && self.origin.0.run_store.get().is_some() {
             self.origin.warn_of_lost_values(&self.tools.context, &given);
         }
-        let given = limits.as_ref().unwrap_or(self.run.limits());
+        let current = limits.as_ref().unwrap_or(self.run.limits());
         let limits = match self.question.uncounted {
             Uncounted::Nothing => limits,
-            Uncounted::Time => Some(self.run.time_limit_from_now(given)),
-            Uncounted::All => Some(self.run.limits_from_now(given)),
+            Uncounted::Time => Some(self.run.time_limit_from_now(current)),
+            Uncounted::All => Some(self.run.limits_from_now(current)),
         };
         if let Some(limits) = limits {
             Arc::make_mut(&mut self.layers).limit(&limits);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::interruption::{Interruption, run_until_interrupted};
+use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Phase, Ruling, Seat};

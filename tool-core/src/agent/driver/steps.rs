@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hold::Hold;
-use super::interruption::run_until_interrupted;
 use super::offer::{Offer, next_step, undo_policy, without_earlier_turns};
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::decider::Deciders;
+use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::ReplyRuling;
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
@@ -394,18 +394,13 @@ impl RunDriver {
         }
         // Boxed, because events are large, and agents that ask agents have a future in another.
         let emitting = async move {
+            // They were taken from the run, so all are told before a failure is reported.
+            let mut told = Ok(());
             for event in events {
-                if self.layers.see(Phase::Record) {
-                    let (cancellation, time_left) =
-                        (self.question.cancellation.as_ref(), self.time_left_to_judge());
-                    let recorded = self.layers.record(&event, &self.run).boxed();
-                    if let Ok(recorded) = run_until_interrupted(recorded, cancellation, time_left).await {
-                        recorded?;
-                    }
-                }
+                told = told.and(self.layers.record(&event, &self.run).await);
                 self.emitter.emit(|| event).await;
             }
-            Ok(())
+            told
         };
         Either::Right(emitting.boxed())
     }
