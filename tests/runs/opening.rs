@@ -202,7 +202,7 @@ async fn calls_in_another_process_take_no_tool_for_another() {
     let agent = agent.build().unwrap();
     let mut run = agent.ask("Book").await.unwrap_err().into_run();
     run.cancel();
-    run.next(&Default::default());
+    assert!(matches!(run.next(&Default::default()), tool_core::run::Step::CallTools(_)));
     let request = run.request_call("undo_call_1_0").unwrap();
     desk.set(|parts| parts.tools = tools![quit]);
     let context = tool_core::ToolContext::new();
