@@ -213,7 +213,11 @@ async fn calls_in_another_process_take_no_tool_for_another() {
         Agent::builder(ScriptedModel::new().calls("order", "{}")).tools(tools![order]).build().unwrap();
     let mut run = asking.start("Which?");
     run.advance().await.unwrap();
-    let request = run.into_run().request_call("call_1_0").unwrap();
+    let mut request = run.into_run().request_call("call_1_0").unwrap();
+    request.definition = Some(tools![order].definitions()[0].hash());
+    let agent = Agent::builder(ScriptedModel::new()).per_run(desk).build().unwrap();
+    let execution = agent.execute_request(request.clone(), &context, &never, Default::default()).await;
+    assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::Denied);
     let agent = Agent::builder(ScriptedModel::new()).per_run(Twice).build().unwrap();
     let execution = agent.execute_request(request, &context, &never, Default::default()).await;
     let expected = "the call was not executed: the run cannot be opened: ";

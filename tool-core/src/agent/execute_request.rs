@@ -17,7 +17,7 @@ use crate::agent::{Agent, AgentTool, RunInfo};
 use crate::model::ToolCall;
 use crate::run::{Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
-use crate::toolset::{ToolProviderRequest, ToolSet};
+use crate::toolset::{ToolProviderRequest, ToolSet, withdrawn};
 
 /// A run around the executed call. What it has spent is not known here.
 struct Level<'a> {
@@ -232,6 +232,10 @@ impl Agent {
         }
         match self.tools_with(name, context).await {
             Ok(Some(tools)) => tools.accept(request),
+            // It was offered, so the application gave it to the run.
+            Ok(None) if agent.per_run.is_some() && request.definition.is_some() => {
+                Err(ToolExecution::new(request.call.clone(), Err(withdrawn())).into())
+            }
             Ok(None) => Ok(agent.tools.clone()),
             Err(_) => {
                 let error = ToolError::not_executed("a provider of tools failed; call the tool again later");

@@ -28,6 +28,7 @@ pub use self::missing_context::MissingContext;
 pub use self::provider::{
     ClosureProvider, ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, provide,
 };
+pub(crate) use self::recorded::withdrawn;
 pub(crate) use self::redefined::redefined;
 pub use self::registry::registered;
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};

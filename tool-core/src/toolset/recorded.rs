@@ -16,8 +16,13 @@ impl Tool for Withdrawn {
     }
 
     fn call<'a>(&'a self, _: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Err(ToolError::denied(Some("this tool is no longer available here"))))
+        ToolFuture::ready(Err(withdrawn()))
     }
+}
+
+/// Returns the error of a call of a tool that the run no longer has.
+pub(crate) fn withdrawn() -> ToolError {
+    ToolError::denied(Some("this tool is no longer available here"))
 }
 
 impl ToolSet {
