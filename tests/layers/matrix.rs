@@ -89,7 +89,7 @@ async fn each_rule_holds_at_each_entrance() {
 const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-cli/src/session.rs", &[Entrance::Cli]),
     ("tool-cli/src/watch.rs", &[Entrance::Resume]),
-    ("tool-core/src/agent/agent_tool.rs", &[Entrance::AgentAsTool]),
+    ("tool-core/src/agent/driver/agent_call.rs", &[Entrance::AgentAsTool]),
     ("tool-core/src/agent/ask.rs", &[Entrance::Ask, Entrance::Stream, Entrance::Steps]),
     // Answers are typed.
     ("tool-core/src/agent/assistant.rs", &[Entrance::Ask]),
@@ -100,7 +100,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     // Returns the question of a run that was decided.
     ("tool-core/src/agent/decide.rs", &[Entrance::Ask]),
     ("tool-core/src/agent/recover.rs", &[Entrance::Resume]),
-    ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
+    ("tool-core/src/agent/driver/steps_elsewhere.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),

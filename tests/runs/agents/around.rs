@@ -50,6 +50,10 @@ impl Tool for Wrapper {
     fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
         self.0.call(arguments, context)
     }
+
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(&self.0)
+    }
 }
 
 #[tokio::test]

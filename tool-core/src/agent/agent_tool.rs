@@ -3,25 +3,22 @@
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::delegation::Delegation;
-use super::lock::lock;
-use super::typed::AnswerParser;
-use crate::agent::driver::{Inside, Lending};
-use crate::agent::{Agent, Ask, RunDriver};
+use super::answer_parser::AnswerParser;
+use super::question::Question;
+use crate::agent::Agent;
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, RunUser, ToolDefinition, ToolKind, ToolPolicy};
-use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, Wait, WaitReason, may_be_undo};
+use crate::run::RunLimits;
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    AnswerType, Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput,
-    Undone, arguments_contract, decode_arguments,
+    AnswerType, Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolOutput,
+    arguments_contract, decode_arguments,
 };
 use crate::toolset::ToolSet;
 
@@ -96,7 +93,7 @@ impl Agent {
         let tool = AgentTool {
             definition: ToolDefinition::new(name)
                 .with_kind(ToolKind::Agent)
-                .with_parameters(arguments_schema_for_providers(arguments_schema::<Question>()).0)
+                .with_parameters(arguments_schema_for_providers(arguments_schema::<PlainQuestion>()).0)
                 .with_description(description),
             agent: self.clone(),
             passed: Vec::new(),
@@ -105,7 +102,7 @@ impl Agent {
             has_own_limits: false,
             has_conversation: false,
             streams_text: false,
-            form: Arc::new(Plain(arguments_contract::<Question>())),
+            form: Arc::new(Plain(arguments_contract::<PlainQuestion>())),
         };
         tool.with_injections()
     }
@@ -115,17 +112,17 @@ impl Agent {
 #[derive(Clone)]
 #[must_use = "pass it to `AgentBuilder::tool`"]
 pub struct AgentTool {
-    definition: ToolDefinition,
+    pub(super) definition: ToolDefinition,
     agent: Agent,
     /// The types of the values that the context of the inner run takes from the outer one.
     passed: Vec<(TypeId, Injection)>,
     /// The context that the outer run must have for the inner one.
-    injections: Vec<Injection>,
+    pub(super) injections: Vec<Injection>,
     limits: RunLimits,
-    has_own_limits: bool,
-    has_conversation: bool,
-    streams_text: bool,
-    form: Arc<dyn Form>,
+    pub(super) has_own_limits: bool,
+    pub(super) has_conversation: bool,
+    pub(super) streams_text: bool,
+    pub(super) form: Arc<dyn Form>,
 }
 
 impl AgentTool {
@@ -250,7 +247,9 @@ impl AgentTool {
 
     /// Returns the tool that takes a typed answer.
     pub(super) fn answer_tool(&self) -> ToolSet {
-        self.form.constrain(self.agent.ask("")).0.tools.answer_tool
+        let mut question = self.question(String::new(), None);
+        self.form.constrain(&mut question);
+        question.tools.answer_tool
     }
 
     /// Returns what the agent takes from the context of the outer run.
@@ -260,195 +259,26 @@ impl AgentTool {
         outer.only(&passed.chain(of_question).collect::<Vec<_>>())
     }
 
-    async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let lending = context.delegation::<Lending>();
-        let lent_by = || lending.as_ref().map(|lending| Arc::clone(&lending.delegation));
-        let delegation = context.delegation::<Delegation>().or_else(lent_by);
-        let continued = delegation.as_ref().and_then(|delegation| lock(&delegation.continued).take());
-        if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
-            return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
-        }
-        let is_undo = delegation.as_ref().is_some_and(|delegation| delegation.is_undo);
-        // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
-        let undoes_itself =
-            |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
-        match context.get::<Undone>() {
-            Some(undone) if !is_undo && undoes_itself(undone) => {
-                return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+    /// Returns the tool of an agent that this one is or wraps.
+    pub(super) fn of(mut tool: &dyn Tool) -> Option<&Self> {
+        loop {
+            let any: &dyn Any = tool;
+            match any.downcast_ref() {
+                Some(agent) => return Some(agent),
+                None => tool = tool.wrapped()?,
             }
-            // Only a run knows which call it undoes.
-            None if !context.has_attempt() && context.call().is_some_and(|call| may_be_undo(&call.id)) => {
-                return Err(ToolError::not_executed(
-                    "this call undoes another one; drive its run with `RunDriver`, or request it with `Run::request_call`",
-                ));
-            }
-            _ => {}
-        }
-        let is_new = continued.is_none();
-        let of_continued = continued.as_ref().and_then(|run| run.conversation().cloned());
-        let mut ask = match continued {
-            Some(run) => self.agent.resume(run),
-            None => self.agent.ask(question).limits(|_| self.limits_within(delegation.as_deref())),
-        };
-        ask.tools.context = self.context_inside(context);
-        ask.rules.cancellation = Some(context.cancellation().clone());
-        // The driver knows the outer conversation also if that is of an agent.
-        let outer = delegation.as_ref().and_then(|delegation| delegation.conversation.clone());
-        let outer = outer.or_else(|| context.get().cloned()).filter(|_| is_new && self.has_conversation);
-        if let Some(own) = of_continued.or_else(|| Some(outer?.of_agent(self.definition.name()))) {
-            ask = ask.conversation(own);
-        }
-        let (ask, parses_by_tool) = self.form.constrain(ask);
-        let outer_layers =
-            context.rules().and_then(|rules| (rules as Arc<dyn Any + Send + Sync>).downcast().ok());
-        let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
-        let place = Inside {
-            delegation: delegation.clone(),
-            layers: outer_layers.map(|layers| (layers, called_as.to_owned())),
-            has_own_limits: self.has_own_limits,
-            has_conversation: self.has_conversation,
-        };
-        let mut driver = ask.start_inside(place, self.streams_text);
-        let driven = match &lending {
-            None => AssertUnwindSafe(self.drive(&mut driver, parses_by_tool)).catch_unwind().await,
-            Some(lending) => {
-                let read = |text: &str| self.form.output(text);
-                let answer = lending.is_last.then(|| driver.read_answer(read, parses_by_tool));
-                let Some(answer) = answer.transpose().ok().flatten().flatten() else {
-                    *lock(&lending.lent) = Some(driver);
-                    return Err(ToolError::not_executed("the agent waits"));
-                };
-                Ok(Ok(answer.unwrap_or_else(|| ToolOutput::text(""))))
-            }
-        };
-        let (driven, panic) = match driven {
-            Ok(driven) => (driven, None),
-            // The call fails, and nothing else undoes the calls of its run.
-            Err(panic) => (self.stop(&mut driver, parses_by_tool).await, Some(panic)),
-        };
-        if let (Ok(_), Some(panic)) = (&driven, panic) {
-            resume_unwind(panic);
-        }
-        match driven {
-            Ok(output) if !is_undo => {
-                let answer = driver.into_answer().map_err(|error| failure(&error, &[]))?;
-                match answer.finish_reason().is_truncated() {
-                    true => self.form.truncated(output, answer.text()),
-                    false => Ok(output),
-                }
-            }
-            Ok(_) => undone(&driver),
-            Err(kind) => match delegation {
-                Some(delegation) => {
-                    *lock(&delegation.suspended) = Some(kind);
-                    Err(ToolError::not_executed("the agent waits"))
-                }
-                // Nothing could continue the run of a call that belongs to none.
-                None => {
-                    // The reason why it waits is the one that the model reads.
-                    let waits = driver.run().waits();
-                    let _ = self.stop(&mut driver, parses_by_tool).await;
-                    Err(failure(&driver.into_error(kind), &waits))
-                }
-            },
         }
     }
 
-    /// Stops the run and undoes its calls.
-    async fn stop(&self, driver: &mut RunDriver, parses_by_tool: bool) -> Result<ToolOutput, RunErrorKind> {
-        driver.cancel();
-        Box::pin(self.drive(driver, parses_by_tool)).await
-    }
-
-    /// Drives the run to its end. The output is empty if the run stopped without an answer.
-    async fn drive(&self, driver: &mut RunDriver, parses_by_tool: bool) -> Result<ToolOutput, RunErrorKind> {
-        let output = driver.drive_to_answer(|text| self.form.output(text), parses_by_tool).await?;
-        driver.commit().await?;
-        Ok(output.unwrap_or_else(|| ToolOutput::text("")))
-    }
-
-    fn limits_within(&self, delegation: Option<&Delegation>) -> RunLimits {
+    /// Returns the question for the agent, within what remains of a limit of the call.
+    pub(super) fn question(&self, text: String, timeout: Option<Duration>) -> Question {
+        let mut question = Question::new(self.agent.clone(), text.into());
         let mut limits = self.limits.clone();
-        if let Some(timeout) = delegation.and_then(|delegation| delegation.timeout) {
+        if let Some(timeout) = timeout {
             limits.max_time = Some(limits.max_time.map_or(timeout, |limit| limit.min(timeout)));
         }
-        limits
-    }
-}
-
-/// Returns the error of a call whose inner run ended without an answer, as the outer model reads it.
-fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
-    let why = match error.kind() {
-        RunErrorKind::Stopped(reason) => match reason {
-            StopReason::Cancelled => "it was cancelled",
-            StopReason::Refused(_) => "it refused to answer",
-            StopReason::ToolFailed { .. } => "one of its tools failed",
-            StopReason::WrongAnswer(_) => "its answers did not have the requested form",
-            reason if reason.is_limit() => "it reached one of its limits",
-            _ => "it stopped early",
-        },
-        RunErrorKind::Waiting => match waits.first().map(|wait| &wait.reason) {
-            Some(WaitReason::Approval(_)) => "one of its calls needs the approval of a person",
-            Some(WaitReason::Answer(_)) => "one of its calls has to ask the user",
-            Some(WaitReason::CallerResult(_)) => "one of its calls is executed elsewhere",
-            Some(WaitReason::Until(_)) | None => "one of its calls has to wait",
-        },
-        RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => "it reached one of its limits",
-        RunErrorKind::Model(_) => "its model is not available",
-        _ => "it cannot be asked now",
-    };
-    ToolError::failed(format!("the agent gave no answer: {why}"))
-}
-
-/// Returns the outcome of undoing the calls of an inner run.
-fn undone(driver: &RunDriver) -> Result<ToolOutput, ToolError> {
-    let executions = driver.run().undo_executions();
-    // What layers made of an outcome changes nothing about the effect.
-    let failed = executions.iter().filter(|execution| execution.original_outcome().is_err()).count();
-    match failed {
-        0 => Ok(ToolOutput::text(format!("calls undone: {}", executions.len()))),
-        _ => Err(ToolError::failed(format!(
-            "calls that could not be undone: {failed} of {}",
-            executions.len()
-        ))),
-    }
-}
-
-// Messages about types that are no tools name those that programs create most.
-#[diagnostic::do_not_recommend]
-impl Tool for AgentTool {
-    fn definition(&self) -> &ToolDefinition {
-        &self.definition
-    }
-
-    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        match self.form.question(arguments, context.read_mode()) {
-            Ok((question, repairs)) => {
-                ToolFuture::boxed(self.answer(question, context)).with_repairs(repairs)
-            }
-            Err(error) => ToolFuture::ready(Err(error)),
-        }
-    }
-
-    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
-        self.form.question(arguments, context.read_mode()).map(drop)
-    }
-
-    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
-        self.agent.tools().get(name)
-    }
-
-    fn as_agent(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-
-    fn injections(&self) -> Option<&[Injection]> {
-        // An empty list would state that the tool needs no context at all.
-        Some(&*self.injections).filter(|injections| !injections.is_empty())
-    }
-
-    fn origin(&self) -> Option<&str> {
-        Some("an agent as a tool")
+        question.limits = Some(limits);
+        question
     }
 }
 
@@ -460,12 +290,12 @@ impl fmt::Debug for AgentTool {
 }
 
 /// The forms of the question and of the answer.
-trait Form: Send + Sync {
+pub(super) trait Form: Send + Sync {
     /// Reads the question from the arguments.
     fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError>;
 
-    /// Constrains the answer. Also returns `true` if the answer is given by calling a tool.
-    fn constrain(&self, ask: Ask) -> (Ask, bool);
+    /// Constrains the answer. Returns `true` if the answer is given by calling a tool.
+    fn constrain(&self, question: &mut Question) -> bool;
 
     /// Converts the answer into the output, or returns what is wrong with it.
     fn output(&self, answer: &str) -> Result<ToolOutput, String>;
@@ -476,7 +306,8 @@ trait Form: Send + Sync {
 
 /// The arguments of an agent that takes any question.
 #[derive(Deserialize, JsonSchema)]
-struct Question {
+#[schemars(rename = "Question")]
+struct PlainQuestion {
     /// The question or task, with everything that is needed to answer it.
     question: String,
 }
@@ -486,12 +317,12 @@ struct Plain(Contract);
 
 impl Form for Plain {
     fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError> {
-        let (Question { question }, repairs) = decode_arguments(arguments, &self.0, mode)?;
+        let (PlainQuestion { question }, repairs) = decode_arguments(arguments, &self.0, mode)?;
         Ok((question, repairs))
     }
 
-    fn constrain(&self, ask: Ask) -> (Ask, bool) {
-        (ask, false)
+    fn constrain(&self, _: &mut Question) -> bool {
+        false
     }
 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {
@@ -520,8 +351,8 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
         Ok((serde_json::to_string(&question).map_err(ToolError::failed)?, repairs))
     }
 
-    fn constrain(&self, ask: Ask) -> (Ask, bool) {
-        self.parser.constrain(ask, false)
+    fn constrain(&self, question: &mut Question) -> bool {
+        self.parser.constrain(question, false)
     }
 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {

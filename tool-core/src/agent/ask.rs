@@ -7,44 +7,30 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{HeldLease, Inside, QuestionError, QuestionRules};
-use super::emitter::EventEmitter;
-use super::run_tools::{QuestionTools, RunTools};
+use super::driver::HeldLease;
+use super::question::{Question, Start};
 use crate::agent::{Agent, Decider, Event, EventStream, OnDrop, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
-use crate::run::{Answer, QuestionSettings, Run, RunError, RunId, RunLimits, StepError};
-use crate::tool::{Injectable, ToolContext};
+use crate::run::{Answer, Run, RunError, RunId, RunLimits, StepError};
+use crate::tool::Injectable;
 use crate::toolset::{IntoToolSet, ToolSet};
 
 /// One question to an agent. Await it or [`stream`](Self::stream) it. Dropping the future or the stream cancels the run, unless it is
 /// [stored](crate::agent::OnDrop).
 #[must_use = "no request is sent until it is awaited or streamed: write `.await` behind it"]
 pub struct Ask {
-    pub(super) agent: Agent,
-    start: Start,
-    pub(super) tools: QuestionTools,
-    pub(super) rules: QuestionRules,
-    limits: Option<RunLimits>,
-    emitter: EventEmitter,
-    response_format: Option<ResponseFormat>,
-    options: ModelOptions,
-    tool_choice: Option<ToolChoice>,
+    pub(super) question: Question,
     /// The lease of the run, if a decision has taken it.
     lease: Option<HeldLease>,
-}
-
-enum Start {
-    Question { id: Option<RunId>, instructions: Option<Content>, question: Content, history: Vec<Message> },
-    Run(Box<Run>),
 }
 
 impl Agent {
     /// Asks a question. Await the result for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for the
     /// events on the way. No request is sent before that.
     pub fn ask(&self, question: impl Into<Content>) -> Ask {
-        Ask::new(self.clone(), question.into())
+        Question::new(self.clone(), question.into()).into()
     }
 
     /// Starts a run that the caller drives step by step; no request is sent yet. Short for
@@ -71,7 +57,7 @@ impl Agent {
     /// # }
     /// ```
     pub fn resume(&self, run: Run) -> Ask {
-        Ask::resume(self.clone(), run)
+        Question::resume(self.clone(), run).into()
     }
 
     /// Starts another run that begins with the first messages of an earlier one, as many as `position` states, and asks the model next. Await
@@ -111,33 +97,9 @@ impl Agent {
 }
 
 impl Ask {
-    fn new(agent: Agent, question: Content) -> Self {
-        let (id, instructions, history) = (None, None, Vec::new());
-        Self::starting_from(agent, Start::Question { id, instructions, question, history })
-    }
-
-    fn resume(agent: Agent, run: Run) -> Self {
-        Self::starting_from(agent, Start::Run(Box::new(run)))
-    }
-
-    fn starting_from(agent: Agent, start: Start) -> Self {
-        Self {
-            start,
-            tools: QuestionTools::default(),
-            rules: QuestionRules::default(),
-            limits: None,
-            emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
-            response_format: None,
-            options: ModelOptions::default(),
-            tool_choice: None,
-            lease: None,
-            agent,
-        }
-    }
-
     /// Adds earlier messages of the conversation, oldest first, by value or by reference. Has no effect on a resumed run, which has its own.
     pub fn history(mut self, messages: impl IntoIterator<Item = impl Into<Message>>) -> Self {
-        if let Start::Question { history, .. } = &mut self.start {
+        if let Start::Question { history, .. } = &mut self.question.start {
             history.extend(messages.into_iter().map(Into::into));
         }
         self
@@ -161,7 +123,7 @@ impl Ask {
     /// # }
     /// ```
     pub fn instructions(mut self, text: impl Into<Content>) -> Self {
-        if let Start::Question { instructions, .. } = &mut self.start {
+        if let Start::Question { instructions, .. } = &mut self.question.start {
             *instructions = Some(text.into());
         }
         self
@@ -169,7 +131,7 @@ impl Ask {
 
     /// Passes a value to the tools of this run: the value itself, not a [`ToolContext`]. It takes precedence over the agent's value of the same type.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
-        self.tools.context = self.tools.context.with(value);
+        self.question.tools.context = self.question.tools.context.with(value);
         self
     }
 
@@ -178,7 +140,7 @@ impl Ask {
     /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools.offered = self.tools.offered.and_then(|earlier| earlier.union(tools));
+        self.question.tools.offered = self.question.tools.offered.and_then(|earlier| earlier.union(tools));
         self
     }
 
@@ -215,8 +177,8 @@ impl Ask {
     /// If the agent [hands the run over](crate::agent::AgentBuilder::handoff_to), the other agent has its own tools and none of
     /// these.
     pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools.offered = ToolSet::default().union(tools);
-        self.tools.replaces = true;
+        self.question.tools.offered = ToolSet::default().union(tools);
+        self.question.tools.replaces = true;
         self
     }
 
@@ -229,7 +191,7 @@ impl Ask {
     /// Sets the id of the run, by which the application finds it again. It must be unique. Has no effect on a resumed run.
     #[doc(hidden)] // For the crates of this project.
     pub fn run_id(mut self, run: impl Into<RunId>) -> Self {
-        if let Start::Question { id, .. } = &mut self.start {
+        if let Start::Question { id, .. } = &mut self.question.start {
             *id = Some(run.into());
         }
         self
@@ -245,13 +207,13 @@ impl Ask {
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
     /// constrained to it; [`answer_as`](Self::answer_as) works with every model and parses the answer.
     pub fn response_format(mut self, format: ResponseFormat) -> Self {
-        self.response_format = Some(format);
+        self.question.response_format = Some(format);
         self
     }
 
     /// Sets options of the model. Options that are unset here have the agent's value.
     pub fn options(mut self, options: ModelOptions) -> Self {
-        self.options = options;
+        self.question.options = options;
         self
     }
 
@@ -260,7 +222,7 @@ impl Ask {
     ///
     /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if there is no tool that it requires.
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.tool_choice = Some(choice);
+        self.question.tool_choice = Some(choice);
         self
     }
 
@@ -280,11 +242,7 @@ impl Ask {
     /// # }
     /// ```
     pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
-        let limits = self.limits.take().unwrap_or_else(|| match &self.start {
-            Start::Question { .. } => self.agent.0.limits.clone(),
-            Start::Run(run) => run.limits().clone(),
-        });
-        self.limits = Some(change(limits));
+        self.question.change_limits(change);
         self
     }
 
@@ -295,42 +253,42 @@ impl Ask {
 
     /// Continues a stored run although it has [expired](crate::memory::RunStatus::Expired), because a person has decided that.
     pub fn despite_age(mut self) -> Self {
-        self.rules.ignores_age = true;
+        self.question.rules.ignores_age = true;
         self
     }
 
     /// Charges the run, with all agents that it asks, to a [budget](crate::memory::Budget), in addition to earlier ones. A resumed run
     /// needs it again.
     pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
-        self.rules.budgets.push(budget.into());
+        self.question.rules.budgets.push(budget.into());
         self
     }
 
     /// Registers a hook that receives every event of this run. It is called immediately, on the thread of the run, so it
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        self.emitter.hooks.push(Arc::new(hook));
+        self.question.emitter.hooks.push(Arc::new(hook));
         self
     }
 
     /// Adds a decider for this run, which is asked before the [agent's](crate::agent::AgentBuilder::decider), also after a
     /// [handoff](crate::agent::AgentBuilder::handoff_to).
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
-        self.rules.deciders.push(Arc::new(decider));
+        self.question.rules.deciders.push(Arc::new(decider));
         self
     }
 
     /// Sets the decider that is asked last, about what the agent's defer.
     #[doc(hidden)] // For the crates of this project.
     pub fn last_decider(mut self, decider: impl Decider + 'static) -> Self {
-        self.rules.last_decider = Some(Arc::new(decider));
+        self.question.rules.last_decider = Some(Arc::new(decider));
         self
     }
 
     /// Sets what dropping the future, the stream or the driver of this run means if it is stored, in place of the
     /// [agent's](crate::agent::AgentBuilder::on_drop) setting.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.rules.on_drop = Some(on_drop);
+        self.question.rules.on_drop = Some(on_drop);
         self
     }
 
@@ -354,7 +312,7 @@ impl Ask {
     /// # }
     /// ```
     pub fn cancellation_token(mut self, token: CancellationToken) -> Self {
-        self.rules.cancellation = Some(token);
+        self.question.rules.cancellation = Some(token);
         self
     }
 
@@ -362,7 +320,7 @@ impl Ask {
     #[must_use]
     pub fn stream(mut self) -> EventStream {
         EventStream::new(|events| {
-            self.emitter.stream = Some(events);
+            self.question.emitter.stream = Some(events);
             self.start().drive()
         })
     }
@@ -371,94 +329,21 @@ impl Ask {
     #[doc(hidden)] // For the crates of this project.
     pub fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + use<>) {
         let (sender, events) = futures_channel::mpsc::channel(16);
-        self.emitter.stream = Some(sender);
+        self.question.emitter.stream = Some(sender);
         let events = futures_util::StreamExt::filter_map(events, |event| std::future::ready(event.ok()));
         (self.start(), events)
-    }
-
-    /// Returns `true` if tools may be offered to the model.
-    pub(super) fn may_have_tools(&self) -> bool {
-        let has_some = self.tools.offered.as_ref().is_ok_and(|tools| !tools.is_empty());
-        let agent = &self.agent.0;
-        let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
-        has_some || (has_agents && !self.tools.replaces)
-    }
-
-    /// Starts a run that belongs to a call of another.
-    pub(super) fn start_inside(mut self, outer: Inside, streams_text: bool) -> RunDriver {
-        if let Some(outer) = &outer.delegation {
-            self.emitter = self.emitter.inside(&outer.emitter, &outer.call, streams_text);
-        }
-        self.start_in(Some(outer))
     }
 
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
-        self.start_in(None)
+        RunDriver::new(self.question.begin(true), None).with_lease(self.lease).resumed_by_its_agent()
     }
+}
 
-    fn start_in(self, outer: Option<Inside>) -> RunDriver {
-        let Self {
-            agent,
-            start,
-            mut tools,
-            mut rules,
-            limits,
-            mut emitter,
-            response_format,
-            options,
-            tool_choice,
-            lease,
-        } = self;
-        let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
-        let mut run = match start {
-            Start::Question { id, instructions, question, history } => {
-                of_question.instructions = instructions;
-                let mut run = agent.new_run(of_question.clone(), history, question);
-                if let Some(id) = id {
-                    run = run.with_id(id);
-                }
-                if outer.is_none() {
-                    run.set_agent_name(agent.name());
-                }
-                run
-            }
-            Start::Run(run) => *run,
-        };
-        if !agent.0.handoffs.is_empty() || agent.0.per_run.is_some() {
-            run = run.with_question_settings(of_question);
-        }
-        if let Some(limits) = limits {
-            run = run.with_limits(limits);
-        }
-        if response_format.is_some() {
-            run = run.with_response_format(response_format);
-        }
-        if let Some(choice) = tool_choice {
-            run = run.with_tool_choice(choice);
-        }
-        let options = options.or(run.options());
-        let id = |context: &ToolContext| context.provided::<ConversationId>().cloned();
-        // The question's takes precedence over the run's, which takes precedence over the agent's.
-        let conversation = id(&tools.context).or_else(|| run.conversation().cloned());
-        let conversation = conversation.or_else(|| id(&agent.0.context));
-        let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        tools.context = tools.context.with(conversation.outermost());
-        let mut run = run.with_options(options).with_conversation(conversation);
-        match (tools.context.provided::<RunUser>().cloned(), run.user().cloned()) {
-            (Some(given), Some(own)) if given != own => {
-                rules.error = Some(QuestionError("the run belongs to another user".to_owned()));
-            }
-            (Some(given), None) => run = run.with_user(given),
-            (None, Some(own)) => tools.context = tools.context.with(own),
-            _ => {}
-        }
-        if outer.is_none() {
-            emitter.hooks.extend(agent.watch_run(&run));
-        }
-        let driver = RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer);
-        driver.with_lease(lease).resumed_by_its_agent()
+impl From<Question> for Ask {
+    fn from(question: Question) -> Self {
+        Self { question, lease: None }
     }
 }
 
@@ -473,6 +358,6 @@ impl IntoFuture for Ask {
 
 impl fmt::Debug for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ask").field("agent", &self.agent).finish_non_exhaustive()
+        f.debug_struct("Ask").field("agent", &self.question.agent).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use serde::Serialize;
 
-use crate::agent::driver::QuestionError;
+use crate::agent::question_rules::QuestionError;
 use crate::agent::{Agent, Ask, EventStream, TypedAsk};
 use crate::content::Content;
 use crate::run::{Answer, RunError};
@@ -62,7 +62,7 @@ fn push_json(text: &mut String, json: &str) -> serde_json::Result<()> {
 pub fn ask_template(agent: &Agent, instructions: &[Piece<'_>], template: &[Piece<'_>]) -> Ask {
     let (text, failure) = write_text(template);
     let mut ask = ask_message(agent, instructions, text);
-    ask.rules.error = failure.or(ask.rules.error);
+    ask.question.rules.error = failure.or(ask.question.rules.error);
     ask
 }
 
@@ -113,7 +113,7 @@ pub fn ask_message(agent: &Agent, instructions: &[Piece<'_>], message: impl Mess
     }
     let (text, failure) = write_text(instructions);
     let mut ask = ask.instructions(text);
-    ask.rules.error = failure;
+    ask.question.rules.error = failure;
     ask
 }
 

@@ -171,13 +171,13 @@ impl Agent {
     /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
     pub fn agent_tools(&self) -> impl Iterator<Item = (&str, &AgentTool)> {
         let tools = self.0.tools.iter();
-        tools.filter_map(|tool| Some((tool.definition().name(), tool.as_agent()?.downcast_ref()?)))
+        tools.filter_map(|tool| Some((tool.definition().name(), AgentTool::of(tool)?)))
     }
 
     /// Returns the agent that is a tool with this name.
     #[must_use]
     pub fn agent_tool(&self, name: &str) -> Option<&AgentTool> {
-        self.0.tools.get(name)?.as_agent()?.downcast_ref()
+        AgentTool::of(self.0.tools.get(name)?)
     }
 
     /// Returns the agents that this one [hands off](crate::agent::AgentBuilder::handoff_to) to, with the names of the tools.

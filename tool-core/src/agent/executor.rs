@@ -2,24 +2,23 @@
 
 use std::any::type_name;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_channel::mpsc;
-use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, MemoSender, Memos};
 use super::emitter::EventEmitter;
 use super::gate::Gate;
-use super::lock::lock;
-use super::trace::CallTrace;
+use super::interruption::run_until_interrupted;
+use super::memo::{MemoSender, Memos};
+use super::trace::{CallTrace, Scope};
 use crate::agent::Event;
 use crate::model::{ToolCall, ToolKind};
 use crate::run::RunErrorKind;
 use crate::tool::{
-    Asker, Asking, Attempt, AttemptContext, Progress, Returned, Tool, ToolContext, ToolError, ToolErrorKind,
-    ToolExecution, Undone,
+    AgentLink, Asker, Asking, Attempt, AttemptContext, Progress, Returned, Tool, ToolContext, ToolError,
+    ToolErrorKind, ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -35,6 +34,15 @@ pub(super) struct CallExecutor {
     pub(super) cancellation: CancellationToken,
     pub(super) timeout: Option<Duration>,
     pub(super) undone: Option<Undone>,
+}
+
+/// Connects a call that asks an agent to the driver of its run.
+pub(super) struct Link {
+    pub(super) agent: AgentLink,
+    /// Ends the execution without an outcome.
+    pub(super) suspended: CancellationToken,
+    /// The span of the call, once it has one.
+    pub(super) scope: Arc<OnceLock<Scope>>,
 }
 
 /// The end of the execution of a call.
@@ -76,26 +84,20 @@ impl CallExecutor {
         &self,
         call: ToolCall,
         attempt: Attempt,
-        delegation: Option<Arc<Delegation>>,
+        link: Option<Link>,
         asking: Asking,
-    ) -> impl Future<Output = Ending> + Send {
+    ) -> impl Future<Output = ToolExecution> + Send {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
-        execution.map(|execution| {
-            match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
-                Some(why) => Ending::Suspended { call: execution.call, why },
-                None => Ending::Executed(execution),
-            }
-        })
+        self.execute_with(call, attempt, progress, link, asking)
     }
 
-    /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
+    /// Executes a call with this reporter of its progress. Without a link, an agent that it asks runs to its end.
     pub(super) async fn execute_with(
         &self,
         call: ToolCall,
         attempt: Attempt,
         progress: Progress,
-        delegation: Option<Arc<Delegation>>,
+        link: Option<Link>,
         asking: Asking,
     ) -> ToolExecution {
         let is_continued = attempt.is_continued;
@@ -104,7 +106,7 @@ impl CallExecutor {
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
-        let (_exclusive, _shared) = match delegation.is_some() {
+        let (_exclusive, _shared) = match link.is_some() {
             _ if self.is_exclusive(&call) => (Some(self.gate.write().await), None),
             false => (None, Some(self.gate.read().await)),
             true => (None, None),
@@ -117,25 +119,37 @@ impl CallExecutor {
         let cancel_on_drop = cancellation.clone().drop_guard();
         let asking = Arc::new(asking);
         // The run of an agent has askers of its own.
-        let may_wait = delegation.is_none() && self.undone.is_none();
+        let may_wait = link.is_none() && self.undone.is_none();
         let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());
         let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, !may_wait, policy));
+        let (agent_link, suspended, scope) = match link {
+            Some(Link { agent, suspended, scope }) => (Some(agent), Some(suspended), Some(scope)),
+            None => (None, None, None),
+        };
         let context = self.context.for_attempt(AttemptContext {
             attempt,
             progress,
             cancellation,
             undone: self.undone.clone(),
             asker,
-            delegation: delegation.clone().map(|delegation| delegation as _),
+            agent_link,
         });
         let span = self.trace.start_call(&call, &self.tools, number);
+        if let Some(scope) = scope {
+            let _ = scope.set(span.scope());
+        }
         let (started_at, clock) = (SystemTime::now(), Instant::now());
-        let executed = self.execute_within_timeout(&call, &context, delegation.as_deref());
-        let (outcome, history) = match span.scope().instrument(asking.execute(executed)).await {
-            Ok(executed) => executed,
-            Err(notes) => {
+        let executed = self.execute_within_timeout(&call, &context, suspended.is_some());
+        let executed = run_until_interrupted(asking.execute(executed), suspended.as_ref(), None);
+        let (outcome, history) = match span.scope().instrument(executed).await {
+            Ok(Ok(executed)) => executed,
+            Ok(Err(notes)) => {
                 span.suspend();
                 return ToolExecution::waiting(call, Some(notes));
+            }
+            Err(_) => {
+                span.suspend();
+                return ToolExecution::waiting(call, None);
             }
         };
         let execution = ToolExecution::new(call, outcome).with_history(history).with_notes(asking.notes());
@@ -143,11 +157,7 @@ impl CallExecutor {
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
-        if delegation.is_some_and(|delegation| lock(&delegation.suspended).is_some()) {
-            span.suspend();
-        } else {
-            span.finish(&execution);
-        }
+        span.finish(&execution);
         execution
     }
 
@@ -164,14 +174,14 @@ impl CallExecutor {
         &self,
         call: &ToolCall,
         context: &ToolContext,
-        delegation: Option<&Delegation>,
+        asks_agent: bool,
     ) -> Returned {
         let mut execution = pin!(self.tools.execute_call(call, context));
         let Some(timeout) = self.timeout else { return execution.await };
         match tokio::time::timeout(timeout, execution.as_mut()).await {
             Ok(executed) => executed,
             // The run of an agent has this limit itself, because it undoes its calls when it stops.
-            Err(_) if delegation.is_some() => execution.await,
+            Err(_) if asks_agent => execution.await,
             Err(_) => (Err(ToolError::timed_out(timeout)), None),
         }
     }

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::driver::Uncounted;
+use super::question_rules::Uncounted;
 use crate::agent::{Agent, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
 use crate::run::RunErrorKind;
@@ -200,7 +200,7 @@ async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
     }
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
     // Attempts that fail must not use up the time after which the run would be undone.
-    ask.rules.uncounted = Uncounted::Time;
+    ask.question.rules.uncounted = Uncounted::Time;
     Some(ask.outcome().await)
 }
 

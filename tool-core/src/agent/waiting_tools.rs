@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, AgentTool};
 use crate::run::Run;
 use crate::tool::{Tool, WaitId};
 
@@ -28,6 +28,6 @@ fn find<'a>(
     found.extend(run.waits().into_iter().map(|wait| (wait.id, (agents.to_vec(), tool(&wait.tool)))));
     for inner in run.inner_runs() {
         let (outer, agents) = (tool(inner.agent()), [agents, &[inner.agent().to_owned()]].concat());
-        find(inner.run(), &agents, &|name| outer?.inner_tool(name), found);
+        find(inner.run(), &agents, &|name| AgentTool::of(outer?)?.agent().tools().get(name), found);
     }
 }

@@ -28,10 +28,12 @@ pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, dec
 pub use self::call_history::Origin;
 pub(crate) use self::call_history::{CallHistory, Judgement};
 pub use self::closure::{FunctionTool, ToolHandler};
+pub(crate) use self::context::{
+    AgentLink, AgentQuestion, AttemptContext, CallRequest, ProgressSink, RunRules,
+};
 pub use self::context::{
     Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
-pub(crate) use self::context::{AttemptContext, CallRequest, Connection, ProgressSink, RunRules};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};

@@ -1,5 +1,6 @@
 //! The trait of all tools.
 
+use std::any::Any;
 use std::panic::Location;
 
 use super::context::{Injection, ToolContext};
@@ -51,7 +52,7 @@ use crate::model::ToolDefinition;
     note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`",
     note = "a definition whose calls the caller executes becomes one with `ExternalTool::new(definition)`"
 )]
-pub trait Tool: Send + Sync {
+pub trait Tool: Any + Send + Sync {
     /// Returns the definition that is sent to the model.
     fn definition(&self) -> &ToolDefinition;
 
@@ -77,18 +78,6 @@ pub trait Tool: Send + Sync {
     /// Returns the error of a call with these arguments if they are invalid.
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
         self.wrapped().map_or(Ok(()), |tool| tool.check_arguments(arguments, context))
-    }
-
-    /// Returns the tool with this name of the agent that the tool asks, for a person who decides about a call of that agent.
-    #[doc(hidden)] // For the crates of this project.
-    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
-        self.wrapped()?.inner_tool(name)
-    }
-
-    /// Returns the [`AgentTool`](crate::agent::AgentTool) that this is, also under another definition.
-    #[doc(hidden)] // For the crates of this project.
-    fn as_agent(&self) -> Option<&dyn std::any::Any> {
-        self.wrapped()?.as_agent()
     }
 
     /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context

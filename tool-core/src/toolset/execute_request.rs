@@ -37,7 +37,7 @@ impl ToolSet {
         let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
         let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, undone.is_some(), policy));
-        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, delegation: None };
+        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, agent_link: None };
         let context = context.for_attempt(attempt);
         match asking.execute(tools.execute(call.clone(), &context)).await {
             Ok(execution) => execution.with_notes(asking.notes()),

@@ -93,7 +93,7 @@ impl Layered {
         let (review, tool, mut verdicts) = (self.review(context), self.tool.get(), Vec::new());
         let check = |call: &ToolCall| tool.check_arguments(&call.arguments, context);
         // What a run undoes is not judged beforehand, as by the layers of an agent.
-        let given = match context.get::<Undone>().is_some() || context.is_passed() {
+        let given = match context.get::<Undone>().is_some() {
             true => Ok(None),
             false => {
                 review.call_alone(&mut call, context.has_checked_arguments(), &mut verdicts, check).await
@@ -113,7 +113,7 @@ impl Layered {
             }
         };
         execution.history.verdicts.splice(0..0, verdicts);
-        if is_refused || context.is_suspended() {
+        if is_refused {
             return execution.into_returned();
         }
         match &execution.outcome {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, ready};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
@@ -11,12 +11,15 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::agent_call::AgentCall;
+use super::inside::OuterRun;
 use super::review::OutputRuling;
-use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo};
+
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::agent::memo::{CallMemo, MemoSender, Memos, SentMemo};
 use crate::agent::run_tools::RunTools;
-use crate::agent::{Event, RunDriver};
+use crate::agent::{AgentTool, Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
 use crate::run::{InFlight, MAX_DEPTH, Run, RunErrorKind};
@@ -207,7 +210,7 @@ impl RunDriver {
         Ok(true)
     }
 
-    /// Executes a call; one that asks an agent is connected to this run.
+    /// Executes a call. The run of an agent that it asks is part of this one.
     fn execute_call<'a>(
         &self,
         executor: &'a CallExecutor,
@@ -215,14 +218,13 @@ impl RunDriver {
         attempt: Attempt,
         sender: Option<&MemoSender>,
     ) -> BoxFuture<'a, Ending> {
-        let continued = self.run.open_inner_run(&call.id);
-        let of_agent = sender.filter(|_| executor.asks_agent(&call));
-        if of_agent.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
+        let tool = executor.tools.get(&call.name);
+        let agent = tool.and_then(AgentTool::of).filter(|_| executor.asks_agent(&call));
+        if agent.is_none() && tool.is_some() && self.run.open_inner_run(&call.id).is_some() {
             // Another tool has the name now, and cannot continue the run.
             let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
             return ready(Ending::Executed(execution)).boxed();
         }
-        let delegation = of_agent.map(|sender| self.delegate(executor, &call, Some(sender.clone())));
         // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
         let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
         if let Some(sender) = sender.cloned() {
@@ -232,30 +234,40 @@ impl RunDriver {
                 sender.clone().store(memo).map(|stored| stored.is_ok()).boxed()
             }));
         }
-        executor.execute(call, attempt, delegation, asking).boxed()
+        match agent {
+            Some(tool) => {
+                let agent_call = self.agent_call(executor, &call, sender.cloned());
+                agent_call.execute(tool, executor, call, attempt, asking).boxed()
+            }
+            None => executor.execute(call, attempt, None, asking).map(Ending::Executed).boxed(),
+        }
     }
 
-    /// Connects a call that asks an agent to this run.
-    pub(super) fn delegate(
+    /// Returns what the run of an agent that a call asks takes from this one.
+    pub(super) fn agent_call(
         &self,
         executor: &CallExecutor,
         call: &ToolCall,
         memos: Option<MemoSender>,
-    ) -> Arc<Delegation> {
-        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+    ) -> AgentCall {
+        let outer = self.outer.as_ref().and_then(|outer| outer.outer.as_ref());
         let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
-        Arc::new(Delegation {
+        let outer = OuterRun {
             call: call.clone(),
-            is_undo: self.run.is_undoing(),
             levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-            timeout: executor.timeout,
             gate: executor.inner_gate(call),
-            emitter: self.emitter.clone(),
-            conversation: self.run.conversation().cloned(),
             memos,
-            continued: Mutex::new(self.run.open_inner_run(&call.id).map(Run::recording_copy)),
-            suspended: Mutex::default(),
-        })
+        };
+        AgentCall {
+            context: executor.context.clone(),
+            cancellation: executor.cancellation.child_token(),
+            layers: Some((Arc::clone(&self.layers), call.name.clone())),
+            conversation: self.run.conversation().cloned(),
+            timeout: executor.timeout,
+            outer: Some((outer, self.emitter.clone())),
+            continued: self.run.open_inner_run(&call.id).map(Run::recording_copy),
+            is_undo: self.run.is_undoing(),
+        }
     }
 
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.

@@ -21,7 +21,7 @@ impl RunDriver {
         meter: Option<&RequestMeter>,
     ) -> Result<(), RunErrorKind> {
         let is_stored = match &self.outer {
-            Some(Inside { delegation, .. }) => delegation.is_some(),
+            Some(Inside { outer, .. }) => outer.is_some(),
             None => self.origin.0.run_store.get().is_some(),
         };
         let Some(meter) = meter.filter(|_| is_stored && self.run.is_asking()) else { return Ok(()) };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::question_rules::Uncounted;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::per_run::OpenRun;
+use crate::agent::question_rules::Uncounted;
 use crate::agent::shared::join_instructions;
 use crate::agent::{RunDriver, RunInfo, RunParts};
 use crate::run::RunErrorKind;

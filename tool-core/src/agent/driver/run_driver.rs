@@ -12,11 +12,12 @@ use super::hold::Hold;
 use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
-use super::question_rules::QuestionRules;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
+use crate::agent::question::Begun;
+use crate::agent::question_rules::QuestionRules;
 use crate::agent::run_tools::RunTools;
 use crate::agent::spending::{RequestMeter, Spending};
 use crate::agent::tool_search::SentMessages;
@@ -137,13 +138,8 @@ pub struct RunDriver {
 }
 
 impl RunDriver {
-    pub(in crate::agent) fn new(
-        mut run: Run,
-        tools: RunTools,
-        emitter: EventEmitter,
-        question: QuestionRules,
-        outer: Option<Inside>,
-    ) -> Self {
+    pub(in crate::agent) fn new(begun: Begun, outer: Option<Inside>) -> Self {
+        let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
         if !question.budgets.is_empty() {
@@ -158,7 +154,7 @@ impl RunDriver {
             Some((outer, called_as)) => layers.inside(outer, called_as),
             None => layers,
         };
-        let delegation = outer.as_ref().and_then(|outer| outer.delegation.as_deref());
+        let around = outer.as_ref().and_then(|outer| outer.outer.as_ref());
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
@@ -178,7 +174,7 @@ impl RunDriver {
             judged_calls: BTreeMap::new(),
             has_judged_answer: false,
             reply: None,
-            gate: delegation.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
+            gate: around.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
             clock: None,
             offer: Offer::default(),
             sent: None,

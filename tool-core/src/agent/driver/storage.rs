@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 
 use super::inside::Inside;
 use super::lease::{HeldLease, RunLease};
-use super::question_rules::{QuestionRules, Uncounted};
+use crate::agent::question::Begun;
+use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
@@ -143,7 +144,7 @@ impl RunDriver {
         let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.origin.0.trace));
         // Otherwise messages were added to the conversation since the run began, which can be its own.
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
-        *self = Self::new(run, tools, emitter, rules, None).resumed_by_its_agent();
+        *self = Self::new(Begun { run, tools, emitter, rules }, None).resumed_by_its_agent();
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
         self.take_lease().await?;
@@ -221,8 +222,8 @@ impl RunDriver {
             return Ok(());
         }
         match (&self.outer, self.origin.0.run_store.get()) {
-            (Some(Inside { delegation: Some(delegation), has_own_limits, .. }), _) => {
-                delegation.store(&mut self.run, *has_own_limits).await?;
+            (Some(Inside { outer: Some(outer), has_own_limits, .. }), _) => {
+                outer.store(&mut self.run, *has_own_limits).await?;
             }
             (None, Some(store)) => {
                 let id = self.run.id().clone();

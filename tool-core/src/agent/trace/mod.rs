@@ -12,7 +12,9 @@ mod spans;
 mod warning;
 
 #[cfg(not(feature = "tracing"))]
-pub(super) use self::disabled::{Disabled as CallTrace, Disabled as RunTrace, Disabled as Settings};
+pub(super) use self::disabled::{
+    Disabled as CallTrace, Disabled as RunTrace, Disabled as Scope, Disabled as Settings,
+};
 #[cfg(feature = "tracing")]
-pub(super) use self::spans::{CallTrace, RunTrace, Settings};
+pub(super) use self::spans::{CallTrace, RunTrace, Scope, Settings};
 pub(super) use self::warning::{warn_of_lost_values, warn_of_taken_name};

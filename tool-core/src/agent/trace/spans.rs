@@ -53,6 +53,7 @@ pub(in crate::agent) struct CallSpan {
 }
 
 /// A span in which futures can run: spans that they create are its children.
+#[derive(Clone)]
 pub(in crate::agent) struct Scope(Span);
 
 impl Scope {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use futures_channel::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, IdempotencyKey, Undone};
@@ -12,7 +13,7 @@ use super::injectable::Injectable;
 use super::progress::Progress;
 use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall, ToolPolicy, Usage};
-use crate::tool::{Asker, ToolError};
+use crate::tool::{Asker, Outcome, ToolError};
 
 /// The values that an application provides to its tools, one per type. The model never sees them.
 ///
@@ -63,20 +64,18 @@ pub(crate) struct AttemptContext {
     pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
     pub(crate) asker: Asker,
-    /// The connection of a call that asks an agent to the run that it belongs to.
-    pub(crate) delegation: Option<Arc<dyn Connection>>,
+    /// Where the call sends what it asks an agent. Without it, it asks the agent itself.
+    pub(crate) agent_link: Option<AgentLink>,
 }
 
-/// The connection of a call to its run.
-pub(crate) trait Connection: Any + Send + Sync {
-    /// Returns `true` if the call has ended without an outcome, because the run of its agent waits.
-    fn is_suspended(&self) -> bool;
-
-    /// Returns `true` if the call only leads to the run of its agent, which it has asked before.
-    fn is_passed(&self) -> bool {
-        false
-    }
+/// What a call asks an agent, and where it gets its outcome from.
+pub(crate) struct AgentQuestion {
+    pub(crate) question: String,
+    pub(crate) answer: oneshot::Sender<Outcome>,
 }
+
+/// Sends what a call asks an agent to the driver of its run.
+pub(crate) type AgentLink = mpsc::Sender<AgentQuestion>;
 
 #[derive(Clone)]
 struct Entry {
@@ -208,22 +207,9 @@ impl ToolContext {
         self
     }
 
-    /// Returns the connection of the call to the run that it belongs to.
-    pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let delegation: Arc<dyn Any + Send + Sync> = self.attempt_context()?.delegation.clone()?;
-        delegation.downcast().ok()
-    }
-
-    /// Returns `true` if the call has no outcome yet.
-    pub(crate) fn is_suspended(&self) -> bool {
-        let attempt = self.attempt_context();
-        attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_suspended())
-    }
-
-    /// Returns `true` if the call only leads to the run of its agent, which it has asked before.
-    pub(crate) fn is_passed(&self) -> bool {
-        let attempt = self.attempt_context();
-        attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_passed())
+    /// Returns where the call sends what it asks an agent, if a driver of its run asks it.
+    pub(crate) fn agent_link(&self) -> Option<AgentLink> {
+        self.attempt_context()?.agent_link.clone()
     }
 
     /// Returns `true` if the arguments of the call were checked for the layers of its run.
@@ -294,7 +280,7 @@ impl ToolContext {
             cancellation,
             undone: None,
             asker,
-            delegation: None,
+            agent_link: None,
         })
     }
 

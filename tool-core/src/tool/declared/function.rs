@@ -98,7 +98,7 @@ pub struct Listed {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: StaticTool + Send + Sync> Tool for T {
+impl<T: StaticTool + Send + Sync + 'static> Tool for T {
     fn definition(&self) -> &ToolDefinition {
         T::tool().definition()
     }

@@ -1,33 +1,16 @@
-//! Lends the driver of an agent's run to a driver that records the steps of the whole tree.
+//! Single steps of a run whose driver records the steps of the whole tree.
 
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
 
+use futures_channel::mpsc;
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::RunDriver;
-use crate::agent::delegation::Delegation;
 use crate::agent::executor::Ending;
-use crate::agent::lock::lock;
+use crate::agent::{AgentTool, RunDriver};
 use crate::run::{RunError, RunErrorKind, StepError};
-use crate::tool::{Asker, AttemptContext, Connection, Progress, ToolExecution};
-
-/// The connection of a call that leaves the driver of its agent's run here, and has no outcome.
-pub(in crate::agent) struct Lending {
-    pub(in crate::agent) delegation: Arc<Delegation>,
-    /// The call has an outcome nevertheless if the run is done, unless its answer is rejected.
-    pub(in crate::agent) is_last: bool,
-    pub(in crate::agent) lent: Mutex<Option<RunDriver>>,
-}
-
-impl Connection for Lending {
-    fn is_suspended(&self) -> bool {
-        lock(&self.lent).is_some()
-    }
-
-    fn is_passed(&self) -> bool {
-        !self.is_last && lock(&self.delegation.continued).is_some()
-    }
-}
+use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
 
 #[doc(hidden)] // For the crates of this project.
 impl RunDriver {
@@ -51,24 +34,40 @@ impl RunDriver {
             tokio::time::sleep(attempt.delay()).await;
         }
         let executor = self.executor();
-        let lending = Arc::new(Lending {
-            delegation: self.delegate(&executor, &call, None),
-            is_last,
-            lent: Mutex::default(),
-        });
+        // The tools of a turn need not be known for it.
+        let tools = self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone();
+        let agent_call = self.agent_call(&executor, &call, None);
+        let tool = tools.get(&call.name).and_then(AgentTool::of);
+        if let Some(tool) = tool.filter(|_| agent_call.continued.is_some() && !is_last) {
+            return Ok(Ok(agent_call.begin(tool, String::new()).driver));
+        }
+        let (sender, mut asked) = mpsc::channel(0);
         let context = executor.context.for_attempt(AttemptContext {
             attempt,
             progress: Progress::default(),
             cancellation: CancellationToken::new(),
             undone: executor.undone.clone(),
             asker: Asker::NOBODY,
-            delegation: Some(Arc::clone(&lending) as _),
+            agent_link: tool.map(|_| sender),
         });
-        // The tools of a turn need not be known for it.
-        let tools = &self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools;
-        let (outcome, history) = tools.execute_call(&call, &context).await;
-        let lent = lock(&lending.lent).take();
-        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_history(history).into()))
+        let mut executed = pin!(tools.execute_call(&call, &context));
+        let (outcome, history) = match (select(executed.as_mut(), asked.next()).await, tool) {
+            (Either::Left((executed, _)), _) => executed,
+            (Either::Right((Some(AgentQuestion { question, answer }), _)), Some(tool)) => {
+                let outcome = match agent_call.is_too_deep() {
+                    Some(error) => Err(error),
+                    None => match agent_call.begin(tool, question).end_if(is_last) {
+                        Ok(outcome) => outcome,
+                        Err(driver) => return Ok(Ok(*driver)),
+                    },
+                };
+                // The call waits for it.
+                let _ = answer.send(outcome);
+                executed.await
+            }
+            (Either::Right(_), _) => executed.await,
+        };
+        Ok(Err(ToolExecution::new(call.clone(), outcome).with_history(history).into()))
     }
 
     /// Executes a started call that searches for tools, and records its outcome with the tools that were found.

@@ -9,30 +9,30 @@ use crate::memory::KeyedBudget;
 
 /// The rules of a question, which hold for all agents that the run is handed off to.
 #[derive(Default)]
-pub(in crate::agent) struct QuestionRules {
+pub(super) struct QuestionRules {
     /// Cancels the run.
-    pub(in crate::agent) cancellation: Option<CancellationToken>,
+    pub(super) cancellation: Option<CancellationToken>,
     /// Decide before the current agent's.
-    pub(in crate::agent) deciders: Vec<Arc<dyn Decider>>,
+    pub(super) deciders: Vec<Arc<dyn Decider>>,
     /// Decides about what they defer.
-    pub(in crate::agent) last_decider: Option<Arc<dyn Decider>>,
+    pub(super) last_decider: Option<Arc<dyn Decider>>,
     /// A run that has expired goes on.
-    pub(in crate::agent) ignores_age: bool,
+    pub(super) ignores_age: bool,
     /// What the run has used before and its limits do not count.
-    pub(in crate::agent) uncounted: Uncounted,
+    pub(super) uncounted: Uncounted,
     /// What the run is charged to.
-    pub(in crate::agent) budgets: Vec<KeyedBudget>,
+    pub(super) budgets: Vec<KeyedBudget>,
     /// Takes precedence over that of the agent that was asked.
-    pub(in crate::agent) on_drop: Option<OnDrop>,
+    pub(super) on_drop: Option<OnDrop>,
     /// The answer is read as a value of a type.
-    pub(in crate::agent) has_typed_answer: bool,
+    pub(super) has_typed_answer: bool,
     /// The question cannot be asked, so the run ends at its first step.
-    pub(in crate::agent) error: Option<QuestionError>,
+    pub(super) error: Option<QuestionError>,
 }
 
 /// What a run has used that its limits do not count.
 #[derive(Clone, Copy, Default, PartialEq)]
-pub(in crate::agent) enum Uncounted {
+pub(super) enum Uncounted {
     #[default]
     Nothing,
     /// The time of attempts that failed.
@@ -44,4 +44,4 @@ pub(in crate::agent) enum Uncounted {
 /// The reason why a question cannot be asked.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
-pub(in crate::agent) struct QuestionError(pub(in crate::agent) String);
+pub(super) struct QuestionError(pub(super) String);

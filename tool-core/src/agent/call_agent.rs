@@ -1,0 +1,71 @@
+//! Calls of agents as tools.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use futures_util::SinkExt;
+
+use super::driver::AgentCall;
+use super::layers::Layers;
+use crate::agent::AgentTool;
+use crate::model::ToolDefinition;
+use crate::run::may_be_undo;
+use crate::tool::{AgentQuestion, Injection, Tool, ToolContext, ToolError, ToolFuture, ToolOutput, Undone};
+
+// Messages about types that are no tools name those that programs create most.
+#[diagnostic::do_not_recommend]
+impl Tool for AgentTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        match self.form.question(arguments, context.read_mode()) {
+            Ok((question, repairs)) => ToolFuture::boxed(ask(self, question, context)).with_repairs(repairs),
+            Err(error) => ToolFuture::ready(Err(error)),
+        }
+    }
+
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        self.form.question(arguments, context.read_mode()).map(drop)
+    }
+
+    fn injections(&self) -> Option<&[Injection]> {
+        // An empty list would state that the tool needs no context at all.
+        Some(&*self.injections).filter(|injections| !injections.is_empty())
+    }
+
+    fn origin(&self) -> Option<&str> {
+        Some("an agent as a tool")
+    }
+}
+
+/// Asks the agent: the driver of the run that the call belongs to, or a driver of its own if it belongs to none.
+async fn ask(tool: &AgentTool, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    if let Some(mut link) = context.agent_link() {
+        let (answer, answered) = oneshot::channel();
+        let lost = || ToolError::not_executed("the run had ended");
+        link.send(AgentQuestion { question, answer }).await.map_err(|_| lost())?;
+        return answered.await.map_err(|_| lost())?;
+    }
+    // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
+    let undoes_itself = |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
+    match context.get::<Undone>() {
+        Some(undone) if undoes_itself(undone) => {
+            return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+        }
+        // Only a run knows which call it undoes.
+        None if !context.has_attempt() && context.call().is_some_and(|call| may_be_undo(&call.id)) => {
+            return Err(ToolError::not_executed(
+                "this call undoes another one; drive its run with `RunDriver`, or request it with `Run::request_call`",
+            ));
+        }
+        _ => {}
+    }
+    let layers =
+        context.rules().and_then(|rules| (rules as Arc<dyn Any + Send + Sync>).downcast::<Layers>().ok());
+    let called_as = context.call().map_or(tool.definition.name(), |call| &call.name);
+    let call = AgentCall::alone(context, layers.map(|layers| (layers, called_as.to_owned())));
+    call.begin(tool, question).drive_alone().await
+}
