@@ -28,7 +28,7 @@ use crate::tool::{Asking, Attempt, Judgement, ToolError, ToolExecution};
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
     pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        let span = self.enter_span();
         span.instrument(async {
             // Prepares the turn first: to prepare it later would treat the started call as interrupted.
             if !self.offer.is_resolved {
@@ -71,9 +71,9 @@ impl RunDriver {
                 running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
-            match std::mem::replace(&mut is_settled, true) {
-                true => self.store_run().await?,
-                false => self.settle_step().await?,
+            self.store_run().await?;
+            if !std::mem::replace(&mut is_settled, true) {
+                self.settle_step().await?;
             }
             self.emit_all(event.take()).await?;
             let progress = match ended.pop_front() {

@@ -1,5 +1,7 @@
 //! What the requests of a run cost.
 
+use std::sync::Arc;
+
 use super::inside::Inside;
 use crate::agent::layers::Layers;
 use crate::agent::spending::{Refusal, RequestMeter};
@@ -15,22 +17,24 @@ impl Layers {
 }
 
 impl RunDriver {
-    /// Stores what the next request can cost, so that it is known if the process ends before the response is stored.
-    pub(super) async fn store_cost_in_flight(
-        &mut self,
-        meter: Option<&RequestMeter>,
-    ) -> Result<(), RunErrorKind> {
+    /// Records what the next request can cost, so that it is known if the process ends before the response is stored. Returns what counts
+    /// the request.
+    pub(super) async fn price_request(&mut self) -> Option<Arc<RequestMeter>> {
+        self.charge_unrecorded();
+        let meter = self.layers.meter(&self.tools.agent).map(Arc::new)?;
         let is_stored = match &self.outer {
             Some(Inside { outer, .. }) => outer.is_some(),
             None => self.origin.0.run_store.get().is_some(),
         };
-        let Some(meter) = meter.filter(|_| is_stored && self.run.is_asking()) else { return Ok(()) };
+        if !is_stored || !self.run.is_asking() {
+            return Some(meter);
+        }
         let request = self.offer.request(&self.run, self.sent.as_ref());
         let model = self.tools.agent.model();
-        let attempt = request.worst_attempt(model, meter).await;
+        let attempt = request.worst_attempt(model, &*meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());
         self.change_run().begin_request(cost);
-        self.store_run().await
+        Some(meter)
     }
 
     /// Emits what the request has cost.

@@ -16,6 +16,9 @@ mod calls;
 mod costs;
 mod steps_elsewhere;
 mod model_request;
+mod emitting;
+mod offering;
+mod deciding;
 mod steps;
 
 pub(super) use self::agent_call::AgentCall;

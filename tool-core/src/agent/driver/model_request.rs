@@ -40,10 +40,10 @@ impl RunDriver {
     }
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
-    pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
-        self.charge_unrecorded();
-        let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
-        self.store_cost_in_flight(meter.as_deref()).await?;
+    pub(super) async fn ask_model(
+        &mut self,
+        meter: Option<Arc<RequestMeter>>,
+    ) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
         self.meter.clone_from(&meter);
@@ -79,7 +79,9 @@ impl RunDriver {
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
-        let Some((response, hold)) = self.ask_model().await? else {
+        let meter = self.price_request().await;
+        self.store_run().await?;
+        let Some((response, hold)) = self.ask_model(meter).await? else {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
         };
         self.reply = Some(hold);

@@ -239,10 +239,11 @@ impl RunDriver {
         })
     }
 
-    /// Asks the layers about results that they have not seen, before the model reads them.
-    pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
+    /// Asks the layers about results that they have not seen, before the model reads them. Returns one that listeners can be told of once it is
+    /// saved.
+    pub(super) async fn review_results(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
         if !self.layers.see(Phase::Output) {
-            return Ok(());
+            return Ok(None);
         }
         for mut execution in self.run.unjudged_results() {
             let was_pending = execution.history.judgement == Some(Judgement::Pending);
@@ -261,11 +262,10 @@ impl RunDriver {
             }
             if was_pending && self.has_listeners() {
                 self.reported.add(&execution.call().id);
-                self.store_run().await?;
-                self.emit_all([Event::CallFinished(execution)]).await?;
+                return Ok(Some(execution));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if that was interrupted.

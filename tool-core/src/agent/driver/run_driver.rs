@@ -21,7 +21,7 @@ use crate::agent::question_rules::QuestionRules;
 use crate::agent::run_tools::RunTools;
 use crate::agent::spending::{RequestMeter, Spending};
 use crate::agent::tool_search::SentMessages;
-use crate::agent::trace::RunTrace;
+use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
 use crate::content::Content;
 use crate::layer::Phase;
@@ -229,7 +229,7 @@ impl RunDriver {
     ///
     /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        let span = self.enter_span();
         if let Err(kind) = span.instrument(self.prepare()).await {
             self.store_failure(&kind).await;
             return Err(self.error(kind));
@@ -272,7 +272,7 @@ impl RunDriver {
     ///
     /// Fails if the request fails, if a layer fails or ends the run, if the run is interrupted, or if it did not ask for a model request.
     pub async fn call_model(&mut self) -> Result<ChatResponse, RunError> {
-        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        let span = self.enter_span();
         match span.instrument(self.ask_model_for_caller()).await {
             Ok(response) => Ok(response),
             Err(kind) => {
@@ -510,6 +510,11 @@ impl RunDriver {
         self.record_layer_usage();
         let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.emitter)
+    }
+
+    /// Enters the span of the run.
+    pub(super) fn enter_span(&mut self) -> Scope {
+        self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run)
     }
 
     /// Returns the run to be changed; it is stored again.

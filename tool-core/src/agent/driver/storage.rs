@@ -182,7 +182,7 @@ impl RunDriver {
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store, or marks it as finished.
     pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        let span = self.enter_span();
         span.instrument(self.commit_in_span()).await
     }
 

@@ -1,0 +1,135 @@
+//! Asks the deciders of a run that waits.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, pending, select};
+use tokio::time::Instant;
+
+use crate::agent::Decider;
+use crate::agent::RunDriver;
+use crate::agent::decider::Deciders;
+use crate::agent::interruption::run_until_interrupted;
+use crate::run::{Decision, ResolveErrorKind, RunErrorKind, Wait, WaitReason};
+use crate::tool::{Timestamp, WaitId};
+
+/// One round of questions to the deciders, about everything that a run waits for.
+#[derive(Default)]
+pub(super) struct Round {
+    asked: Vec<WaitId>,
+    has_decided: bool,
+}
+
+/// What has become of a round.
+pub(super) enum Deciding {
+    /// The run has to be saved before the next one is asked.
+    Unsaved(Round),
+    Decided,
+    /// Nothing was decided.
+    Deferred,
+}
+
+impl RunDriver {
+    /// Asks the deciders about what the run waits for, one by one, or sleeps until a call continues that is parked. What is asked was saved
+    /// before.
+    pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
+        self.update_elapsed();
+        let waits: Vec<_> = self.run.waits_at_levels().collect();
+        if waits.iter().all(|(wait, _)| wait.is_until()) {
+            return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
+        }
+        let (question, agent) = (&self.question, &self.tools.agent.0);
+        let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
+        let deciders = Arc::new(Deciders(deciders.cloned().collect()));
+        for (wait, level) in waits {
+            let is_asked = match &wait.reason {
+                // Of the level that demanded it.
+                WaitReason::Approval(_) => level == 0,
+                WaitReason::Answer(_) => true,
+                _ => false,
+            };
+            if deciders.0.is_empty() || !is_asked || round.asked.contains(&wait.id) {
+                continue;
+            }
+            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+            if self.has_unsaved_changes {
+                return Ok(Deciding::Unsaved(round));
+            }
+            let (deciders, asked) = (Arc::clone(&deciders), wait.clone());
+            let decision = async move { deciders.decide(&asked).await }.boxed();
+            round.asked.push(wait.id.clone());
+            round.has_decided |= self.await_decision(&wait, decision).await?;
+        }
+        // Time spent waiting for persons does not count.
+        self.clock = Some(Instant::now());
+        Ok(match round.has_decided {
+            true => Deciding::Decided,
+            false => Deciding::Deferred,
+        })
+    }
+
+    /// Awaits a decision, unless a posted command or the deadline is first. Returns `false` if it is deferred.
+    async fn await_decision(
+        &mut self,
+        wait: &Wait,
+        mut decision: BoxFuture<'_, Decision>,
+    ) -> Result<bool, RunErrorKind> {
+        loop {
+            // A posted command was first.
+            let Some(current) = self.run.waits().into_iter().find(|current| current.id == wait.id) else {
+                return Ok(true);
+            };
+            let expired = sleep_until(current.deadline);
+            let changed = select(self.inbox_changed().boxed(), expired);
+            let first = select(&mut decision, changed);
+            match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
+                // The person is asked on, unless the command concerns this wait.
+                Ok(Either::Right(_)) => {
+                    self.change_run().tick(Timestamp::now());
+                    self.take_posted().await?;
+                }
+                Ok(Either::Left((decision, _))) if decision.is_deferred() => return Ok(false),
+                Ok(Either::Left((decision, _))) => {
+                    let resolved = self.resolve(&wait.id, decision);
+                    return match resolved {
+                        Ok(()) => Ok(true),
+                        // It has expired.
+                        Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Ok(true),
+                        Err(error) => Err(RunErrorKind::Decision(error)),
+                    };
+                }
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until this time, which counts for the run, because it waits for a machine. Decides nothing without a runtime.
+    async fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<Deciding, RunErrorKind> {
+        if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
+            return Ok(Deciding::Deferred);
+        }
+        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        if self.has_unsaved_changes {
+            return Ok(Deciding::Unsaved(Round::default()));
+        }
+        if let Err(interruption) = self.run_until_interrupted(sleep_until(until)).await {
+            self.interrupt(&interruption);
+        } else {
+            self.change_run().tick(Timestamp::now());
+        }
+        Ok(Deciding::Decided)
+    }
+}
+
+/// Sleeps until this time, or for ever without one or without a runtime.
+fn sleep_until(time: Option<Timestamp>) -> BoxFuture<'static, ()> {
+    match time {
+        Some(time) if tokio::runtime::Handle::try_current().is_ok() => {
+            tokio::time::sleep(time.since(Timestamp::now())).boxed()
+        }
+        _ => pending().boxed(),
+    }
+}
