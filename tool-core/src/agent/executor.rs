@@ -5,17 +5,14 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_channel::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
 use super::gate::Gate;
 use super::interruption::run_until_interrupted;
-use super::memo::{MemoSender, Memos};
 use super::trace::{CallTrace, Scope};
-use crate::agent::Event;
+use crate::agent::{AgentTool, Event};
 use crate::model::{ToolCall, ToolKind};
-use crate::run::RunErrorKind;
 use crate::tool::{
     AgentLink, Asker, Asking, Attempt, AttemptContext, Progress, Returned, Tool, ToolContext, ToolError,
     ToolErrorKind, ToolExecution, Undone,
@@ -45,38 +42,16 @@ pub(super) struct Link {
     pub(super) scope: Arc<OnceLock<Scope>>,
 }
 
-/// The end of the execution of a call.
-pub(super) enum Ending {
-    Executed(ToolExecution),
-    /// The call has no outcome yet, because the run of the agent that it asked cannot continue now.
-    Suspended {
-        call: ToolCall,
-        why: RunErrorKind,
-    },
-}
-
-impl Ending {
-    pub(super) fn call_id(&self) -> &str {
-        match self {
-            Self::Executed(execution) => &execution.call().id,
-            Self::Suspended { call, .. } => &call.id,
-        }
-    }
-}
-
 impl CallExecutor {
-    pub(super) fn asks_agent(&self, call: &ToolCall) -> bool {
-        self.tools.get(&call.name).is_some_and(|tool| tool.definition().kind() == ToolKind::Agent)
+    /// Returns the tool of the agent that the call asks, if it asks one.
+    pub(super) fn agent_of(&self, call: &ToolCall) -> Option<&AgentTool> {
+        let tool = self.tools.get(&call.name)?;
+        AgentTool::of(tool).filter(|_| tool.definition().kind() == ToolKind::Agent)
     }
 
-    /// Creates the channel for memos, if one of the calls can have one: it asks an agent, or can ask a person.
-    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(MemoSender, Memos)> {
-        let has_asker = |tool: &dyn Tool| {
-            tool.injections().is_none_or(|all| all.iter().any(|one| one.type_name() == type_name::<Asker>()))
-        };
-        let mut tools = calls.iter().filter_map(|call| self.tools.get(&call.name));
-        let is_needed = tools.any(|tool| tool.definition().kind() == ToolKind::Agent || has_asker(tool));
-        is_needed.then(|| mpsc::channel(0)).map(|(sender, memos)| (MemoSender(sender), memos))
+    /// Returns `true` if a call of this tool can ask a person or record values.
+    pub(super) fn has_asker(tool: &dyn Tool) -> bool {
+        tool.injections().is_none_or(|all| all.iter().any(|one| one.type_name() == type_name::<Asker>()))
     }
 
     /// Executes a call whose start was recorded.

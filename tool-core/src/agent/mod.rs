@@ -8,7 +8,6 @@ mod event;
 mod event_record;
 mod emitter;
 mod spending;
-mod memo;
 mod stored_run_options;
 mod build_error;
 mod per_run;

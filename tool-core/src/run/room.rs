@@ -53,7 +53,7 @@ impl InFlight {
         self.suspended.push(call_id.to_owned());
     }
 
-    pub(super) fn contains(&self, call_id: &str) -> bool {
+    pub(crate) fn contains(&self, call_id: &str) -> bool {
         self.ids.iter().any(|id| id == call_id)
     }
 

@@ -1,25 +1,21 @@
 //! The run of an agent that a call asks.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_channel::mpsc;
-use futures_util::future::{Either, select};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::inside::{Inside, OuterRun};
+use super::steps::{Phase, Work};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::executor::{CallExecutor, Ending, Link};
 use crate::agent::layers::Layers;
 use crate::agent::question::Question;
 use crate::agent::{AgentTool, RunDriver};
 use crate::model::{ConversationId, ToolCall};
 use crate::run::{Run, RunError, RunErrorKind, StopReason, Wait, WaitReason};
-use crate::tool::{AgentQuestion, Asking, Attempt, Outcome, ToolContext, ToolError, ToolOutput, panic_text};
+use crate::tool::{Outcome, ToolContext, ToolError, ToolOutput};
 
 /// A call that asks an agent, with what the run of the agent takes from the run around it.
 pub(in crate::agent) struct AgentCall {
@@ -63,47 +59,6 @@ impl AgentCall {
         }
     }
 
-    /// Executes a call that asks the agent of a tool.
-    pub(super) async fn execute(
-        self,
-        tool: &AgentTool,
-        executor: &CallExecutor,
-        call: ToolCall,
-        attempt: Attempt,
-        asking: Asking,
-    ) -> Ending {
-        let (sender, mut asked) = mpsc::channel(0);
-        let suspended = CancellationToken::new();
-        let scope = Arc::new(OnceLock::new());
-        let link = Link { agent: sender, suspended: suspended.clone(), scope: Arc::clone(&scope) };
-        let mut execution = pin!(executor.execute(call.clone(), attempt, Some(link), asking));
-        let asked = match select(execution.as_mut(), asked.next()).await {
-            // It has not asked: its arguments are wrong, or a layer of its set has refused it.
-            Either::Left((execution, _)) => return Ending::Executed(execution),
-            Either::Right((asked, _)) => asked,
-        };
-        if let Some(AgentQuestion { question, answer }) = asked {
-            let outcome = match (self.is_too_deep(), scope.get().cloned()) {
-                (None, Some(scope)) => match scope.instrument(self.begin(tool, question).drive()).await {
-                    Driven::Ended(outcome) => outcome,
-                    Driven::Panicked(panic) => {
-                        Err(ToolError::panicked(&call.id, &format!("panicked: {}", panic_text(&*panic))))
-                    }
-                    Driven::Suspended(why, _) => {
-                        suspended.cancel();
-                        execution.await;
-                        return Ending::Suspended { call, why };
-                    }
-                },
-                (Some(error), _) => Err(error),
-                (None, None) => Err(ToolError::not_executed("the agent was asked before its call began")),
-            };
-            // The call waits for it.
-            let _ = answer.send(outcome);
-        }
-        Ending::Executed(execution.await)
-    }
-
     /// Returns the error of a call that asks one level of agents too many.
     pub(super) fn is_too_deep(&self) -> Option<ToolError> {
         let outer = self.outer.as_ref().filter(|_| self.continued.is_none());
@@ -141,59 +96,100 @@ impl AgentCall {
     }
 }
 
-/// How far the run of an agent was driven.
-pub(in crate::agent) enum Driven {
-    /// To its end: this is the outcome of the call.
-    Ended(Outcome),
-    /// It cannot continue now, for this reason.
-    Suspended(RunErrorKind, Box<AskedAgent>),
-    /// To its end after a panic. Its calls are undone.
-    Panicked(Box<dyn Any + Send>),
+/// How far an agent's part of a call is. Between two phases, the runs around it are saved.
+pub(super) enum AgentPhase {
+    /// Its run takes a step.
+    Driving(Phase),
+    /// Its answer is saved, and this is the output.
+    Answered(ToolOutput),
+}
+
+/// What an agent has done, or needs before it goes on.
+pub(super) enum AgentWork {
+    /// The runs around it have to be saved, before it continues with this phase.
+    Save(AgentPhase),
+    /// These calls of its run are to be executed.
+    Calls(Vec<ToolCall>),
+    /// Nothing can be done before somebody decides, or time passes.
+    Waiting,
+    /// The run is done. The output is empty if it stopped without an answer.
+    Done(ToolOutput),
 }
 
 impl AskedAgent {
-    /// Drives the run as far as possible.
-    pub(in crate::agent) async fn drive(mut self) -> Driven {
-        let driven = AssertUnwindSafe(self.drive_to_end()).catch_unwind().await;
+    /// Works until the runs around it have to be saved, or others have to act.
+    pub(super) async fn work(&mut self, phase: AgentPhase) -> Result<AgentWork, RunErrorKind> {
+        let mut phase = match phase {
+            AgentPhase::Driving(phase) => phase,
+            AgentPhase::Answered(output) => {
+                self.driver.end_commit().await?;
+                return Ok(AgentWork::Done(output));
+            }
+        };
+        let form = Arc::clone(&self.tool.form);
+        loop {
+            phase = match self.driver.work(phase).await? {
+                Work::Save(next) => return Ok(AgentWork::Save(AgentPhase::Driving(next))),
+                Work::Asked => Phase::Beginning,
+                Work::Calls(calls) => return Ok(AgentWork::Calls(calls)),
+                Work::Waiting => return Ok(AgentWork::Waiting),
+                Work::Done => match self.driver.read_answer(|text| form.output(text), self.by_tool)? {
+                    // The model answers again.
+                    None => Phase::Beginning,
+                    Some(output) => {
+                        self.driver.begin_commit().await?;
+                        let output = output.unwrap_or_else(|| ToolOutput::text(""));
+                        return Ok(AgentWork::Save(AgentPhase::Answered(output)));
+                    }
+                },
+            };
+        }
+    }
+
+    /// Drives the run of a call that belongs to none to its end.
+    pub(in crate::agent) async fn drive_alone(mut self) -> Outcome {
+        let driven = AssertUnwindSafe(self.drive()).catch_unwind().await;
         let (driven, panic) = match driven {
             Ok(driven) => (driven, None),
             // The call fails, and nothing else undoes the calls of its run.
             Err(panic) => (self.stop().await, Some(panic)),
         };
         match (driven, panic) {
-            (Ok(_), Some(panic)) => Driven::Panicked(panic),
-            (Ok(output), None) => Driven::Ended(self.finish(output)),
-            (Err(why), _) => Driven::Suspended(why, Box::new(self)),
-        }
-    }
-
-    /// Drives the run of a call that belongs to none to its end.
-    pub(in crate::agent) async fn drive_alone(self) -> Outcome {
-        match self.drive().await {
-            Driven::Ended(outcome) => outcome,
-            Driven::Panicked(panic) => resume_unwind(panic),
+            (Ok(_), Some(panic)) => resume_unwind(panic),
+            (Ok(output), None) => self.finish(output),
             // Nothing could continue the run.
-            Driven::Suspended(why, mut asked) => {
+            (Err(why), _) => {
                 // The reason why it waits is the one that the model reads.
-                let waits = asked.driver.run.waits();
-                let _ = asked.stop().await;
-                Err(failure(&asked.driver.into_error(why), &waits))
+                let waits = self.driver.run.waits();
+                let _ = self.stop().await;
+                Err(failure(&self.driver.into_error(why), &waits))
             }
         }
     }
 
-    /// Drives the run to its end. The output is empty if the run stopped without an answer.
-    async fn drive_to_end(&mut self) -> Result<ToolOutput, RunErrorKind> {
-        let form = Arc::clone(&self.tool.form);
-        let output = self.driver.drive_to_answer(|text| form.output(text), self.by_tool).await?;
-        self.driver.commit().await?;
-        Ok(output.unwrap_or_else(|| ToolOutput::text("")))
+    /// Drives the run to its end.
+    async fn drive(&mut self) -> Result<ToolOutput, RunErrorKind> {
+        let mut phase = AgentPhase::Driving(Phase::Beginning);
+        loop {
+            phase = match self.work(phase).await? {
+                AgentWork::Save(next) => {
+                    self.driver.store_run().await?;
+                    next
+                }
+                AgentWork::Calls(calls) => {
+                    self.driver.execute_calls(calls).await?;
+                    AgentPhase::Driving(Phase::Beginning)
+                }
+                AgentWork::Waiting => return Err(RunErrorKind::Waiting),
+                AgentWork::Done(output) => return Ok(output),
+            };
+        }
     }
 
     /// Stops the run and undoes its calls.
     async fn stop(&mut self) -> Result<ToolOutput, RunErrorKind> {
         self.driver.cancel();
-        self.drive_to_end().boxed().await
+        self.drive().boxed().await
     }
 
     /// Returns the outcome of a call that ends now, because its run is done, or the driver of a run that continues.
@@ -209,7 +205,7 @@ impl AskedAgent {
     }
 
     /// Returns the outcome of a call whose run is done.
-    fn finish(self, output: ToolOutput) -> Outcome {
+    pub(super) fn finish(self, output: ToolOutput) -> Outcome {
         if self.is_undo {
             return undone(&self.driver);
         }

@@ -1,29 +1,26 @@
 //! The calls of a turn: starting, executing and recording them.
 
-use std::collections::VecDeque;
-use std::future::{Future, ready};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, Either, select};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_call::AgentCall;
 use super::inside::OuterRun;
 use super::review::OutputRuling;
-
-use crate::agent::executor::{CallExecutor, Ending};
-use crate::agent::interruption::{Interruption, run_until_interrupted};
-use crate::agent::memo::{CallMemo, MemoSender, Memos, SentMemo};
+use super::run_tree::RunTree;
+use crate::agent::executor::CallExecutor;
 use crate::agent::run_tools::RunTools;
-use crate::agent::{AgentTool, Event, RunDriver};
+use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
-use crate::run::{InFlight, MAX_DEPTH, Run, RunErrorKind};
-use crate::tool::{Asking, Attempt, Judgement, ToolError, ToolExecution};
+use crate::run::{InnerRun, MAX_DEPTH, Run, RunChanges, RunErrorKind};
+use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
+
+/// The state of the run of an agent: at its beginning, and what then changes in it.
+pub(super) enum InnerState {
+    New(Box<InnerRun>),
+    Changes(Box<RunChanges>),
+}
 
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
@@ -43,7 +40,7 @@ impl RunDriver {
         .await
     }
 
-    fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
+    pub(super) fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
         let is_started = self.run.is_started(call).map_err(RunErrorKind::Step)?;
         if let Some(attempt) = self.started_calls.remove(&call.id).filter(|_| is_started) {
             return Ok(attempt);
@@ -51,212 +48,55 @@ impl RunDriver {
         self.change_run().begin_call(&call.id).map_err(RunErrorKind::Step)
     }
 
-    /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
+    /// Executes the calls concurrently, up to the limit, with the runs of the agents that they ask. Records each outcome as soon as the call
+    /// has finished.
     pub(super) async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
-        let executor = self.executor();
-        let (sender, mut memos) = executor.channel(&calls).unzip();
-        let mut in_flight = InFlight::new(self.tools.agent.0.max_concurrent_calls);
-        let mut running = FuturesUnordered::new();
-        let mut ended = VecDeque::new();
-        // The first reason why a call has no outcome, other than that it waits.
-        let mut failure = None;
-        let mut event = None;
-        let mut is_settled = false;
-        loop {
-            // Calls of the next step can have other tools.
-            let is_of_step = |call: &ToolCall| calls.iter().any(|one| one.id == call.id);
-            for call in self.run.startable(&in_flight).into_iter().filter(is_of_step) {
-                let attempt = self.begin_attempt(&call)?;
-                in_flight.begin(&call.id);
-                running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
-            }
-            // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
-            self.store_run().await?;
-            if !std::mem::replace(&mut is_settled, true) {
-                self.settle_step().await?;
-            }
-            self.emit_all(event.take()).await?;
-            let progress = match ended.pop_front() {
-                Some(ending) => Ok(Progress::Ended(ending)),
-                None => self.next_progress(&mut running, memos.as_mut()).await,
-            };
-            let ending = match progress {
-                Ok(Progress::Ended(ending)) => ending,
-                Ok(Progress::Memo(memo)) => {
-                    if self.store_memo(memo).await? {
-                        continue;
-                    }
-                    // The outer run has reached one of its limits.
-                    drop(running);
-                    return Ok(());
-                }
-                Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
-                Err(interruption) => {
-                    self.interrupt(&interruption);
-                    return Ok(());
-                }
-            };
-            in_flight.end(ending.call_id());
-            let mut execution = match ending {
-                Ending::Executed(execution) if execution.is_waiting() => {
-                    in_flight.suspend(&execution.call().id);
-                    self.judged_calls.remove(&execution.call().id);
-                    self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
-                    continue;
-                }
-                Ending::Executed(execution) => execution,
-                Ending::Suspended { call, why } => {
-                    in_flight.suspend(&call.id);
-                    if !matches!(why, RunErrorKind::Waiting) {
-                        failure.get_or_insert(why);
-                    }
-                    continue;
-                }
-            };
-            let was_undoing = self.run.is_undoing();
-            let ruling = match self.ruling_without_layers(&execution) {
-                Some(ruling) => Some(ruling),
-                None => {
-                    let memos = memos.as_mut();
-                    self.ask_beside_calls(&mut execution, &mut running, memos, &mut ended).boxed().await?
-                }
-            };
-            let Some(ruling) = ruling else {
-                drop(running);
-                return Ok(());
-            };
-            let id = execution.call().id.clone();
-            event = match self.record_outcome(execution, ruling) {
-                Err(why @ RunErrorKind::Layer { .. }) => {
-                    in_flight.suspend(&id);
-                    failure.get_or_insert(why);
-                    None
-                }
-                recorded => recorded?,
-            };
-            // The call may have ended the run, which drops the calls that are still running.
-            if self.run.is_done() || self.run.is_undoing() != was_undoing {
-                drop(running);
-                self.store_run().await?;
-                self.emit_all(event).await?;
-                return Ok(());
-            }
-        }
+        RunTree::new(self, calls).drive().await
     }
 
-    /// Executes one call to its end. Returns `None` if the run ended meanwhile.
+    /// Executes one call to its end, with the run of an agent that it asks. Returns `None` if the run ended meanwhile.
     pub(super) async fn execute_one(
         &mut self,
         call: ToolCall,
         attempt: Attempt,
-    ) -> Result<Option<Ending>, RunErrorKind> {
-        let executor = self.executor();
-        let (sender, mut memos) = executor.channel(std::slice::from_ref(&call)).unzip();
-        let execution = self.execute_call(&executor, call, attempt, sender.as_ref());
-        let mut running = FuturesUnordered::from_iter([execution]);
-        loop {
-            match self.next_progress(&mut running, memos.as_mut()).await {
-                Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
-                Ok(Progress::Done) => return Ok(None),
-                Ok(Progress::Memo(memo)) => {
-                    if !self.store_memo(memo).await? {
-                        return Ok(None);
-                    }
-                }
-                Err(interruption) => {
-                    self.interrupt(&interruption);
-                    return Ok(None);
-                }
-            }
-        }
+    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+        RunTree::new(self, Vec::new()).drive_one(call, attempt).await
     }
 
-    /// Waits for the calls of a turn. The time of agents with limits of their own does not count.
-    async fn next_progress(
-        &mut self,
-        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        memos: Option<&mut Memos>,
-    ) -> Result<Progress, Interruption> {
-        if !self.run.waits_only_for_own_limits() {
-            return self.run_until_interrupted(next_progress(running, memos)).await;
+    /// Returns what has changed in the run of an agent since its last save, to be recorded in the run around it.
+    pub(super) fn take_state(&mut self) -> Option<InnerState> {
+        self.record_layer_usage();
+        if !std::mem::take(&mut self.has_unsaved_changes) {
+            return None;
         }
-        let was_in_turn = self.run.is_in_turn();
-        self.update_elapsed();
-        if was_in_turn && !self.run.is_in_turn() {
-            return Err(Interruption::TimeLimit);
+        if self.run.is_recording() {
+            return Some(InnerState::Changes(Box::new(self.run.take_changes())));
         }
-        let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
-        let progress = run_until_interrupted(next_progress(running, memos), cancellation, None).await;
-        self.clock = Some(Instant::now());
-        progress
+        let inside = self.outer.as_ref()?;
+        let inner = InnerRun::new(&inside.outer.as_ref()?.call, inside.has_own_limits, self.run.clone());
+        self.run.record_changes(0);
+        Some(InnerState::New(Box::new(inner)))
     }
 
-    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
-    async fn store_memo(&mut self, (memo, stored): SentMemo) -> Result<bool, RunErrorKind> {
-        let was_undoing = self.run.is_undoing();
-        let recorded = match memo {
-            CallMemo::Inner(inner) => self.change_run().record_inner_run(inner),
-            CallMemo::Changes(call_id, changes) => self.change_run().record_inner_changes(&call_id, &changes),
-            CallMemo::Notes(call_id, notes) => self.change_run().record_notes(&call_id, notes),
+    /// Records the state of the run of an agent that a call asked.
+    pub(super) fn record_state(&mut self, call_id: &str, state: InnerState) -> Result<(), RunErrorKind> {
+        let recorded = match state {
+            InnerState::New(inner) => self.change_run().record_inner_run(inner),
+            InnerState::Changes(changes) => self.change_run().record_inner_changes(call_id, &changes),
         };
         recorded.map_err(RunErrorKind::Step)?;
         self.update_elapsed();
-        if self.run.is_done() || self.run.is_undoing() != was_undoing {
-            return Ok(false);
-        }
-        self.store_run().await?;
-        // The call may have been dropped meanwhile.
-        let _ = stored.send(());
-        Ok(true)
-    }
-
-    /// Executes a call. The run of an agent that it asks is part of this one.
-    fn execute_call<'a>(
-        &self,
-        executor: &'a CallExecutor,
-        call: ToolCall,
-        attempt: Attempt,
-        sender: Option<&MemoSender>,
-    ) -> BoxFuture<'a, Ending> {
-        let tool = executor.tools.get(&call.name);
-        let agent = tool.and_then(AgentTool::of).filter(|_| executor.asks_agent(&call));
-        if agent.is_none() && tool.is_some() && self.run.open_inner_run(&call.id).is_some() {
-            // Another tool has the name now, and cannot continue the run.
-            let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
-            return ready(Ending::Executed(execution)).boxed();
-        }
-        // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
-        let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
-        if let Some(sender) = sender.cloned() {
-            let id = call.id.clone();
-            asking = asking.store(Arc::new(move |notes| {
-                let memo = CallMemo::Notes(id.clone(), notes);
-                sender.clone().store(memo).map(|stored| stored.is_ok()).boxed()
-            }));
-        }
-        match agent {
-            Some(tool) => {
-                let agent_call = self.agent_call(executor, &call, sender.cloned());
-                agent_call.execute(tool, executor, call, attempt, asking).boxed()
-            }
-            None => executor.execute(call, attempt, None, asking).map(Ending::Executed).boxed(),
-        }
+        Ok(())
     }
 
     /// Returns what the run of an agent that a call asks takes from this one.
-    pub(super) fn agent_call(
-        &self,
-        executor: &CallExecutor,
-        call: &ToolCall,
-        memos: Option<MemoSender>,
-    ) -> AgentCall {
+    pub(super) fn agent_call(&self, executor: &CallExecutor, call: &ToolCall) -> AgentCall {
         let outer = self.outer.as_ref().and_then(|outer| outer.outer.as_ref());
         let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
         let outer = OuterRun {
             call: call.clone(),
             levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
             gate: executor.inner_gate(call),
-            memos,
         };
         AgentCall {
             context: executor.context.clone(),
@@ -282,36 +122,8 @@ impl RunDriver {
         self.record_outcome(execution, ruling)
     }
 
-    /// Asks the layers about the outcome of a call while the other calls continue: a layer can wait for something that one of them holds.
-    /// Returns `None` if one of them ended the run.
-    async fn ask_beside_calls(
-        &mut self,
-        execution: &mut ToolExecution,
-        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        memos: Option<&mut Memos>,
-        ended: &mut VecDeque<Ending>,
-    ) -> Result<Option<OutputRuling>, RunErrorKind> {
-        let Some(memos) = memos.filter(|_| !running.is_empty()) else {
-            let ruling = pin!(self.ask_about_output(execution, &self.run));
-            return Ok(beside(ruling, running, None, ended).await.ok());
-        };
-        // Memos change the run meanwhile.
-        let run = self.run.clone();
-        let mut ruling = pin!(self.ask_about_output(execution, &run));
-        loop {
-            match beside(ruling.as_mut(), running, Some(memos), ended).await {
-                Ok(ruling) => return Ok(Some(ruling)),
-                Err(memo) => {
-                    if !self.store_memo(memo).await? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-    }
-
     /// Records the outcome of a call. Returns the event to emit.
-    fn record_outcome(
+    pub(super) fn record_outcome(
         &mut self,
         mut execution: ToolExecution,
         ruling: OutputRuling,
@@ -431,46 +243,5 @@ impl RunDriver {
             events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         }
         events
-    }
-}
-
-/// Progress of the calls of a turn.
-#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
-enum Progress {
-    Ended(Ending),
-    Memo(SentMemo),
-    /// No call is running.
-    Done,
-}
-
-async fn next_progress(
-    running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    memos: Option<&mut Memos>,
-) -> Progress {
-    let Some(memos) = memos else {
-        return running.next().await.map_or(Progress::Done, Progress::Ended);
-    };
-    match select(memos.next(), running.next()).await {
-        Either::Left((Some(memo), _)) => Progress::Memo(memo),
-        Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
-        Either::Right((ending, _)) => ending.map_or(Progress::Done, Progress::Ended),
-    }
-}
-
-/// Awaits a verdict while the other calls continue. Returns a memo that one of them sends meanwhile.
-async fn beside<T>(
-    mut verdict: Pin<&mut impl Future<Output = T>>,
-    running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    mut memos: Option<&mut Memos>,
-    ended: &mut VecDeque<Ending>,
-) -> Result<T, SentMemo> {
-    loop {
-        let progress = pin!(next_progress(running, memos.as_deref_mut()));
-        match select(verdict.as_mut(), progress).await {
-            Either::Left((verdict, _)) => return Ok(verdict),
-            Either::Right((Progress::Ended(ending), _)) => ended.push_back(ending),
-            Either::Right((Progress::Memo(memo), _)) => return Err(memo),
-            Either::Right((Progress::Done, _)) => return Ok(verdict.await),
-        }
     }
 }

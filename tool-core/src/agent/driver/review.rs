@@ -32,6 +32,14 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
     matches!(ruling.effect, QuestionEffect::Pass)
 }
 
+fn ruled(asked: Result<Result<Option<VerdictRecord>, RunErrorKind>, Interruption>) -> OutputRuling {
+    match asked {
+        Ok(Ok(end)) => OutputRuling::Seen(end),
+        Ok(Err(kind)) => OutputRuling::Failed(kind),
+        Err(interruption) => OutputRuling::Interrupted(interruption),
+    }
+}
+
 impl RunDriver {
     /// Asks the layers about the question that have not judged it, before the model is asked.
     pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
@@ -232,11 +240,23 @@ impl RunDriver {
         let asked = async move { layers.output(execution, run).await }.boxed();
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
-        run_until_interrupted(asked, cancellation, time_left).map(|asked| match asked {
-            Ok(Ok(end)) => OutputRuling::Seen(end),
-            Ok(Err(kind)) => OutputRuling::Failed(kind),
-            Err(interruption) => OutputRuling::Interrupted(interruption),
-        })
+        run_until_interrupted(asked, cancellation, time_left).map(ruled)
+    }
+
+    /// Like [`ask_about_output`](Self::ask_about_output), while the run changes.
+    pub(super) fn judge_output(
+        &self,
+        mut execution: ToolExecution,
+        run: Run,
+    ) -> BoxFuture<'static, (ToolExecution, OutputRuling)> {
+        let layers = Arc::clone(&self.layers);
+        let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());
+        let judged = async move {
+            let asked = layers.output(&mut execution, &run).boxed();
+            let ruling = ruled(run_until_interrupted(asked, cancellation.as_ref(), time_left).await);
+            (execution, ruling)
+        };
+        judged.boxed()
     }
 
     /// Asks the layers about results that they have not seen, before the model reads them. Returns one that listeners can be told of once it is

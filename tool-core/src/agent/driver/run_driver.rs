@@ -13,7 +13,6 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
 use crate::agent::question::Begun;
@@ -346,11 +345,9 @@ impl RunDriver {
         }
         let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
-            Ok(Some(Ending::Executed(execution))) => Ok(execution),
-            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
-                Ok(ToolExecution::waiting(call, None))
-            }
-            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
+            Ok(Some(execution)) => Ok(execution),
+            Err(RunErrorKind::Waiting) => Ok(ToolExecution::waiting(call, None)),
+            Err(why) => Err(self.error(why)),
             Ok(None) => {
                 self.emit_finished().await.map_err(|kind| self.error(kind))?;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))

@@ -7,7 +7,6 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::executor::Ending;
 use crate::agent::{AgentTool, RunDriver};
 use crate::run::{RunError, RunErrorKind, StepError};
 use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
@@ -36,7 +35,7 @@ impl RunDriver {
         let executor = self.executor();
         // The tools of a turn need not be known for it.
         let tools = self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone();
-        let agent_call = self.agent_call(&executor, &call, None);
+        let agent_call = self.agent_call(&executor, &call);
         let tool = tools.get(&call.name).and_then(AgentTool::of);
         if let Some(tool) = tool.filter(|_| agent_call.continued.is_some() && !is_last) {
             return Ok(Ok(agent_call.begin(tool, String::new()).driver));
@@ -85,7 +84,7 @@ impl RunDriver {
         }
         let not_started = RunErrorKind::Step(StepError("the call was not started"));
         let (call, attempt) = self.run.call_in_flight(call_id).ok_or(not_started)?;
-        if let Some(Ending::Executed(execution)) = self.execute_one(call, attempt).await? {
+        if let Some(execution) = self.execute_one(call, attempt).await? {
             let event = self.apply_result(execution).await?;
             self.emit_all(event).await?;
         }

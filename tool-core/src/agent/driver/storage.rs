@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::inside::Inside;
 use super::lease::{HeldLease, RunLease};
 use crate::agent::question::Begun;
 use crate::agent::question_rules::{QuestionRules, Uncounted};
@@ -187,10 +186,19 @@ impl RunDriver {
     }
 
     async fn commit_in_span(&mut self) -> Result<(), RunErrorKind> {
-        self.check_agent()?;
-        self.review_returned().await?;
+        self.begin_commit().await?;
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
+        self.end_commit().await
+    }
+
+    /// Lets the layers judge the answer before it is saved for good.
+    pub(super) async fn begin_commit(&mut self) -> Result<(), RunErrorKind> {
+        self.check_agent()?;
+        self.review_returned().await
+    }
+
+    pub(super) async fn end_commit(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
@@ -214,18 +222,15 @@ impl RunDriver {
         agent.0.memory.as_ref().filter(|_| self.outer.as_ref().is_none_or(|outer| outer.has_conversation))
     }
 
-    /// Stores the run in its current state: as a part of the outer run, or if the agent has a run store. Fails if the run was
-    /// continued elsewhere.
+    /// Stores the run in its current state, if the agent has a run store and it is the outermost one. Fails if the run was continued
+    /// elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
         self.record_layer_usage();
         if !self.has_unsaved_changes {
             return Ok(());
         }
-        match (&self.outer, self.origin.0.run_store.get()) {
-            (Some(Inside { outer: Some(outer), has_own_limits, .. }), _) => {
-                outer.store(&mut self.run, *has_own_limits).await?;
-            }
-            (None, Some(store)) => {
+        match self.origin.0.run_store.get().filter(|_| self.outer.is_none()) {
+            Some(store) => {
                 let id = self.run.id().clone();
                 let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
                 saved.map_err(|error| {
@@ -236,7 +241,7 @@ impl RunDriver {
                     }
                 })?;
             }
-            _ => {}
+            None => {}
         }
         self.has_unsaved_changes = false;
         self.applied_commands.clear();
