@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
+use super::agent_call::AgentCall;
 use crate::agent::{AgentTool, RunDriver};
 use crate::run::{RunError, RunErrorKind, StepError};
 use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
@@ -35,7 +36,9 @@ impl RunDriver {
         let executor = self.executor();
         // The tools of a turn need not be known for it.
         let tools = self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone();
-        let agent_call = self.agent_call(&executor, &call);
+        // The caller drives the run of the agent without this one.
+        let agent_call =
+            AgentCall { cancellation: CancellationToken::new(), ..self.agent_call(&executor, &call) };
         let tool = tools.get(&call.name).and_then(AgentTool::of);
         if let Some(tool) = tool.filter(|_| agent_call.continued.is_some() && !is_last) {
             return Ok(Ok(agent_call.begin(tool, String::new()).driver));
