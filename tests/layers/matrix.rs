@@ -90,13 +90,13 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-cli/src/session.rs", &[Entrance::Cli]),
     ("tool-cli/src/watch.rs", &[Entrance::Resume]),
     ("tool-core/src/agent/driver/agent_call.rs", &[Entrance::AgentAsTool]),
+    (
+        "tool-core/src/agent/driver/run_tree.rs",
+        &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
+    ),
     ("tool-core/src/agent/ask.rs", &[Entrance::Ask, Entrance::Stream, Entrance::Steps]),
     // Answers are typed.
     ("tool-core/src/agent/assistant.rs", &[Entrance::Ask]),
-    (
-        "tool-core/src/agent/driver/calls.rs",
-        &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
-    ),
     // Returns the question of a run that was decided.
     ("tool-core/src/agent/decide.rs", &[Entrance::Ask]),
     ("tool-core/src/agent/recover.rs", &[Entrance::Resume]),

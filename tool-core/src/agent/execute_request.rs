@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use super::driver::open_run;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
-use super::gate::Gate;
 use super::interruption::run_until_interrupted;
 use super::layers::Layers;
 use super::spending::Spending;
@@ -285,7 +284,6 @@ async fn execute(
     let executor = CallExecutor {
         tools,
         context,
-        gate: Gate::default(),
         emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
         trace: RunTrace::new(agent.0.trace).call_trace(),
         cancellation: cancellation.clone(),

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
-use super::gate::Gate;
 use super::interruption::run_until_interrupted;
 use super::trace::{CallTrace, Scope};
 use crate::agent::{AgentTool, Event};
@@ -24,7 +23,6 @@ pub(super) struct CallExecutor {
     /// The tools of the turn, or the set of the tool that undoes a call.
     pub(super) tools: ToolSet,
     pub(super) context: ToolContext,
-    pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
     pub(super) trace: CallTrace,
     /// The token of the run, parent of the calls' tokens.
@@ -81,11 +79,6 @@ impl CallExecutor {
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
-        let (_exclusive, _shared) = match link.is_some() {
-            _ if self.is_exclusive(&call) => (Some(self.gate.write().await), None),
-            false => (None, Some(self.gate.read().await)),
-            true => (None, None),
-        };
         if !is_continued {
             self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
         }
@@ -134,15 +127,6 @@ impl CallExecutor {
         }
         span.finish(&execution);
         execution
-    }
-
-    /// Returns the gate for the calls of an agent that this call asks.
-    pub(super) fn inner_gate(&self, call: &ToolCall) -> Gate {
-        if self.is_exclusive(call) { Gate::default() } else { Arc::clone(&self.gate) }
-    }
-
-    fn is_exclusive(&self, call: &ToolCall) -> bool {
-        self.tools.get(&call.name).is_some_and(|tool| tool.definition().policy().exclusive)
     }
 
     async fn execute_within_timeout(

@@ -1,7 +1,6 @@
 //! The agent: a model with instructions and tools, and the drivers of its runs.
 
 mod lock;
-mod gate;
 mod interruption;
 mod decider;
 mod event;

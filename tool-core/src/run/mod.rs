@@ -69,7 +69,7 @@ pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub(crate) use self::review::REJECTED;
 pub use self::revision::RunRevision;
-pub use self::room::InFlight;
+pub use self::room::{InFlight, TreeInFlight};
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;

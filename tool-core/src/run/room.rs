@@ -62,6 +62,47 @@ impl InFlight {
     }
 }
 
+/// What is in flight in a run and in the runs of the agents that its calls ask. Their places are the calls that lead to them.
+#[doc(hidden)] // For the crates of this project.
+#[derive(Debug)]
+pub struct TreeInFlight<'a, T> {
+    has_calls: bool,
+    has_exclusive_call: bool,
+    /// The place of the exclusive agent at work, if there is one.
+    exclusive_agent: &'a [T],
+}
+
+impl<'a, T: PartialEq> TreeInFlight<'a, T> {
+    /// Creates it from the calls in flight other than those that ask agents, each with whether it is exclusive, and from the places of the
+    /// exclusive agents at work, in the order in which they were asked.
+    pub fn new(
+        calls: impl IntoIterator<Item = bool>,
+        exclusive_agents: impl IntoIterator<Item = &'a [T]>,
+    ) -> Self {
+        let (mut has_calls, mut has_exclusive_call) = (false, false);
+        for is_exclusive in calls {
+            has_calls = true;
+            has_exclusive_call |= is_exclusive;
+        }
+        // One inside the other; of several, the one that was asked first.
+        let exclusive_agent = exclusive_agents
+            .into_iter()
+            .fold(&[][..], |outer, inner| if inner.starts_with(outer) { inner } else { outer });
+        Self { has_calls, has_exclusive_call, exclusive_agent }
+    }
+
+    /// Returns `true` if a call of the run at this place can start beside them. The run itself has checked its own. An exclusive call runs
+    /// alone; a call that asks an agent is beside others, unless it is exclusive: then only calls of its agent run.
+    #[must_use]
+    pub fn leaves_room(&self, place: &[T], is_exclusive: bool, asks_agent: bool) -> bool {
+        let is_beside_exclusive = self.has_exclusive_call || !place.starts_with(self.exclusive_agent);
+        match is_exclusive {
+            true => !self.has_calls && !is_beside_exclusive,
+            false => asks_agent || !is_beside_exclusive,
+        }
+    }
+}
+
 impl Run {
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
     #[doc(hidden)] // For the crates of this project.
@@ -80,6 +121,13 @@ impl Run {
     #[must_use]
     pub fn has_open_call(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(CallRecord::is_open)
+    }
+
+    /// Returns `true` if a call excludes others.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn is_exclusive(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(CallRecord::is_exclusive)
     }
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all

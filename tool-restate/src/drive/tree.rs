@@ -6,7 +6,7 @@ use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::layer::Phase;
 use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
-use tool_core::run::{InFlight, Run};
+use tool_core::run::{InFlight, Run, TreeInFlight};
 use tool_core::tool::{ToolError, ToolExecution};
 
 use super::state::{Branch, Drive, Driven, Node};
@@ -69,20 +69,12 @@ impl<'c> Drive<'c> {
         self.run_at(&branch.path).is_some_and(|run| !run.is_blocked())
     }
 
-    /// Returns `true` if the call can start beside the calls of the whole tree. The run itself has checked its own.
+    /// Returns `true` if the call can start beside the calls of the whole tree.
     pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
-        // The exclusive agents at work, one inside the other; of several, the one that was asked first.
-        let exclusive = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
-        let at_work = exclusive.fold(&[][..], |outer, one| match one.path.starts_with(outer) {
-            true => &one.path,
-            false => outer,
-        });
-        let is_beside_exclusive =
-            !branch.path.starts_with(at_work) || self.in_flight.values().any(|one| one.is_exclusive);
-        match self.is_exclusive(branch, call) {
-            true => self.in_flight.is_empty() && !is_beside_exclusive,
-            false => self.asks_agent(branch, call) || !is_beside_exclusive,
-        }
+        let agents = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
+        let calls = self.in_flight.values().map(|one| one.is_exclusive);
+        let in_flight = TreeInFlight::new(calls, agents.map(|one| &*one.path));
+        in_flight.leaves_room(&branch.path, self.is_exclusive(branch, call), self.asks_agent(branch, call))
     }
 
     pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {

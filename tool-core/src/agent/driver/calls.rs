@@ -96,7 +96,6 @@ impl RunDriver {
         let outer = OuterRun {
             call: call.clone(),
             levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-            gate: executor.inner_gate(call),
         };
         AgentCall {
             context: executor.context.clone(),
@@ -217,7 +216,6 @@ impl RunDriver {
         CallExecutor {
             tools,
             context: tools_of_agent.context.clone().with_rules(self.layers.clone()),
-            gate: Arc::clone(&self.gate),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),

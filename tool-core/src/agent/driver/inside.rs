@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
 use crate::model::ToolCall;
 
@@ -22,6 +21,4 @@ pub(super) struct OuterRun {
     pub(super) call: ToolCall,
     /// The number of levels of agents that are allowed inside.
     pub(super) levels: u32,
-    /// Lets exclusive calls of the inner run run alone.
-    pub(super) gate: Gate,
 }

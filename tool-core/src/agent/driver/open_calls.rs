@@ -16,6 +16,9 @@ pub(super) struct OpenCalls {
     /// Calls of the next step can have other tools.
     ids: HashSet<String>,
     in_flight: InFlight,
+    executing: Vec<Executing>,
+    /// Others must end before one of the calls can start.
+    pub(super) is_held: bool,
     /// Those that have asked agents which cannot answer now.
     left: Vec<AskedBy>,
     was_undoing: bool,
@@ -30,12 +33,21 @@ pub(super) struct OpenCalls {
     pub(super) is_settled: bool,
 }
 
+/// A call that is executed.
+pub(super) struct Executing {
+    pub(super) id: String,
+    pub(super) is_exclusive: bool,
+    pub(super) asks_agent: bool,
+}
+
 impl OpenCalls {
     pub(super) fn new(driver: &mut RunDriver, calls: Vec<ToolCall>) -> Self {
         Self {
             executor: Arc::new(driver.executor()),
             ids: calls.into_iter().map(|call| call.id).collect(),
             in_flight: InFlight::new(driver.agent().max_concurrent_calls()),
+            executing: Vec::new(),
+            is_held: false,
             left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
@@ -53,12 +65,20 @@ impl OpenCalls {
         calls
     }
 
-    pub(super) fn begin(&mut self, call_id: &str) {
-        self.in_flight.begin(call_id);
+    pub(super) fn begin(&mut self, call: &ToolCall, is_exclusive: bool) {
+        self.in_flight.begin(&call.id);
+        let asks_agent = self.executor.agent_of(call).is_some();
+        self.executing.push(Executing { id: call.id.clone(), is_exclusive, asks_agent });
     }
 
-    /// Returns `true` if a call was started that was neither ended nor suspended.
-    pub(super) fn is_in_flight(&self, call_id: &str) -> bool {
+    /// Returns the calls that are executed now.
+    pub(super) fn executing(&self) -> &[Executing] {
+        &self.executing
+    }
+
+    /// Ends the execution of a call. Returns `false` if it was suspended before.
+    pub(super) fn end_execution(&mut self, call_id: &str) -> bool {
+        self.executing.retain(|one| one.id != call_id);
         self.in_flight.contains(call_id)
     }
 
@@ -69,6 +89,7 @@ impl OpenCalls {
 
     /// Ends the execution of a call that has no outcome, for this reason.
     pub(super) fn suspend(&mut self, call_id: &str, why: RunErrorKind) {
+        self.executing.retain(|one| one.id != call_id);
         self.in_flight.suspend(call_id);
         if !matches!(why, RunErrorKind::Waiting) {
             self.failure.get_or_insert(why);
@@ -79,6 +100,14 @@ impl OpenCalls {
     pub(super) fn leave(&mut self, asked_by: AskedBy) {
         asked_by.suspended.cancel();
         self.left.push(asked_by);
+    }
+
+    /// Drops what is open.
+    pub(super) fn clear(&mut self) {
+        self.executing.clear();
+        self.to_judge.clear();
+        self.is_held = false;
+        self.failure = None;
     }
 
     /// Returns `true` if the run has stopped, or has undone the call.

@@ -13,7 +13,6 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
 use crate::agent::question::Begun;
 use crate::agent::question_rules::QuestionRules;
@@ -110,7 +109,6 @@ pub struct RunDriver {
     pub(super) has_judged_answer: bool,
     /// The response that `call_model` has returned may be recorded.
     pub(super) reply: Option<Hold>,
-    pub(super) gate: Gate,
     /// Running unless the run awaits approval.
     pub(super) clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
@@ -153,7 +151,6 @@ impl RunDriver {
             Some((outer, called_as)) => layers.inside(outer, called_as),
             None => layers,
         };
-        let around = outer.as_ref().and_then(|outer| outer.outer.as_ref());
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
@@ -173,7 +170,6 @@ impl RunDriver {
             judged_calls: BTreeMap::new(),
             has_judged_answer: false,
             reply: None,
-            gate: around.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
             clock: None,
             offer: Offer::default(),
             sent: None,

@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use super::agent_call::{AgentPhase, AgentWork, AskedAgent};
 use super::call_in_flight::{AskedBy, Message, execute_call};
-use super::open_calls::OpenCalls;
+use super::open_calls::{Executing, OpenCalls};
 use super::review::OutputRuling;
 use super::steps::Phase;
 use crate::agent::RunDriver;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::model::ToolCall;
-use crate::run::RunErrorKind;
+use crate::run::{RunErrorKind, TreeInFlight};
 use crate::tool::{Attempt, ToolError, ToolExecution, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
@@ -137,6 +137,13 @@ impl<'d> RunTree<'d> {
             if let Some(id) = changed {
                 self.advance(id).await?;
             }
+            let is_held = |id: &NodeId| {
+                let calls = self.nodes[*id].as_ref().and_then(|node| node.calls.as_ref());
+                calls.is_some_and(|calls| calls.is_held)
+            };
+            for id in (0..self.nodes.len()).filter(is_held).collect::<Vec<_>>() {
+                self.advance(id).await?;
+            }
         }
         self.failure().map_or(Ok(None), Err)
     }
@@ -217,7 +224,7 @@ impl<'d> RunTree<'d> {
     /// Ends a call that was executed, or waits.
     async fn end_call(&mut self, id: NodeId, execution: ToolExecution) -> Result<(), RunErrorKind> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
-        if !calls.is_in_flight(&execution.call().id) {
+        if !calls.end_execution(&execution.call().id) {
             return Ok(());
         }
         if execution.is_waiting() {
@@ -445,7 +452,9 @@ impl<'d> RunTree<'d> {
                 },
             }
             let failure = match &mut self.nodes[id] {
-                Some(Node { agent: Some(_), calls: Some(open), running }) if running.is_empty() => {
+                Some(Node { agent: Some(_), calls: Some(open), running })
+                    if running.is_empty() && !open.is_held =>
+                {
                     open.failure.take()
                 }
                 _ => return Ok(()),
@@ -473,14 +482,62 @@ impl<'d> RunTree<'d> {
             self.end_calls(id);
             return Ok(());
         }
-        let mut started = Vec::new();
-        for call in calls.startable(&driver.run) {
-            let attempt = driver.begin_attempt(&call)?;
-            calls.begin(&call.id);
-            started.push((call, attempt));
+        calls.is_held = false;
+        let startable = calls.startable(&driver.run);
+        if startable.is_empty() {
+            return Ok(());
         }
-        started.into_iter().for_each(|(call, attempt)| self.execute(id, call, attempt));
+        let (place, in_flight, exclusive_agents) =
+            (self.place(id), self.in_flight(), self.exclusive_agents());
+        let in_flight = TreeInFlight::new(in_flight, exclusive_agents.iter().map(Vec::as_slice));
+        for call in startable {
+            let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
+            let is_exclusive = driver.run.is_exclusive(&call.id);
+            let asks_agent = calls.executor.agent_of(&call).is_some();
+            if !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
+                calls.is_held = true;
+                continue;
+            }
+            let attempt = driver.begin_attempt(&call)?;
+            calls.begin(&call, is_exclusive);
+            self.execute(id, call, attempt);
+        }
         Ok(())
+    }
+
+    /// Returns the calls that lead to a run.
+    fn place(&self, id: NodeId) -> Vec<String> {
+        let mut place = Vec::new();
+        let mut node = self.nodes[id].as_ref();
+        while let Some(Node { agent: Some(agent), .. }) = node {
+            place.push(agent.asked_by.call.id.clone());
+            node = self.nodes[agent.outer].as_ref();
+        }
+        place.reverse();
+        place
+    }
+
+    fn executing(&self) -> impl Iterator<Item = (NodeId, &Executing)> {
+        let calls =
+            self.nodes.iter().enumerate().filter_map(|(id, node)| Some((id, node.as_ref()?.calls.as_ref()?)));
+        calls.flat_map(|(id, calls)| calls.executing().iter().map(move |call| (id, call)))
+    }
+
+    /// Returns for each call in flight that asks no agent whether it is exclusive.
+    fn in_flight(&self) -> Vec<bool> {
+        self.executing().filter(|(_, call)| !call.asks_agent).map(|(_, call)| call.is_exclusive).collect()
+    }
+
+    /// Returns the places of the exclusive agents at work.
+    fn exclusive_agents(&self) -> Vec<Vec<String>> {
+        let exclusive = self.executing().filter(|(_, call)| call.asks_agent && call.is_exclusive);
+        exclusive
+            .map(|(outer, call)| {
+                let mut place = self.place(outer);
+                place.push(call.id.clone());
+                place
+            })
+            .collect()
     }
 
     /// Executes a call that was started.
@@ -544,10 +601,7 @@ impl<'d> RunTree<'d> {
     fn end_calls(&mut self, id: NodeId) {
         if let Some(node) = &mut self.nodes[id] {
             node.running.clear();
-            if let Some(calls) = &mut node.calls {
-                calls.failure = None;
-                calls.to_judge.clear();
-            }
+            node.calls.iter_mut().for_each(OpenCalls::clear);
         }
         let is_inside = |node: &Option<Node>| {
             node.as_ref().and_then(|node| node.agent.as_ref()).is_some_and(|agent| agent.outer == id)

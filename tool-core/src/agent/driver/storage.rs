@@ -229,19 +229,13 @@ impl RunDriver {
         if !self.has_unsaved_changes {
             return Ok(());
         }
-        match self.origin.0.run_store.get().filter(|_| self.outer.is_none()) {
-            Some(store) => {
-                let id = self.run.id().clone();
-                let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
-                saved.map_err(|error| {
-                    if error.is::<RunConflict>() {
-                        RunErrorKind::Conflict
-                    } else {
-                        RunErrorKind::Store(error)
-                    }
-                })?;
-            }
-            None => {}
+        if let Some(store) = self.origin.0.run_store.get().filter(|_| self.outer.is_none()) {
+            let id = self.run.id().clone();
+            let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
+            saved.map_err(|error| match error.is::<RunConflict>() {
+                true => RunErrorKind::Conflict,
+                false => RunErrorKind::Store(error),
+            })?;
         }
         self.has_unsaved_changes = false;
         self.applied_commands.clear();
