@@ -21,6 +21,7 @@ mod agent_call;
 mod call_in_flight;
 mod open_calls;
 mod run_tree;
+mod tree_calls;
 mod calls;
 mod steps_elsewhere;
 
