@@ -47,7 +47,7 @@ use std::io;
 use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
-pub use self::frontend::Frontend;
+pub use self::frontend::{Frontend, UnknownToolError};
 pub use self::web::{UnknownAgentError, Web, ag_ui, ui_stream};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 

@@ -125,8 +125,8 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
     let executed = Arc::new(AtomicU32::new(0));
     let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
     let web = desk(agent.context(Arc::clone(&executed)));
-    let chats = web.ui_stream("agent").unwrap().approvable_tools(["cancel"]);
-    let ag_ui = web.ag_ui("agent").unwrap().approvable_tools(["cancel"]);
+    let chats = web.ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
+    let ag_ui = web.ag_ui("agent").unwrap().approvable_tools(["cancel"]).unwrap();
     let (_, shown) = ask(&chats, "ada", "Go").await;
     assert!(shown.contains("tool-approval-request"), "{shown}");
     let (_, wait) = waiting(&chats).await;
@@ -153,12 +153,30 @@ async fn a_named_tool_is_the_agents_own() {
     let outer = outer.tool(inner().as_tool("helper", "Helps"));
     let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
     for agent in [outer, handing] {
-        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]);
+        let agent = agent.tools(tools![cancel]).context(Arc::new(AtomicU32::new(0)));
+        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert!(!shown.contains("tool-approval-request"), "{shown}");
         let (_, wait) = waiting(&chats).await;
         assert_eq!(approve(&chats, "ada", &wait).await.0, 409);
         assert_eq!(waiting(&chats).await.1, wait);
+    }
+}
+
+#[tokio::test]
+async fn names_of_other_tools_are_refused() {
+    let inner = Agent::builder(calling("cancel", "{}")).tools(tools![cancel]).build().unwrap();
+    let web = |agent: AgentBuilder| desk(agent.name("desk"));
+    let outer =
+        Agent::builder(calling("pay", "{}")).tools(tools![pay]).tool(inner.as_tool("helper", "Helps"));
+    let [outer, empty] = [outer, Agent::builder(ScriptedModel::new())].map(web);
+    for (web, expected) in [
+        (&outer, "the agent `desk` has no tool `cancel` of its own; it has `pay`, `helper`"),
+        (&empty, "the agent `desk` has no tool `cancel` of its own; add it with `AgentBuilder::tools`"),
+    ] {
+        for chats in [web.ui_stream("desk").unwrap(), web.ag_ui("desk").unwrap()] {
+            assert_eq!(chats.approvable_tools(["cancel"]).unwrap_err().to_string(), expected);
+        }
     }
 }
 
@@ -214,7 +232,7 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
     };
     for (chats, is_shown) in [
         (desk(agent()).ui_stream("agent").unwrap(), false),
-        (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]), true),
+        (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]).unwrap(), true),
     ] {
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert_eq!(shown.contains("4111"), is_shown, "{shown}");
