@@ -98,8 +98,8 @@ impl Frontend {
     }
 
     /// Lets users approve and deny calls of these tools of the agent in their own chats, as the model has made them. By default there is
-    /// none: all other calls, such as those of agents inside and after a handoff, are decided on the [page](crate::Web::service), or by a user
-    /// with the right [`Decide`](Right::Decide).
+    /// none: all other calls, such as those of agents inside and after a handoff, are decided on the [page](crate::Web::service), or in the
+    /// chats of a user with the right [`Decide`](Right::Decide).
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
