@@ -22,6 +22,7 @@
 //! - Both with a login, approvals and budgets in one program: [a whole service](#a-whole-service).
 //!
 //! Everything that a model, a tool or a browser wrote is text, never markup, and the page loads nothing from elsewhere.
+//!
 #![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/page.md")]
 #![doc = include_str!("../docs/frontends.md")]
