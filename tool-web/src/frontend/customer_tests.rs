@@ -14,6 +14,7 @@ use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
 use tool_core::{Agent, ToolError, tool, tools};
+use tool_offline::OfflineModel;
 use tower_service::Service;
 
 use super::Frontend;
@@ -76,6 +77,49 @@ async fn approve(chats: &Frontend, user: &str, wait: &str) -> (u16, String) {
     let part = json!({ "type": "tool-x", "state": "approval-responded", "approval": { "id": wait, "approved": true } });
     send(chats, user, "POST /", json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] }))
         .await
+}
+
+#[tool("Cancels an order", needs_approval)]
+fn cancel_order(order: u32) -> String {
+    format!("Order {order} is cancelled.")
+}
+
+/// Returns the blocks of the page on web frontends that begin like this.
+fn documented(begin: &str) -> impl Iterator<Item = &'static str> {
+    let blocks = include_str!("../../docs/frontends.md").split("```").skip(1).step_by(2);
+    blocks.filter_map(move |block| {
+        block.split_once('\n').map(|(_, text)| text).filter(|text| text.starts_with(begin))
+    })
+}
+
+/// Sends what the page on web frontends documents, and compares what it documents of the responses.
+#[tokio::test]
+async fn the_documented_streams_are_sent() {
+    let web = || desk(Agent::builder(OfflineModel::new()).tools(tools![cancel_order]));
+    for (chats, request, response) in [
+        (web().ui_stream("agent").unwrap(), r#"{ "id": "main""#, r#"data: {"type":"start""#),
+        (web().ag_ui("agent").unwrap(), r#"{ "threadId""#, r#"data: {"type":"RUN_STARTED""#),
+    ] {
+        let chats = chats.approvable_tools(["cancel_order"]).unwrap();
+        let exchanges: Vec<_> = documented(request).zip(documented(response)).collect();
+        let [(question, asking), (approval, done)] = exchanges[..] else { panic!("{exchanges:?}") };
+        let send = async |request: &str| {
+            let request = serde_json::from_str(request).unwrap();
+            send(&chats, "ada", "POST /", request).await.1
+        };
+        let asked = send(question).await;
+        let (run, wait) = waiting(&chats).await;
+        let decided = send(&approval.replace("9a037d60", &wait)).await;
+        for (sent, expected) in [(asked, asking), (decided, done)] {
+            let events = sent.lines().filter(|line| line.starts_with("data: "));
+            let events =
+                events.map(|line| line.replace(run.id().as_str(), "run_27d1").replace(&wait, "9a037d60"));
+            assert_eq!(
+                events.collect::<Vec<_>>(),
+                expected.replace("\n       ", "").lines().collect::<Vec<_>>()
+            );
+        }
+    }
 }
 
 async fn ask_ag_ui(chats: &Frontend, user: &str, resume: Value) -> String {
