@@ -271,7 +271,7 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
     policy.needs_approval = true;
     let lookup = ToolDefinition::new("lookup").with_policy(policy);
     let agent = || {
-        let model = calling("lookup", r#"{"card": "4111"}"#);
+        let model = calling("lookup", r#"{"card": "visa"}"#);
         Agent::builder(model).tool(ExternalTool::new(lookup.clone()))
     };
     for (chats, is_shown) in [
@@ -279,8 +279,8 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
         (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]).unwrap(), true),
     ] {
         let (_, shown) = ask(&chats, "ada", "Go").await;
-        assert_eq!(shown.contains("4111"), is_shown, "{shown}");
-        assert_eq!(messages(&chats, "ada").await.to_string().contains("4111"), is_shown);
+        assert_eq!(shown.contains("visa"), is_shown, "{shown}");
+        assert_eq!(messages(&chats, "ada").await.to_string().contains("visa"), is_shown);
     }
 }
 
