@@ -63,7 +63,7 @@ fn app(agent: Agent, logins: Logins) -> Result<Router, Failure> {
     let known = Arc::clone(&logins);
     let web = Web::new().agent(agent).authentication(move |headers: &HeaderMap| known.sender(headers));
     // A customer confirms a cancellation by herself; refunds are approved on the page.
-    let chat = web.ui_stream("desk")?.approvable_tools(["cancel_order"]);
+    let chat = web.ui_stream("desk")?.approvable_tools(["cancel_order"])?;
     Ok(Router::new()
         .route("/", get(chat_page))
         .route("/login", post(log_in).delete(log_out))

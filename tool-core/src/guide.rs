@@ -3,6 +3,7 @@
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
 #![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
+#![doc = "[a whole service]: ../../tool_web/index.html#a-whole-service"]
 #![doc = "[the page]: ../../tool_web/index.html#the-page"]
 #![doc = "[web frontends]: ../../tool_web/index.html#web-frontends"]
 #![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]

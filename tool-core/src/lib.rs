@@ -123,7 +123,7 @@ pub mod __private;
 pub mod __internals {
     pub use crate::agent::decide::decide_elsewhere;
     pub use crate::agent::waiting_tools::waiting_tools;
-    pub use crate::arguments::names::nearest_name;
+    pub use crate::arguments::names::{list_names, nearest_name};
     pub use crate::content::json::compact_json;
     pub use crate::model::cache::RequestCache;
     pub use crate::tool::context::CallRequest;

@@ -12,12 +12,13 @@ use http::HeaderMap;
 pub enum Right {
     /// See the runs on the page, with all texts and arguments.
     Read,
-    /// Approve and deny calls, on the page and in chats of one's own.
+    /// Approve, change and deny calls and answer questions of all runs on the page, and with [`Ask`](Self::Ask), decide about each call in
+    /// chats of one's own.
     Decide,
-    /// Cancel and resume runs, and see their stored states.
+    /// Cancel, resume and end runs and send them messages on the page, and see their stored states and requests to the model.
     Administer,
-    /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own, answer the questions of its tools there, and
-    /// approve calls of [named tools](crate::Frontend::approvable_tools).
+    /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own; there, cancel runs, answer the questions of tools,
+    /// and approve calls of [named tools](crate::Frontend::approvable_tools).
     Ask,
 }
 

@@ -19,10 +19,14 @@
 //! - [`serve`] and [`Web`]: the page, alone or as part of an application; see [the page](#the-page).
 //! - [`ui_stream`] and [`ag_ui`]: chats with an agent for frontends of the Vercel AI SDK and of AG-UI; see
 //!   [web frontends](#web-frontends).
+//! - Both with a login, approvals and budgets in one program: [a whole service](#a-whole-service).
 //!
 //! Everything that a model, a tool or a browser wrote is text, never markup, and the page loads nothing from elsewhere.
+//!
+#![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/page.md")]
 #![doc = include_str!("../docs/frontends.md")]
+#![doc = include_str!("../docs/service.md")]
 
 mod auth;
 mod bounded;
@@ -47,7 +51,7 @@ use std::io;
 use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
-pub use self::frontend::Frontend;
+pub use self::frontend::{Frontend, UnknownToolError};
 pub use self::web::{UnknownAgentError, Web, ag_ui, ui_stream};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 

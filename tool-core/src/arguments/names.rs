@@ -8,7 +8,7 @@ pub(crate) const MAX_LISTED: usize = 64;
 
 /// Lists names in backticks, separated by commas; of very many, the first ones and the number of the others. Returns `None` if
 /// there are no names.
-pub(crate) fn list_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn list_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
     let listed: Vec<_> = names.by_ref().take(MAX_LISTED).map(|name| format!("`{name}`")).collect();
     let listed = Some(listed.join(", ")).filter(|listed| !listed.is_empty())?;
     match names.count() {

@@ -14,6 +14,7 @@ use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
 use tool_core::{Agent, ToolError, tool, tools};
+use tool_offline::OfflineModel;
 use tower_service::Service;
 
 use super::Frontend;
@@ -78,6 +79,49 @@ async fn approve(chats: &Frontend, user: &str, wait: &str) -> (u16, String) {
         .await
 }
 
+#[tool("Cancels an order", needs_approval)]
+fn cancel_order(order: u32) -> String {
+    format!("Order {order} is cancelled.")
+}
+
+/// Returns the blocks of the page on web frontends that begin like this.
+fn documented(begin: &str) -> impl Iterator<Item = &'static str> {
+    let blocks = include_str!("../../docs/frontends.md").split("```").skip(1).step_by(2);
+    blocks.filter_map(move |block| {
+        block.split_once('\n').map(|(_, text)| text).filter(|text| text.starts_with(begin))
+    })
+}
+
+/// Sends what the page on web frontends documents, and compares what it documents of the responses.
+#[tokio::test]
+async fn the_documented_streams_are_sent() {
+    let web = || desk(Agent::builder(OfflineModel::new()).tools(tools![cancel_order]));
+    for (chats, request, response) in [
+        (web().ui_stream("agent").unwrap(), r#"{ "id": "main""#, r#"data: {"type":"start""#),
+        (web().ag_ui("agent").unwrap(), r#"{ "threadId""#, r#"data: {"type":"RUN_STARTED""#),
+    ] {
+        let chats = chats.approvable_tools(["cancel_order"]).unwrap();
+        let exchanges: Vec<_> = documented(request).zip(documented(response)).collect();
+        let [(question, asking), (approval, done)] = exchanges[..] else { panic!("{exchanges:?}") };
+        let send = async |request: &str| {
+            let request = serde_json::from_str(request).unwrap();
+            send(&chats, "ada", "POST /", request).await.1
+        };
+        let asked = send(question).await;
+        let (run, wait) = waiting(&chats).await;
+        let decided = send(&approval.replace("9a037d60", &wait)).await;
+        for (sent, expected) in [(asked, asking), (decided, done)] {
+            let events = sent.lines().filter(|line| line.starts_with("data: "));
+            let events =
+                events.map(|line| line.replace(run.id().as_str(), "run_27d1").replace(&wait, "9a037d60"));
+            assert_eq!(
+                events.collect::<Vec<_>>(),
+                expected.replace("\n       ", "").lines().collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
 async fn ask_ag_ui(chats: &Frontend, user: &str, resume: Value) -> String {
     let message = json!({ "role": "user", "content": "Go" });
     let body = json!({ "threadId": "c", "runId": "r", "messages": [message], "resume": resume });
@@ -125,8 +169,8 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
     let executed = Arc::new(AtomicU32::new(0));
     let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
     let web = desk(agent.context(Arc::clone(&executed)));
-    let chats = web.ui_stream("agent").unwrap().approvable_tools(["cancel"]);
-    let ag_ui = web.ag_ui("agent").unwrap().approvable_tools(["cancel"]);
+    let chats = web.ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
+    let ag_ui = web.ag_ui("agent").unwrap().approvable_tools(["cancel"]).unwrap();
     let (_, shown) = ask(&chats, "ada", "Go").await;
     assert!(shown.contains("tool-approval-request"), "{shown}");
     let (_, wait) = waiting(&chats).await;
@@ -153,12 +197,30 @@ async fn a_named_tool_is_the_agents_own() {
     let outer = outer.tool(inner().as_tool("helper", "Helps"));
     let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
     for agent in [outer, handing] {
-        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]);
+        let agent = agent.tools(tools![cancel]).context(Arc::new(AtomicU32::new(0)));
+        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert!(!shown.contains("tool-approval-request"), "{shown}");
         let (_, wait) = waiting(&chats).await;
         assert_eq!(approve(&chats, "ada", &wait).await.0, 409);
         assert_eq!(waiting(&chats).await.1, wait);
+    }
+}
+
+#[tokio::test]
+async fn names_of_other_tools_are_refused() {
+    let inner = Agent::builder(calling("cancel", "{}")).tools(tools![cancel]).build().unwrap();
+    let web = |agent: AgentBuilder| desk(agent.name("desk"));
+    let outer =
+        Agent::builder(calling("pay", "{}")).tools(tools![pay]).tool(inner.as_tool("helper", "Helps"));
+    let [outer, empty] = [outer, Agent::builder(ScriptedModel::new())].map(web);
+    for (web, expected) in [
+        (&outer, "the agent `desk` has no tool `cancel` of its own; it has `pay`, `helper`"),
+        (&empty, "the agent `desk` has no tool `cancel` of its own; add it with `AgentBuilder::tools`"),
+    ] {
+        for chats in [web.ui_stream("desk").unwrap(), web.ag_ui("desk").unwrap()] {
+            assert_eq!(chats.approvable_tools(["cancel"]).unwrap_err().to_string(), expected);
+        }
     }
 }
 
@@ -209,16 +271,16 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
     policy.needs_approval = true;
     let lookup = ToolDefinition::new("lookup").with_policy(policy);
     let agent = || {
-        let model = calling("lookup", r#"{"card": "4111"}"#);
+        let model = calling("lookup", r#"{"card": "visa"}"#);
         Agent::builder(model).tool(ExternalTool::new(lookup.clone()))
     };
     for (chats, is_shown) in [
         (desk(agent()).ui_stream("agent").unwrap(), false),
-        (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]), true),
+        (desk(agent()).ui_stream("agent").unwrap().approvable_tools(["lookup"]).unwrap(), true),
     ] {
         let (_, shown) = ask(&chats, "ada", "Go").await;
-        assert_eq!(shown.contains("4111"), is_shown, "{shown}");
-        assert_eq!(messages(&chats, "ada").await.to_string().contains("4111"), is_shown);
+        assert_eq!(shown.contains("visa"), is_shown, "{shown}");
+        assert_eq!(messages(&chats, "ada").await.to_string().contains("visa"), is_shown);
     }
 }
 

@@ -22,9 +22,11 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use futures_util::stream::{self as streams, StreamExt};
 use serde_json::Value;
-use tool_core::Message;
+use tool_core::__internals::list_names;
+use tool_core::content::printable;
 use tool_core::run::Wait;
 use tool_core::tool::WaitId;
+use tool_core::{Agent, Message};
 use tool_http::server::{HttpService, json_response, sse_response};
 use tower_service::Service;
 
@@ -96,8 +98,8 @@ impl Frontend {
     }
 
     /// Lets users approve and deny calls of these tools of the agent in their own chats, as the model has made them. By default there is
-    /// none: all other calls, such as those of agents inside and after a handoff, are decided on the [page](crate::Web::service), or by a user
-    /// with the right [`Decide`](Right::Decide).
+    /// none: all other calls, such as those of agents inside and after a handoff, are decided on the [page](crate::Web::service), or in the
+    /// chats of a user with the right [`Decide`](Right::Decide).
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
@@ -112,14 +114,29 @@ impl Frontend {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let agent = Agent::builder(ScriptedModel::new()).tools(tools![cancel_order, refund]).build()?;
     /// // A customer confirms that an order is to be cancelled; the staff decides about money.
-    /// let chat = tool_web::ui_stream(agent).approvable_tools(["cancel_order"]);
-    /// # let _ = chat;
+    /// let chat = tool_web::ui_stream(agent).approvable_tools(["cancel_order"])?;
+    /// let error = chat.approvable_tools(["cancel"]).unwrap_err();
+    /// assert_eq!(error.to_string(), "the agent has no tool `cancel` of its own; it has `cancel_order`, `refund`");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn approvable_tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.chats.executors.approvable.extend(names.into_iter().map(Into::into));
-        Self::of(self.chats)
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent.
+    pub fn approvable_tools(
+        mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Self, UnknownToolError> {
+        for name in names.into_iter().map(Into::into) {
+            if let Some(agent) =
+                self.chats.source.agent.as_ref().filter(|agent| agent.tools().get(&name).is_none())
+            {
+                return Err(UnknownToolError::new(agent, name));
+            }
+            self.chats.executors.approvable.insert(name);
+        }
+        Ok(Self::of(self.chats))
     }
 
     /// Returns the routes as an [`axum::Router`].
@@ -151,6 +168,38 @@ impl fmt::Debug for Frontend {
         f.debug_tuple("Frontend").field(&self.chats.protocol).finish()
     }
 }
+
+/// The error of a chat whose users are to approve calls of a tool that its agent does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownToolError {
+    name: String,
+    agent: Option<String>,
+    /// The agent's tools, as a list.
+    known: Option<String>,
+}
+
+impl UnknownToolError {
+    fn new(agent: &Agent, name: String) -> Self {
+        let known = agent.tools().iter().map(|tool| tool.definition().name());
+        Self { name, agent: agent.name().map(str::to_owned), known: list_names(known) }
+    }
+}
+
+impl fmt::Display for UnknownToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the agent ")?;
+        if let Some(agent) = &self.agent {
+            write!(f, "`{}` ", printable(agent))?;
+        }
+        write!(f, "has no tool `{}` of its own; ", printable(&self.name))?;
+        match &self.known {
+            Some(known) => write!(f, "it has {}", printable(known)),
+            None => f.write_str("add it with `AgentBuilder::tools`"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownToolError {}
 
 type Shared = State<Chats>;
 type Sender = Extension<Principal>;

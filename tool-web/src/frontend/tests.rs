@@ -227,7 +227,7 @@ async fn calls_of_the_application_are_neither_shown_nor_answered() {
     let twice = |tool: &str, arguments: &str| {
         ScriptedModel::new().calls(tool, arguments).calls(tool, arguments).says("Done.")
     };
-    let own = || Agent::builder(twice("lookup", r#"{"card": "4111"}"#)).tool(lookup()).build().unwrap();
+    let own = || Agent::builder(twice("lookup", r#"{"card": "visa"}"#)).tool(lookup()).build().unwrap();
     let inner = own().as_tool("helper", "Helps");
     let outer = Agent::builder(twice("helper", r#"{"question": "Look"}"#)).tool(inner).build().unwrap();
     let next = own();
@@ -239,7 +239,7 @@ async fn calls_of_the_application_are_neither_shown_nor_answered() {
             send(&chat, json!({ "id": "c", "messages": [message] })).await,
             send_ag_ui(&ag_ui, "t", json!([]), None).await,
         ];
-        assert!(!shown.iter().any(|shown| shown.contains("4111")), "{shown:?}");
+        assert!(!shown.iter().any(|shown| shown.contains("visa")), "{shown:?}");
         for (frontend, thread) in [(&chat, "c"), (&ag_ui, "t")] {
             let name = conversation(&Principal::local(), thread).unwrap();
             let run = frontend.chats.hub.run_of(&frontend.chats.source, &name).await.unwrap();
@@ -261,12 +261,12 @@ async fn calls_of_the_application_are_neither_shown_nor_answered() {
             assert_eq!(loaded().await.len(), 1);
         }
     }
-    let script = ScriptedModel::new().calls("lookup", r#"{"card": "4111"}"#).says("Done.");
+    let script = ScriptedModel::new().calls("lookup", r#"{"card": "visa"}"#).says("Done.");
     let agent = Agent::builder(script).tool(lookup()).build().unwrap();
     let chat = crate::ui_stream(agent).browser_tools(["lookup"]);
     let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
     let shown = send(&chat, json!({ "id": "c", "messages": [message] })).await;
-    assert!(shown.contains("4111"), "{shown}");
+    assert!(shown.contains("visa"), "{shown}");
     let part =
         json!({ "type": "tool-lookup", "state": "output-available", "toolCallId": "call_1_0", "output": 1 });
     let done =
