@@ -1,6 +1,5 @@
 //! Words the answer: a sentence for each result, or the JSON of a response format.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::Value;
@@ -8,50 +7,49 @@ use tool_core::model::ResponseFormat;
 
 use crate::fill::fill;
 use crate::form::Form;
-use crate::plan::{Outcome, Plan, StepState};
+use crate::plan::{Plan, Step};
 use crate::question::{Fact, Question, Source};
 use crate::words::{PRONOUNS, keys};
 
 /// The answer of a model without tools.
 const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask, in English, for something that they can do.";
 
-/// Returns the answer once nothing more is to be called. `others` are calls that the application forced.
-pub(crate) fn answer(plan: &Plan<'_>, states: &[StepState<'_>], others: &[(&str, &Outcome)]) -> String {
+/// Returns the answer once nothing more is to be called.
+pub(crate) fn answer(plan: &Plan<'_>) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for (index, (step, state)) in plan.steps.iter().zip(states).enumerate() {
-        let name = plan.tools[step.tool].name;
-        let is_used = plan.steps.iter().any(|other| other.needs().any(|needed| needed == index));
-        lines.extend(match state {
-            StepState::Done(_) if is_used => None,
-            StepState::Done(result) => Some(sentence(subject(plan.question, &step.range), name, result)),
-            StepState::Failed(error) => Some(failure(name, error)),
-            StepState::Blocked if step.missing.is_empty() => Some(format!("So I did not call {name}.")),
-            StepState::Blocked => {
-                let missing = join(&step.missing);
-                Some(format!("I would call `{name}` for that, but the question does not say {missing}."))
-            }
-            StepState::Ready(_) | StepState::Waiting => None,
-        });
-    }
-    lines.extend(others.iter().map(|(name, outcome)| match outcome {
-        Ok(result) => sentence(None, name, result),
-        Err(error) => failure(name, error),
-    }));
-    let mut known = HashSet::new();
-    lines.retain(|line| known.insert(line.clone()));
-    let names = plan.tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
-    match (plan.tools.is_empty(), lines.is_empty()) {
-        (true, true) => NO_TOOLS.to_owned(),
-        (false, true) => {
-            format!("I cannot answer that with the tools I have ({names}); I read English only.")
+    for (index, step) in plan.steps.iter().enumerate() {
+        let is_used = plan.steps.iter().any(|other| other.uses(index));
+        let line = describe(plan, step);
+        if !(is_used && matches!(step.outcome, Some(Ok(_))) || lines.contains(&line)) {
+            lines.push(line);
         }
-        (_, false) => {
-            let unmatched = plan.unmatched.iter().map(|part| plan.question.slice(part));
-            lines.extend(
-                unmatched
-                    .map(|part| format!("I cannot do this part with the tools I have ({names}): {part}.")),
-            );
-            lines.join("\n")
+    }
+    let names = plan.tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+    if lines.is_empty() && names.is_empty() {
+        return NO_TOOLS.to_owned();
+    }
+    if lines.is_empty() {
+        return format!("I cannot answer that with the tools I have ({names}); I read English only.");
+    }
+    lines.extend(plan.unmatched.iter().map(|part| {
+        let part = plan.question.slice(part);
+        format!("I cannot do this part with the tools I have ({names}): {part}.")
+    }));
+    lines.join("\n")
+}
+
+/// Describes what became of a step.
+fn describe(plan: &Plan<'_>, step: &Step) -> String {
+    let name = plan.tools[step.tool].name;
+    match &step.outcome {
+        Some(Ok(result)) => sentence(subject(plan.question, &step.range), name, result),
+        Some(Err(error)) => {
+            format!("I could not do that: {name} failed: {}.", error.trim().trim_end_matches('.'))
+        }
+        None if step.missing.is_empty() => format!("So I did not call {name}."),
+        None => {
+            let missing = join(&step.missing);
+            format!("I would call `{name}` for that, but the question does not say {missing}.")
         }
     }
 }
@@ -86,29 +84,18 @@ fn members(result: &str) -> Vec<Fact> {
     members.into_iter().map(member).collect()
 }
 
-fn failure(name: &str, error: &str) -> String {
-    format!("I could not do that: {name} failed: {}.", error.trim().trim_end_matches('.'))
-}
-
 fn join(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }
 
 /// Words one result. A result that is a sentence stands for itself.
 fn sentence(subject: Option<String>, tool: &str, result: &str) -> String {
-    let result = result.trim();
-    let is_data = result.starts_with(['{', '[', '"']) || result.contains('\n');
-    let words =
-        result.split_whitespace().filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1);
-    let stop = if result.ends_with(['.', '!', '?']) { "" } else { "." };
-    if result.is_empty() || result == "null" {
-        return format!("Done: {tool}.");
-    }
-    if !is_data && (words.count() >= 4 || stop.is_empty() && result.contains(' ')) {
-        return format!("{result}{stop}");
-    }
     let subject = subject.unwrap_or_else(|| format!("The result of {tool} is"));
-    format!("{subject} {result}{stop}")
+    match result.trim() {
+        "" | "null" => format!("Done: {tool}."),
+        result if result.ends_with(['.', '!', '?']) => result.to_owned(),
+        result => format!("{subject} {result}."),
+    }
 }
 
 /// Returns "The square root of 9 is" for "What is the square root of 9".

@@ -6,10 +6,8 @@
 //!    "the square root of the sum of 9 and 16".
 //! 4. A clause without a tool repeats the tool of the clause before with its own values: "and in Rome?".
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use serde_json::Value;
 use tool_core::model::ToolDefinition;
 
 use crate::fill::{Filled, fill};
@@ -46,25 +44,23 @@ pub(crate) struct Plan<'a> {
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) tool: usize,
+    /// The clause that asks for it; empty for a call that the application forced.
     pub(crate) range: Range<usize>,
     sources: Vec<Option<Source>>,
     /// The parameters without a value.
     pub(crate) missing: Vec<String>,
+    pub(crate) outcome: Option<Outcome>,
 }
 
 /// The text of a result, or of an error.
 pub(crate) type Outcome = Result<String, String>;
 
+/// A call that needs no further result.
 #[derive(Debug)]
-pub(crate) enum StepState<'o> {
-    Done(&'o str),
-    Failed(&'o str),
-    /// It can be called with these arguments.
-    Ready(Value),
-    /// It needs a result that is not there yet.
-    Waiting,
-    /// It lacks a value, or a step that it needs has no result.
-    Blocked,
+pub(crate) struct ReadyCall<'a> {
+    step: usize,
+    pub(crate) name: &'a str,
+    pub(crate) arguments: String,
 }
 
 /// A tool that a clause mentions, and the first word that does.
@@ -146,36 +142,36 @@ impl<'a> Plan<'a> {
             plan.add(clause);
         }
         if must_call && plan.steps.is_empty() {
-            let mut calls =
+            let mut chains =
                 (0..tools.len()).map(|tool| plan.chain(&question.all(), &[Mention { tool, at: 0 }], None));
-            let call = calls.find(Chain::is_complete);
-            plan.steps = call.map_or_else(Vec::new, |call| call.steps);
+            plan.steps = chains.find(Chain::is_complete).map_or_else(Vec::new, |chain| chain.steps);
         }
         plan
     }
 
-    /// Returns the states of the steps once those with these numbers have outcomes.
-    pub(crate) fn states<'o>(&self, outcomes: &'o HashMap<usize, Outcome>) -> Vec<StepState<'o>> {
-        let mut states: Vec<StepState<'o>> = Vec::new();
-        for (number, step) in self.steps.iter().enumerate() {
-            let is_open = |step| matches!(states[step], StepState::Ready(_) | StepState::Waiting);
-            let result = |step| match states[step] {
-                StepState::Done(text) => Some(text),
-                _ => None,
-            };
-            let state = match outcomes.get(&number) {
-                Some(Ok(text)) => StepState::Done(text),
-                Some(Err(error)) => StepState::Failed(error),
-                None if !step.missing.is_empty() => StepState::Blocked,
-                None if step.needs().any(is_open) => StepState::Waiting,
-                None => {
-                    let arguments = self.tools[step.tool].form.arguments(&step.sources, result);
-                    arguments.map_or(StepState::Blocked, StepState::Ready)
-                }
-            };
-            states.push(state);
+    /// Returns the calls that have no outcome yet and lack neither a value nor a result.
+    pub(crate) fn ready_calls(&self) -> Vec<ReadyCall<'a>> {
+        let result = |step: usize| self.steps[step].outcome.as_ref()?.as_deref().ok();
+        let ready = self.steps.iter().enumerate().filter_map(|(index, step)| {
+            let is_open = step.outcome.is_none() && step.missing.is_empty();
+            let tool = self.tools.get(step.tool).filter(|_| is_open)?;
+            let arguments = tool.form.arguments(&step.sources, result)?.to_string();
+            Some(ReadyCall { step: index, name: tool.name, arguments })
+        });
+        ready.collect()
+    }
+
+    /// Records the outcome of a call for the first step that is ready for its tool, and for the steps with the same call. Does not
+    /// compare the arguments of the call, because an approval can change them.
+    pub(crate) fn record(&mut self, name: &str, outcome: &Outcome) {
+        let ready = self.ready_calls();
+        if let Some(first) = ready.iter().find(|call| call.name == name) {
+            let same = ready.iter().filter(|call| call.name == name && call.arguments == first.arguments);
+            same.for_each(|call| self.steps[call.step].outcome = Some(outcome.clone()));
+        } else if let Some(tool) = self.tools.iter().position(|tool| tool.name == name) {
+            let outcome = Some(outcome.clone());
+            self.steps.push(Step { tool, range: 0..0, sources: Vec::new(), missing: Vec::new(), outcome });
         }
-        states
     }
 
     /// Splits a range at the words of a list, without empty parts.
@@ -264,7 +260,7 @@ impl<'a> Plan<'a> {
             let Filled { sources, missing, unused } = filled;
             values.push(Fact::result(Source::Step(self.steps.len() + steps.len()), mention.at));
             values.extend(unused);
-            steps.push(Step { tool: mention.tool, range: range.clone(), sources, missing });
+            steps.push(Step { tool: mention.tool, range: range.clone(), sources, missing, outcome: None });
         }
         values.retain(|fact| fact.look.is_some());
         Chain { steps, unused: values }
@@ -278,11 +274,9 @@ impl Chain {
 }
 
 impl Step {
-    /// Returns the steps whose results it uses.
-    pub(crate) fn needs(&self) -> impl Iterator<Item = usize> {
-        self.sources.iter().flatten().filter_map(|source| match source {
-            Source::Step(step) => Some(*step),
-            Source::Text(_) => None,
-        })
+    /// Returns `true` if the result of another step is one of its arguments.
+    pub(crate) fn uses(&self, step: usize) -> bool {
+        let mut sources = self.sources.iter().flatten();
+        sources.any(|source| matches!(source, Source::Step(used) if *used == step))
     }
 }

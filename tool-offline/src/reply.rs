@@ -1,12 +1,12 @@
 //! Responds to a request: with the calls that are ready, or with an answer.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
 use tool_core::{Message, ToolCall};
 
 use crate::answer;
-use crate::plan::{Outcome, Plan, Step, StepState, Tool};
+use crate::plan::{Outcome, Plan, Tool};
 use crate::question::{Fact, Question, Source};
 
 /// The model's name, as reported in its responses.
@@ -45,31 +45,15 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     });
     let earlier = earlier.map(|text| Fact::result(Source::Text(text), 0));
     let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let plan = Plan::new(&question, &tools, earlier, must_call);
+    let mut plan = Plan::new(&question, &tools, earlier, must_call);
 
-    // A call is of the first step that was ready for it. An approval can change the arguments.
     let executed = executed_calls(rest);
-    let (mut outcomes, mut others) = (HashMap::new(), Vec::new());
     for (call, outcome) in &executed {
-        let states = plan.states(&outcomes);
-        let is_called = |(step, state): (&Step, &StepState<'_>)| {
-            matches!(state, StepState::Ready(_)) && tools[step.tool].name == call.name
-        };
-        match plan.steps.iter().zip(&states).position(is_called) {
-            Some(step) => _ = outcomes.insert(step, outcome.clone()),
-            None => others.push((&*call.name, outcome)),
-        }
+        plan.record(&call.name, outcome);
     }
-    let states = plan.states(&outcomes);
-    let mut calls: Vec<(&str, String)> = Vec::new();
-    for (step, state) in plan.steps.iter().zip(&states) {
-        let StepState::Ready(arguments) = state else { continue };
-        let call = (tools[step.tool].name, arguments.to_string());
-        let is_executed = executed.iter().any(|(one, _)| (&*one.name, &one.arguments) == (call.0, &call.1));
-        if !is_executed && !calls.contains(&call) {
-            calls.push(call);
-        }
-    }
+    let mut calls = plan.ready_calls();
+    let mut known = HashSet::new();
+    calls.retain(|call| known.insert((call.name, call.arguments.clone())));
     match choice {
         ToolChoice::None => calls.clear(),
         _ if request.parallel_tool_calls() == Some(false) => calls.truncate(1),
@@ -79,12 +63,12 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         let results: Vec<_> = executed.iter().filter_map(|(_, outcome)| outcome.as_deref().ok()).collect();
         return AssistantMessage::text(match request.response_format() {
             Some(format) => answer::structured(format, &question, &results),
-            None => answer::answer(&plan, &states, &others),
+            None => answer::answer(&plan),
         });
     }
     let calls = calls.into_iter().zip(next_call_number(messages)..);
     let calls =
-        calls.map(|((name, arguments), number)| ToolCall::new(format!("call_{number}"), name, arguments));
+        calls.map(|(call, number)| ToolCall::new(format!("call_{number}"), call.name, call.arguments));
     AssistantMessage::default().with_tool_calls(calls)
 }
 

@@ -40,6 +40,10 @@ const SYNONYMS: [&str; 11] = [
     "file document",
 ];
 
+/// The endings of words, and what replaces them; the first that fits counts.
+const ENDINGS: [(&str, &str); 7] =
+    [("ies", "y"), ("ss", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")];
+
 /// Returns `true` if a list contains a word, which is in lower case.
 pub(crate) fn is_in(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
@@ -55,20 +59,13 @@ pub(crate) fn key(word: &str) -> Option<String> {
     (!is_in(STOP_WORDS, &lower)).then_some(key)
 }
 
-/// Removes the endings of an English word.
+/// Removes the ending of an English word.
 fn stem(word: &str) -> String {
-    let is_long = |stem: &&str| stem.chars().count() >= 3;
-    let mut endings = ["ing", "ed", "es", "s"].iter().filter_map(|ending| word.strip_suffix(ending));
-    let mut stem = match word.strip_suffix("ies") {
-        Some(start) => format!("{start}y"),
-        None if word.ends_with("ss") => word.to_owned(),
-        None => endings.find(is_long).unwrap_or(word).to_owned(),
+    let replace = |(ending, replacement): &(&str, &str)| {
+        let stem = word.strip_suffix(ending).filter(|stem| stem.chars().count() >= 3)?;
+        Some(format!("{stem}{replacement}"))
     };
-    let mut last = stem.chars().rev();
-    if stem.len() > 3 && (stem.ends_with('e') || last.next() == last.next()) {
-        stem.pop();
-    }
-    stem
+    ENDINGS.iter().find_map(replace).unwrap_or_else(|| word.to_owned())
 }
 
 /// Returns the keys of the words in a text or a name: `getFreeRooms` is `free` and `room`.
