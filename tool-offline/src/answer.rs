@@ -18,9 +18,11 @@ const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give 
 pub(crate) fn answer(plan: &Plan<'_>) -> String {
     let mut lines: Vec<String> = Vec::new();
     for (index, step) in plan.steps.iter().enumerate() {
-        let is_used = plan.steps.iter().any(|other| other.uses(index));
+        let result = Some(Source::Step(index));
+        let is_used = plan.steps.iter().any(|other| other.arguments.sources.contains(&result));
         let line = describe(plan, step);
-        if !(is_used && matches!(step.outcome, Some(Ok(_))) || lines.contains(&line)) {
+        let is_intermediate = is_used && matches!(step.outcome, Some(Ok(_)));
+        if !is_intermediate && !lines.contains(&line) {
             lines.push(line);
         }
     }
@@ -46,9 +48,9 @@ fn describe(plan: &Plan<'_>, step: &Step) -> String {
         Some(Err(error)) => {
             format!("I could not do that: {name} failed: {}.", error.trim().trim_end_matches('.'))
         }
-        None if step.missing.is_empty() => format!("So I did not call {name}."),
+        None if step.arguments.missing.is_empty() => format!("So I did not call {name}."),
         None => {
-            let missing = join(&step.missing);
+            let missing = join(&step.arguments.missing);
             format!("I would call `{name}` for that, but the question does not say {missing}.")
         }
     }
@@ -57,12 +59,12 @@ fn describe(plan: &Plan<'_>, step: &Step) -> String {
 /// Returns the answer in the JSON of a response format, filled in from the results, the latest first, and the question.
 pub(crate) fn structured(format: &ResponseFormat, question: &Question<'_>, results: &[&str]) -> String {
     let form = Form::new(format.original_schema(), "");
-    let is_name = |at: usize| form.explains(&question.keys[at]);
+    let is_name = |at: usize| form.explains(&question.tokens[at].key);
     let range = question.all();
     let results = results.iter().rev().flat_map(|result| members(result));
     let facts: Vec<_> = results.chain(question.facts(&range, is_name, None)).collect();
-    let filled = fill(&form, question, &range, &facts);
-    match form.arguments(&filled.sources, |_| None) {
+    let (filled, _) = fill(&form, question, &range, &facts);
+    match form.arguments(&filled, |_| None) {
         Some(answer) if filled.missing.is_empty() => answer.to_string(),
         _ => format!(
             "I cannot answer in the requested format: there is no value for {}.",

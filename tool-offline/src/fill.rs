@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::form::{Form, Slot, SlotKind};
+use crate::form::{Filled, Form, Slot, SlotKind};
 use crate::question::{Fact, Question, Source};
 use crate::text::TokenKind;
 use crate::words::{NEGATIONS, PREPOSITIONS, is_in, keys};
@@ -10,33 +10,28 @@ use crate::words::{NEGATIONS, PREPOSITIONS, is_in, keys};
 /// The score from which a value is meant for an optional slot.
 const MIN_OPTIONAL_SCORE: f64 = 3.5;
 
-/// What makes required slots come first.
+/// What makes required slots come first, with any value that fits.
 const REQUIRED_SCORE: f64 = 100.0;
 
-/// The arguments of a call, as far as they can be filled in.
-#[derive(Debug)]
-pub(crate) struct Filled {
-    /// The sources of the slots.
-    pub(crate) sources: Vec<Option<Source>>,
-    /// The paths of the required slots without a value.
-    pub(crate) missing: Vec<String>,
-    pub(crate) unused: Vec<Fact>,
-}
-
-/// Fills the slots from the facts and from the words in `range`.
-pub(crate) fn fill(form: &Form, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
+/// Fills the slots from the facts and from the words in `range`. Returns also the facts that are left.
+pub(crate) fn fill(
+    form: &Form,
+    question: &Question<'_>,
+    range: &Range<usize>,
+    facts: &[Fact],
+) -> (Filled, Vec<Fact>) {
     let mut candidates = Vec::new();
-    for (at, slot) in form.slots.iter().enumerate() {
-        let is_number = matches!(slot.kind, SlotKind::Number | SlotKind::Integer);
-        let least = if slot.is_required || is_number { f64::MIN_POSITIVE } else { MIN_OPTIONAL_SCORE };
-        let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
-        let named =
-            named_value(slot, question, range).map(|text| (MIN_OPTIONAL_SCORE, None, Source::Text(text)));
-        let facts = facts.iter().enumerate();
-        let fitting =
-            facts.filter_map(|(index, fact)| Some((score(slot, fact)?, Some(index), fact.source.clone())));
-        let scored = named.into_iter().chain(fitting).filter(|(score, ..)| *score >= least);
-        candidates.extend(scored.map(|(score, fact, source)| (first + score, at, fact, source)));
+    for (index, slot) in form.slots.iter().enumerate() {
+        let named = named_value(slot, question, range);
+        let named = named.map(|text| (MIN_OPTIONAL_SCORE, None, Source::Text(text)));
+        let fitting = facts
+            .iter()
+            .enumerate()
+            .filter_map(|(fact, value)| Some((score(slot, value)?, Some(fact), value.source.clone())));
+        let bonus = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
+        let scored = named.into_iter().chain(fitting);
+        let scored = scored.map(|(score, fact, source)| (bonus + score, index, fact, source));
+        candidates.extend(scored.filter(|(score, ..)| *score >= MIN_OPTIONAL_SCORE));
     }
     // Stable, so that equal candidates are in the order of the slots and then of the values.
     candidates.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
@@ -51,8 +46,8 @@ pub(crate) fn fill(form: &Form, question: &Question<'_>, range: &Range<usize>, f
     let slots = form.slots.iter().zip(&sources);
     let missing = slots.filter(|(slot, source)| slot.is_required && source.is_none());
     let missing = missing.map(|(slot, _)| slot.path.join(".")).collect();
-    let facts = facts.iter().enumerate().filter(|(index, _)| !used.contains(index));
-    Filled { missing, unused: facts.map(|(_, fact)| fact.clone()).collect(), sources }
+    let unused = facts.iter().enumerate().filter(|(fact, _)| !used.contains(fact));
+    (Filled { sources, missing }, unused.map(|(_, fact)| fact.clone()).collect())
 }
 
 /// Returns how well a fact fits a slot.
@@ -64,7 +59,7 @@ fn score(slot: &Slot, fact: &Fact) -> Option<f64> {
         Source::Step(_) => false,
     };
     let look = match (&slot.kind, fact.look) {
-        (SlotKind::Number | SlotKind::Integer, None | Some(TokenKind::Number)) => 2.0,
+        (SlotKind::Number | SlotKind::Integer, None | Some(TokenKind::Number)) => MIN_OPTIONAL_SCORE,
         (SlotKind::Boolean, None) => 2.0,
         (SlotKind::Text(TokenKind::Word), Some(TokenKind::Word)) => {
             1.0 + f64::from(is_capitalized) + f64::from(is_introduced)
@@ -81,7 +76,7 @@ fn score(slot: &Slot, fact: &Fact) -> Option<f64> {
 
 /// Returns the value of a flag or of a choice that the words in a range name.
 fn named_value(slot: &Slot, question: &Question<'_>, range: &Range<usize>) -> Option<String> {
-    let position = |key: &String| range.clone().find(|at| question.keys[*at] == *key);
+    let position = |key: &String| range.clone().find(|at| question.tokens[*at].key == *key);
     if matches!(slot.kind, SlotKind::Boolean) {
         let at = slot.words.iter().find_map(position)?;
         let is_negated = (range.start..at).rev().take(2).any(|at| question.is_in(NEGATIONS, at));

@@ -17,6 +17,15 @@ pub(crate) struct Form {
     pub(crate) slots: Vec<Slot>,
 }
 
+/// The arguments of a call, as far as they can be filled in.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    /// The sources of the slots.
+    pub(crate) sources: Vec<Option<Source>>,
+    /// The paths of the required slots without a value.
+    pub(crate) missing: Vec<String>,
+}
+
 /// A parameter, or a property of a nested object.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -44,20 +53,18 @@ pub(crate) enum SlotKind {
 }
 
 impl Form {
+    /// Reads the schema of parameters, and the description of their tool.
     pub(crate) fn new(root: &Value, description: &str) -> Self {
         let mut form = Self::default();
-        form.add_slots(root, root, &[], true, description);
+        form.add_slots(root, root, &[], true);
+        for slot in &mut form.slots {
+            let name = slot.path.last().map_or("", String::as_str);
+            slot.words.extend(preposition_before(name, description));
+        }
         form
     }
 
-    fn add_slots(
-        &mut self,
-        root: &Value,
-        object: &Value,
-        outer: &[String],
-        is_needed: bool,
-        description: &str,
-    ) {
+    fn add_slots(&mut self, root: &Value, object: &Value, outer: &[String], is_needed: bool) {
         let required = object["required"].as_array();
         for (name, property) in object["properties"].as_object().into_iter().flatten() {
             if self.slots.len() >= MAX_SLOTS {
@@ -71,15 +78,14 @@ impl Form {
             let is_required = is_listed && !is_nullable;
             let path = [outer, std::slice::from_ref(name)].concat();
             if schema.get("properties").is_some() && outer.len() < MAX_OBJECTS {
-                self.add_slots(root, schema, &path, is_required, description);
+                self.add_slots(root, schema, &path, is_required);
                 continue;
             }
             let mut words = keys(name);
             // Also the names that are stop words, such as `from` and `x`.
             words.push(name.to_lowercase().split('_').next().unwrap_or_default().to_owned());
-            words.extend(preposition_before(name, description));
-            let own_description = [property, schema].iter().find_map(|schema| schema["description"].as_str());
-            let kind = SlotKind::new(&schemas, &words, own_description.unwrap_or_default());
+            let description = [property, schema].iter().find_map(|schema| schema["description"].as_str());
+            let kind = SlotKind::new(&schemas, &words, description.unwrap_or_default());
             words.extend(kind.choices().iter().flat_map(|choice| keys(choice)));
             self.slots.push(Slot { kind, path, words, is_required, is_null: is_listed && is_nullable });
         }
@@ -90,14 +96,14 @@ impl Form {
         self.slots.iter().flat_map(|slot| &slot.words).any(|word| word == key)
     }
 
-    /// Returns the arguments from these sources of the slots, unless a result is missing or does not fit.
+    /// Returns the arguments from the results of steps, unless one is missing or does not fit.
     pub(crate) fn arguments<'r>(
         &self,
-        sources: &[Option<Source>],
+        filled: &Filled,
         result: impl Fn(usize) -> Option<&'r str>,
     ) -> Option<Value> {
         let mut object = Value::Object(Map::new());
-        for (slot, source) in self.slots.iter().zip(sources) {
+        for (slot, source) in self.slots.iter().zip(&filled.sources) {
             let value = match source {
                 Some(Source::Text(text)) => slot.kind.value(text)?,
                 Some(Source::Step(step)) => slot.kind.value(result(*step)?)?,
@@ -129,12 +135,7 @@ impl SlotKind {
                 Some("email") => TokenKind::Email,
                 Some("date" | "date-time") => TokenKind::Date,
                 _ if words.iter().any(|word| word == "email") => TokenKind::Email,
-                // An example in the description.
-                _ => {
-                    let mut looks = tokenize(description).into_iter().map(|token| token.kind);
-                    let look = looks.find(|look| matches!(look, TokenKind::Email | TokenKind::Date));
-                    look.unwrap_or(TokenKind::Word)
-                }
+                _ => example(description).unwrap_or(TokenKind::Word),
             }),
             _ => Self::Other,
         }
@@ -158,6 +159,12 @@ impl SlotKind {
             Self::Other => None,
         }
     }
+}
+
+/// Returns what the example in a description looks like: "the first night, as 2026-12-31".
+fn example(description: &str) -> Option<TokenKind> {
+    let mut kinds = tokenize(description).into_iter().map(|token| token.kind);
+    kinds.find(|kind| matches!(kind, TokenKind::Email | TokenKind::Date))
 }
 
 fn number(text: &str) -> Option<Number> {

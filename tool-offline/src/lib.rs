@@ -20,8 +20,8 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod text;
 mod words;
+mod text;
 mod question;
 mod form;
 mod fill;

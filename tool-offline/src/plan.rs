@@ -8,12 +8,13 @@
 
 use std::ops::Range;
 
+use tool_core::ToolCall;
 use tool_core::model::ToolDefinition;
 
-use crate::fill::{Filled, fill};
-use crate::form::Form;
+use crate::fill::fill;
+use crate::form::{Filled, Form};
 use crate::question::{Fact, Question, Source};
-use crate::text::TokenKind;
+use crate::text::{Token, TokenKind};
 use crate::words::{ENDS, JOINTS, keys};
 
 /// The tools that one clause mentions.
@@ -46,9 +47,7 @@ pub(crate) struct Step {
     pub(crate) tool: usize,
     /// The clause that asks for it; empty for a call that the application forced.
     pub(crate) range: Range<usize>,
-    sources: Vec<Option<Source>>,
-    /// The parameters without a value.
-    pub(crate) missing: Vec<String>,
+    pub(crate) arguments: Filled,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -88,8 +87,8 @@ impl<'a> Tool<'a> {
 
     /// Returns `true` if the word is no value for the tool, because it names the tool, a parameter or a choice.
     fn explains(&self, question: &Question<'_>, at: usize) -> bool {
-        let key = &question.keys[at];
-        let is_lower = !question.tokens[at].text.starts_with(char::is_uppercase);
+        let Token { key, text, .. } = &question.tokens[at];
+        let is_lower = !text.starts_with(char::is_uppercase);
         self.name_keys.contains(key)
             || self.form.explains(key)
             || is_lower && self.description_keys.contains(key)
@@ -102,7 +101,7 @@ impl<'a> Tool<'a> {
         words: &[usize],
         must_be_named: bool,
     ) -> Option<(Vec<usize>, f64)> {
-        let find = |key: &String| words.iter().copied().find(|at| question.keys[*at] == *key);
+        let find = |key: &String| words.iter().copied().find(|at| question.tokens[*at].key == *key);
         let named: Vec<_> = self.name_keys.iter().filter_map(find).collect();
         let missing = self.name_keys.len() - named.len();
         if must_be_named && (missing > 0 || named.is_empty()) {
@@ -153,24 +152,32 @@ impl<'a> Plan<'a> {
     pub(crate) fn ready_calls(&self) -> Vec<ReadyCall<'a>> {
         let result = |step: usize| self.steps[step].outcome.as_ref()?.as_deref().ok();
         let ready = self.steps.iter().enumerate().filter_map(|(index, step)| {
-            let is_open = step.outcome.is_none() && step.missing.is_empty();
+            let is_open = step.outcome.is_none() && step.arguments.missing.is_empty();
             let tool = self.tools.get(step.tool).filter(|_| is_open)?;
-            let arguments = tool.form.arguments(&step.sources, result)?.to_string();
+            let arguments = tool.form.arguments(&step.arguments, result)?.to_string();
             Some(ReadyCall { step: index, name: tool.name, arguments })
         });
         ready.collect()
     }
 
-    /// Records the outcome of a call for the first step that is ready for its tool, and for the steps with the same call. Does not
-    /// compare the arguments of the call, because an approval can change them.
-    pub(crate) fn record(&mut self, name: &str, outcome: &Outcome) {
-        let ready = self.ready_calls();
-        if let Some(first) = ready.iter().find(|call| call.name == name) {
-            let same = ready.iter().filter(|call| call.name == name && call.arguments == first.arguments);
-            same.for_each(|call| self.steps[call.step].outcome = Some(outcome.clone()));
-        } else if let Some(tool) = self.tools.iter().position(|tool| tool.name == name) {
-            let outcome = Some(outcome.clone());
-            self.steps.push(Step { tool, range: 0..0, sources: Vec::new(), missing: Vec::new(), outcome });
+    /// Records the outcome of a call for the steps that are ready for it. A call that the application forced becomes a step.
+    pub(crate) fn record(&mut self, call: &ToolCall, outcome: &Outcome) {
+        let mut ready = self.ready_calls();
+        ready.retain(|one| one.name == call.name);
+        if ready.iter().any(|one| one.arguments == call.arguments) {
+            // Equal calls are executed once.
+            ready.retain(|one| one.arguments == call.arguments);
+        } else {
+            // An approval can change the arguments.
+            ready.truncate(1);
+        }
+        for one in &ready {
+            self.steps[one.step].outcome = Some(outcome.clone());
+        }
+        let tool = self.tools.iter().position(|tool| tool.name == call.name);
+        if let Some(tool) = tool.filter(|_| ready.is_empty()) {
+            let (arguments, outcome) = (Filled::default(), Some(outcome.clone()));
+            self.steps.push(Step { tool, range: 0..0, arguments, outcome });
         }
     }
 
@@ -189,13 +196,17 @@ impl<'a> Plan<'a> {
         !self.mentions(piece).is_empty() || self.read(piece, tool, None).is_some()
     }
 
+    fn has_content(&self, range: &Range<usize>) -> bool {
+        self.question.tokens[range.clone()].iter().any(Token::has_content)
+    }
+
     fn add(&mut self, clause: Range<usize>) {
         let number = self.steps.len().checked_sub(1);
         let previous = number.map(|number| Fact::result(Source::Step(number), clause.start));
         let last = self.steps.last().map(|step| step.tool);
         match self.read(&clause, last, previous) {
             Some(chain) => self.steps.extend(chain.steps),
-            None if self.question.has_content(&clause) => self.unmatched.push(clause),
+            None if self.has_content(&clause) => self.unmatched.push(clause),
             None => {}
         }
     }
@@ -205,7 +216,7 @@ impl<'a> Plan<'a> {
         let mentions = self.mentions(clause);
         if mentions.is_empty() {
             let chain = self.chain(clause, &[Mention { tool: last?, at: clause.start }], previous);
-            let has_values = chain.is_complete() && self.question.has_content(clause);
+            let has_values = chain.is_complete() && self.has_content(clause);
             return (has_values && chain.unused.is_empty()).then_some(chain);
         }
         let chain = self.chain(clause, &mentions, previous);
@@ -213,14 +224,15 @@ impl<'a> Plan<'a> {
         // In "2 + 3 * 4", the last operator lacks a value.
         let [inner @ .., _] = &chain.steps[..] else { return None };
         let is_understood =
-            inner.iter().all(|step| step.missing.is_empty()) && !chain.unused.iter().any(is_value);
+            inner.iter().all(|step| step.arguments.missing.is_empty()) && !chain.unused.iter().any(is_value);
         is_understood.then_some(chain)
     }
 
     /// Returns the tools that a range mentions, in the order of the words. The one that fits best decides which words are left for
     /// the others.
     fn mentions(&self, range: &Range<usize>) -> Vec<Mention> {
-        let mut words: Vec<_> = range.clone().filter(|at| !self.question.keys[*at].is_empty()).collect();
+        let mut words: Vec<_> =
+            range.clone().filter(|at| !self.question.tokens[*at].key.is_empty()).collect();
         let mut mentions = Vec::new();
         while mentions.len() < MAX_MENTIONS {
             let mention = |(tool, one): (usize, &Tool<'_>)| {
@@ -252,15 +264,14 @@ impl<'a> Plan<'a> {
             let fill = |facts: &[Fact]| fill(&self.tools[mention.tool].form, self.question, range, facts);
             let behind = values.partition_point(|fact| index > 0 && fact.at < mention.at);
             let mut facts = values.split_off(behind);
-            let mut filled = fill(&facts);
-            if index == 0 && !filled.missing.is_empty() {
+            let (mut arguments, mut unused) = fill(&facts);
+            if index == 0 && !arguments.missing.is_empty() {
                 facts.splice(0..0, previous.clone());
-                filled = fill(&facts);
+                (arguments, unused) = fill(&facts);
             }
-            let Filled { sources, missing, unused } = filled;
             values.push(Fact::result(Source::Step(self.steps.len() + steps.len()), mention.at));
             values.extend(unused);
-            steps.push(Step { tool: mention.tool, range: range.clone(), sources, missing, outcome: None });
+            steps.push(Step { tool: mention.tool, range: range.clone(), arguments, outcome: None });
         }
         values.retain(|fact| fact.look.is_some());
         Chain { steps, unused: values }
@@ -269,14 +280,6 @@ impl<'a> Plan<'a> {
 
 impl Chain {
     fn is_complete(&self) -> bool {
-        self.steps.iter().all(|step| step.missing.is_empty())
-    }
-}
-
-impl Step {
-    /// Returns `true` if the result of another step is one of its arguments.
-    pub(crate) fn uses(&self, step: usize) -> bool {
-        let mut sources = self.sources.iter().flatten();
-        sources.any(|source| matches!(source, Source::Step(used) if *used == step))
+        self.steps.iter().all(|step| step.arguments.missing.is_empty())
     }
 }
