@@ -6,10 +6,10 @@ use serde_json::Value;
 use tool_core::model::ResponseFormat;
 
 use crate::fill::fill;
-use crate::form::Form;
+use crate::parameters::Parameters;
 use crate::plan::{Plan, Step};
-use crate::question::{Fact, Question, Source};
-use crate::words::{PRONOUNS, keys};
+use crate::question::{Candidate, Question, Source};
+use crate::words::{PRONOUNS, keywords};
 
 /// The answer of a model without tools.
 const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask, in English, for something that they can do.";
@@ -58,30 +58,30 @@ fn describe(plan: &Plan<'_>, step: &Step) -> String {
 
 /// Returns the answer in the JSON of a response format, filled in from the results, the latest first, and the question.
 pub(crate) fn structured(format: &ResponseFormat, question: &Question<'_>, results: &[&str]) -> String {
-    let form = Form::new(format.original_schema(), "");
-    let is_name = |at: usize| form.explains(&question.tokens[at].key);
+    let parameters = Parameters::new(format.original_schema(), "");
+    let is_name = |at: usize| parameters.explains(&question.tokens[at].keyword);
     let range = question.all();
     let results = results.iter().rev().flat_map(|result| members(result));
-    let facts: Vec<_> = results.chain(question.facts(&range, is_name, None)).collect();
-    let (filled, _) = fill(&form, question, &range, &facts);
-    match form.arguments(&filled, |_| None) {
-        Some(answer) if filled.missing.is_empty() => answer.to_string(),
+    let candidates: Vec<_> = results.chain(question.candidates(&range, is_name, None)).collect();
+    let (arguments, _) = fill(&parameters, question, &range, &candidates);
+    match parameters.to_json(&arguments, |_| None) {
+        Some(answer) if arguments.missing.is_empty() => answer.to_string(),
         _ => format!(
             "I cannot answer in the requested format: there is no value for {}.",
-            join(&filled.missing)
+            join(&arguments.missing)
         ),
     }
 }
 
 /// Returns the members of a result that is a JSON object, or else the result.
-fn members(result: &str) -> Vec<Fact> {
-    let fact = |text: String| Fact::result(Source::Text(text), 0);
+fn members(result: &str) -> Vec<Candidate> {
+    let candidate = |text: String| Candidate::result(Source::Text(text), 0);
     let Ok(Value::Object(members)) = serde_json::from_str(result) else {
-        return vec![fact(result.to_owned())];
+        return vec![candidate(result.to_owned())];
     };
     let member = |(name, value): (String, Value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Fact { names: keys(&name), ..fact(text) }
+        Candidate { names: keywords(&name), ..candidate(text) }
     };
     members.into_iter().map(member).collect()
 }

@@ -23,7 +23,7 @@
 mod words;
 mod text;
 mod question;
-mod form;
+mod parameters;
 mod fill;
 mod plan;
 mod answer;

@@ -12,10 +12,10 @@ use tool_core::ToolCall;
 use tool_core::model::ToolDefinition;
 
 use crate::fill::fill;
-use crate::form::{Filled, Form};
-use crate::question::{Fact, Question, Source};
+use crate::parameters::{Arguments, Parameters};
+use crate::question::{Candidate, Question, Source};
 use crate::text::{Token, TokenKind};
-use crate::words::{ENDS, JOINTS, keys};
+use crate::words::{ENDS, JOINTS, keywords};
 
 /// The tools that one clause mentions.
 const MAX_MENTIONS: usize = 8;
@@ -24,10 +24,10 @@ const MAX_MENTIONS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
     pub(crate) name: &'a str,
-    pub(crate) form: Form,
-    name_keys: Vec<String>,
+    pub(crate) parameters: Parameters,
+    name_keywords: Vec<String>,
     /// The words of the description that are not in the name.
-    description_keys: Vec<String>,
+    description_keywords: Vec<String>,
 }
 
 /// The calls for a question, and what it cannot do of it.
@@ -35,7 +35,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) question: &'a Question<'a>,
     pub(crate) tools: &'a [Tool<'a>],
     /// The last result before the question.
-    earlier: Option<Fact>,
+    earlier: Option<Candidate>,
     pub(crate) steps: Vec<Step>,
     /// The parts of the question that no tool fits.
     pub(crate) unmatched: Vec<Range<usize>>,
@@ -47,7 +47,7 @@ pub(crate) struct Step {
     pub(crate) tool: usize,
     /// The clause that asks for it; empty for a call that the application forced.
     pub(crate) range: Range<usize>,
-    pub(crate) arguments: Filled,
+    pub(crate) arguments: Arguments,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -72,26 +72,27 @@ struct Mention {
 /// The steps of a clause, of which each needs the steps before it, and the values that are left.
 struct Chain {
     steps: Vec<Step>,
-    unused: Vec<Fact>,
+    unused: Vec<Candidate>,
 }
 
 impl<'a> Tool<'a> {
     pub(crate) fn new(definition: &'a ToolDefinition) -> Self {
         let description = definition.description().unwrap_or_default();
-        let form = Form::new(definition.parameters(), description);
-        let mut name_keys = keys(definition.name());
-        name_keys.dedup();
-        let description_keys = keys(description).into_iter().filter(|key| !name_keys.contains(key)).collect();
-        Self { name: definition.name(), form, name_keys, description_keys }
+        let parameters = Parameters::new(definition.parameters(), description);
+        let mut name_keywords = keywords(definition.name());
+        name_keywords.dedup();
+        let description_keywords =
+            keywords(description).into_iter().filter(|keyword| !name_keywords.contains(keyword)).collect();
+        Self { name: definition.name(), parameters, name_keywords, description_keywords }
     }
 
     /// Returns `true` if the word is no value for the tool, because it names the tool, a parameter or a choice.
     fn explains(&self, question: &Question<'_>, at: usize) -> bool {
-        let Token { key, text, .. } = &question.tokens[at];
+        let Token { keyword, text, .. } = &question.tokens[at];
         let is_lower = !text.starts_with(char::is_uppercase);
-        self.name_keys.contains(key)
-            || self.form.explains(key)
-            || is_lower && self.description_keys.contains(key)
+        self.name_keywords.contains(keyword)
+            || self.parameters.explains(keyword)
+            || is_lower && self.description_keywords.contains(keyword)
     }
 
     /// Returns the words that mention the tool, and how well they do. Words of its name that are missing count against it.
@@ -101,13 +102,14 @@ impl<'a> Tool<'a> {
         words: &[usize],
         must_be_named: bool,
     ) -> Option<(Vec<usize>, f64)> {
-        let find = |key: &String| words.iter().copied().find(|at| question.tokens[*at].key == *key);
-        let named: Vec<_> = self.name_keys.iter().filter_map(find).collect();
-        let missing = self.name_keys.len() - named.len();
+        let find =
+            |keyword: &String| words.iter().copied().find(|at| question.tokens[*at].keyword == *keyword);
+        let named: Vec<_> = self.name_keywords.iter().filter_map(find).collect();
+        let missing = self.name_keywords.len() - named.len();
         if must_be_named && (missing > 0 || named.is_empty()) {
             return None;
         }
-        let described: Vec<_> = self.description_keys.iter().filter_map(find).collect();
+        let described: Vec<_> = self.description_keywords.iter().filter_map(find).collect();
         // Between tools with names of one meaning, such as `add` and `sum`, the one in the question's own words is meant.
         let name = self.name.to_lowercase();
         let literal =
@@ -123,7 +125,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(
         question: &'a Question<'a>,
         tools: &'a [Tool<'a>],
-        earlier: Option<Fact>,
+        earlier: Option<Candidate>,
         must_call: bool,
     ) -> Self {
         let mut plan = Self { question, tools, earlier, steps: Vec::new(), unmatched: Vec::new() };
@@ -151,16 +153,17 @@ impl<'a> Plan<'a> {
     /// Returns the calls that have no outcome yet and lack neither a value nor a result.
     pub(crate) fn ready_calls(&self) -> Vec<ReadyCall<'a>> {
         let result = |step: usize| self.steps[step].outcome.as_ref()?.as_deref().ok();
-        let ready = self.steps.iter().enumerate().filter_map(|(index, step)| {
-            let is_open = step.outcome.is_none() && step.arguments.missing.is_empty();
-            let tool = self.tools.get(step.tool).filter(|_| is_open)?;
-            let arguments = tool.form.arguments(&step.arguments, result)?.to_string();
+        let call = |(index, step): (usize, &Step)| {
+            let tool = &self.tools[step.tool];
+            let arguments = tool.parameters.to_json(&step.arguments, result)?.to_string();
             Some(ReadyCall { step: index, name: tool.name, arguments })
-        });
-        ready.collect()
+        };
+        let is_open = |step: &Step| step.outcome.is_none() && step.arguments.missing.is_empty();
+        self.steps.iter().enumerate().filter(|(_, step)| is_open(step)).filter_map(call).collect()
     }
 
-    /// Records the outcome of a call for the steps that are ready for it. A call that the application forced becomes a step.
+    /// Records the outcome of a call for the steps that are ready for it. A call that is not of the plan, because the application
+    /// forced it, becomes a step.
     pub(crate) fn record(&mut self, call: &ToolCall, outcome: &Outcome) {
         let mut ready = self.ready_calls();
         ready.retain(|one| one.name == call.name);
@@ -176,7 +179,7 @@ impl<'a> Plan<'a> {
         }
         let tool = self.tools.iter().position(|tool| tool.name == call.name);
         if let Some(tool) = tool.filter(|_| ready.is_empty()) {
-            let (arguments, outcome) = (Filled::default(), Some(outcome.clone()));
+            let (arguments, outcome) = (Arguments::default(), Some(outcome.clone()));
             self.steps.push(Step { tool, range: 0..0, arguments, outcome });
         }
     }
@@ -202,7 +205,7 @@ impl<'a> Plan<'a> {
 
     fn add(&mut self, clause: Range<usize>) {
         let number = self.steps.len().checked_sub(1);
-        let previous = number.map(|number| Fact::result(Source::Step(number), clause.start));
+        let previous = number.map(|number| Candidate::result(Source::Step(number), clause.start));
         let last = self.steps.last().map(|step| step.tool);
         match self.read(&clause, last, previous) {
             Some(chain) => self.steps.extend(chain.steps),
@@ -212,7 +215,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the steps of a clause that is understood: by the tools that it mentions, or as values for the tool of the clause before.
-    fn read(&self, clause: &Range<usize>, last: Option<usize>, previous: Option<Fact>) -> Option<Chain> {
+    fn read(&self, clause: &Range<usize>, last: Option<usize>, previous: Option<Candidate>) -> Option<Chain> {
         let mentions = self.mentions(clause);
         if mentions.is_empty() {
             let chain = self.chain(clause, &[Mention { tool: last?, at: clause.start }], previous);
@@ -220,7 +223,8 @@ impl<'a> Plan<'a> {
             return (has_values && chain.unused.is_empty()).then_some(chain);
         }
         let chain = self.chain(clause, &mentions, previous);
-        let is_value = |fact: &Fact| matches!(fact.look, Some(TokenKind::Number | TokenKind::Quoted));
+        let is_value =
+            |candidate: &Candidate| matches!(candidate.kind, Some(TokenKind::Number | TokenKind::Quoted));
         // In "2 + 3 * 4", the last operator lacks a value.
         let [inner @ .., _] = &chain.steps[..] else { return None };
         let is_understood =
@@ -232,7 +236,7 @@ impl<'a> Plan<'a> {
     /// the others.
     fn mentions(&self, range: &Range<usize>) -> Vec<Mention> {
         let mut words: Vec<_> =
-            range.clone().filter(|at| !self.question.tokens[*at].key.is_empty()).collect();
+            range.clone().filter(|at| !self.question.tokens[*at].keyword.is_empty()).collect();
         let mut mentions = Vec::new();
         while mentions.len() < MAX_MENTIONS {
             let mention = |(tool, one): (usize, &Tool<'_>)| {
@@ -254,26 +258,28 @@ impl<'a> Plan<'a> {
 
     /// Returns one step per mention, the innermost first. The outermost also takes the values before it, and the previous result for
     /// a value that is missing: "Add 9 and 16, then subtract 5."
-    fn chain(&self, range: &Range<usize>, mentions: &[Mention], previous: Option<Fact>) -> Chain {
+    fn chain(&self, range: &Range<usize>, mentions: &[Mention], previous: Option<Candidate>) -> Chain {
         let is_explained =
             |at| mentions.iter().any(|mention| self.tools[mention.tool].explains(self.question, at));
         let reference = previous.as_ref().or(self.earlier.as_ref());
-        let mut values = self.question.facts(range, is_explained, reference);
+        let mut values = self.question.candidates(range, is_explained, reference);
         let mut steps = Vec::new();
         for (index, mention) in mentions.iter().enumerate().rev() {
-            let fill = |facts: &[Fact]| fill(&self.tools[mention.tool].form, self.question, range, facts);
-            let behind = values.partition_point(|fact| index > 0 && fact.at < mention.at);
-            let mut facts = values.split_off(behind);
-            let (mut arguments, mut unused) = fill(&facts);
+            let fill = |candidates: &[Candidate]| {
+                fill(&self.tools[mention.tool].parameters, self.question, range, candidates)
+            };
+            let behind = values.partition_point(|candidate| index > 0 && candidate.at < mention.at);
+            let mut candidates = values.split_off(behind);
+            let (mut arguments, mut unused) = fill(&candidates);
             if index == 0 && !arguments.missing.is_empty() {
-                facts.splice(0..0, previous.clone());
-                (arguments, unused) = fill(&facts);
+                candidates.splice(0..0, previous.clone());
+                (arguments, unused) = fill(&candidates);
             }
-            values.push(Fact::result(Source::Step(self.steps.len() + steps.len()), mention.at));
+            values.push(Candidate::result(Source::Step(self.steps.len() + steps.len()), mention.at));
             values.extend(unused);
             steps.push(Step { tool: mention.tool, range: range.clone(), arguments, outcome: None });
         }
-        values.retain(|fact| fact.look.is_some());
+        values.retain(|candidate| candidate.kind.is_some());
         Chain { steps, unused: values }
     }
 }

@@ -14,13 +14,13 @@ pub(crate) struct Question<'t> {
 
 /// A value that can become an argument.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+pub(crate) struct Candidate {
     pub(crate) source: Source,
     /// The form of a value in the question, or nothing for a result.
-    pub(crate) look: Option<TokenKind>,
+    pub(crate) kind: Option<TokenKind>,
     /// The index of the first token.
     pub(crate) at: usize,
-    /// The keys of the words beside the value, and the preposition before it.
+    /// The keywords of the words beside the value, and the preposition before it.
     pub(crate) names: Vec<String>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) enum Source {
     Step(usize),
 }
 
-impl Fact {
+impl Candidate {
     pub(crate) fn result(source: Source, at: usize) -> Self {
-        Self { source, look: None, at, names: Vec::new() }
+        Self { source, kind: None, at, names: Vec::new() }
     }
 }
 
@@ -61,18 +61,18 @@ impl<'t> Question<'t> {
     }
 
     /// Returns the values in a range, of whose words these are explained by the tools. `reference` is what a pronoun stands for.
-    pub(crate) fn facts(
+    pub(crate) fn candidates(
         &self,
         range: &Range<usize>,
         is_explained: impl Fn(usize) -> bool,
-        reference: Option<&Fact>,
-    ) -> Vec<Fact> {
+        reference: Option<&Candidate>,
+    ) -> Vec<Candidate> {
         let is_value = |at: usize| {
             let token = &self.tokens[at];
             token.kind == TokenKind::Word && token.has_content() && !is_explained(at)
         };
         let is_capitalized = |at: usize| self.tokens[at].text.starts_with(char::is_uppercase);
-        let mut facts = Vec::new();
+        let mut candidates = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let start = at;
@@ -85,22 +85,22 @@ impl<'t> Question<'t> {
                 text = self.slice(&(start..at));
             }
             let reference = reference.filter(|_| self.is_in(PRONOUNS, start));
-            let (source, look) = match (reference, kind) {
-                (Some(reference), _) => (reference.source.clone(), reference.look),
+            let (source, kind) = match (reference, kind) {
+                (Some(reference), _) => (reference.source.clone(), reference.kind),
                 (None, TokenKind::Word) if !is_value(start) => continue,
                 (None, TokenKind::Mark) => continue,
                 (None, _) => (Source::Text(text.to_owned()), Some(kind)),
             };
-            facts.push(Fact { source, look, at: start, names: self.names(start..at) });
+            candidates.push(Candidate { source, kind, at: start, names: self.names(start..at) });
         }
-        facts
+        candidates
     }
 
     /// Returns the words around a value that can name it.
     fn names(&self, span: Range<usize>) -> Vec<String> {
         let before = (0..span.start).rev();
         let name = before.clone().take(3).find(|at| !self.is_in(LINKS, *at));
-        let names = name.into_iter().chain([span.end]).filter_map(|at| Some(&self.tokens.get(at)?.key));
+        let names = name.into_iter().chain([span.end]).filter_map(|at| Some(&self.tokens.get(at)?.keyword));
         let preposition = before.take(2).find(|at| self.is_in(PREPOSITIONS, *at));
         let preposition = preposition.map(|at| self.tokens[at].text.to_lowercase());
         names.filter(|name| !name.is_empty()).cloned().chain(preposition).collect()

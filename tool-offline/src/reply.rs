@@ -7,7 +7,7 @@ use tool_core::{Message, ToolCall};
 
 use crate::answer;
 use crate::plan::{Outcome, Plan, Tool};
-use crate::question::{Fact, Question, Source};
+use crate::question::{Candidate, Question, Source};
 
 /// The model's name, as reported in its responses.
 pub(crate) const NAME: &str = "offline";
@@ -41,7 +41,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         Message::Tool(result) if !result.is_error => Some(result.content.text().into_owned()),
         _ => None,
     });
-    let earlier = earlier.map(|text| Fact::result(Source::Text(text), 0));
+    let earlier = earlier.map(|text| Candidate::result(Source::Text(text), 0));
     let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
     let mut plan = Plan::new(&question, &tools, earlier, must_call);
 

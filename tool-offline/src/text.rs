@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-use crate::words::key;
+use crate::words::keyword;
 
 /// The number of tokens that are read of a text.
 const MAX_TOKENS: usize = 1_000;
@@ -37,8 +37,8 @@ pub(crate) struct Token<'t> {
     pub(crate) text: &'t str,
     /// The bytes of the token in the text.
     pub(crate) span: Range<usize>,
-    /// The key of a word with a meaning; empty for others.
-    pub(crate) key: String,
+    /// The keyword of a word with a meaning; empty for others.
+    pub(crate) keyword: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,13 @@ fn next_token(text: &str, at: usize) -> Option<Token<'_>> {
 impl<'t> Token<'t> {
     fn new(kind: TokenKind, text: &'t str, span: Range<usize>) -> Self {
         let is_word = matches!(kind, TokenKind::Word | TokenKind::Mark);
-        let key = key(text).filter(|_| is_word).unwrap_or_default();
-        Self { kind, text, span, key }
+        let keyword = keyword(text).filter(|_| is_word).unwrap_or_default();
+        Self { kind, text, span, keyword }
     }
 
     /// Returns `true` for all but words and marks without a meaning.
     pub(crate) fn has_content(&self) -> bool {
-        !self.key.is_empty() || !matches!(self.kind, TokenKind::Word | TokenKind::Mark)
+        !self.keyword.is_empty() || !matches!(self.kind, TokenKind::Word | TokenKind::Mark)
     }
 }
 
