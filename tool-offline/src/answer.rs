@@ -92,12 +92,19 @@ fn join(names: &[String]) -> String {
 
 /// Words one result. A result that is a sentence stands for itself.
 fn sentence(subject: Option<String>, tool: &str, result: &str) -> String {
-    let subject = subject.unwrap_or_else(|| format!("The result of {tool} is"));
-    match result.trim() {
-        "" | "null" => format!("Done: {tool}."),
-        result if result.ends_with(['.', '!', '?']) => result.to_owned(),
-        result => format!("{subject} {result}."),
+    let result = result.trim();
+    let is_data = result.starts_with(['{', '[', '"']) || result.contains('\n');
+    let words =
+        result.split_whitespace().filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1);
+    let stop = if result.ends_with(['.', '!', '?']) { "" } else { "." };
+    if result.is_empty() || result == "null" {
+        return format!("Done: {tool}.");
     }
+    if !is_data && (words.count() >= 4 || stop.is_empty() && result.contains(' ')) {
+        return format!("{result}{stop}");
+    }
+    let subject = subject.unwrap_or_else(|| format!("The result of {tool} is"));
+    format!("{subject} {result}{stop}")
 }
 
 /// Returns "The square root of 9 is" for "What is the square root of 9".
