@@ -15,9 +15,11 @@ pub(crate) const NAME: &str = "offline";
 /// Returns the model's response, with an estimate of its usage.
 pub(crate) fn respond(request: &ChatRequest<'_>) -> ChatResponse {
     let message = message(request);
-    let input = request.messages().iter().map(|message| message.text().len()).sum();
+    let messages: usize = request.messages().iter().map(|message| message.text().len()).sum();
+    let tools = request.tools().iter();
+    let tools: usize = tools.map(|tool| tool.name().len() + tool.description().unwrap_or("").len()).sum();
     let calls: usize = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
-    let usage = Usage::new(estimate_tokens(input), estimate_tokens(calls + message.text.len()));
+    let usage = Usage::new(estimate_tokens(messages + tools), estimate_tokens(calls + message.text.len()));
     let mut response = ChatResponse::new(message).with_usage(usage);
     response.model = Some(NAME.to_owned());
     response
