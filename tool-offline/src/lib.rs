@@ -20,10 +20,10 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod text;
 mod words;
+mod text;
 mod question;
-mod form;
+mod parameters;
 mod fill;
 mod plan;
 mod answer;

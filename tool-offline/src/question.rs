@@ -3,51 +3,43 @@
 use std::ops::Range;
 
 use crate::text::{Token, TokenKind, tokenize};
-use crate::words::{LINKS, PREPOSITIONS, PRONOUNS, is_in, key};
+use crate::words::{LINKS, PREPOSITIONS, PRONOUNS, is_in};
 
 /// A question with what is read of it.
 #[derive(Debug)]
 pub(crate) struct Question<'t> {
     source: &'t str,
     pub(crate) tokens: Vec<Token<'t>>,
-    /// The key of each token that is a word with a meaning; empty for the others.
-    pub(crate) keys: Vec<String>,
 }
 
 /// A value that can become an argument.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+pub(crate) struct Candidate {
     pub(crate) source: Source,
     /// The form of a value in the question, or nothing for a result.
-    pub(crate) look: Option<TokenKind>,
+    pub(crate) kind: Option<TokenKind>,
     /// The index of the first token.
     pub(crate) at: usize,
-    /// The keys of the words beside the value, and the preposition before it.
+    /// The keywords of the words beside the value, and the preposition before it.
     pub(crate) names: Vec<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Source {
     Text(String),
     /// The result of the step with this number.
     Step(usize),
 }
 
-impl Fact {
+impl Candidate {
     pub(crate) fn result(source: Source, at: usize) -> Self {
-        Self { source, look: None, at, names: Vec::new() }
+        Self { source, kind: None, at, names: Vec::new() }
     }
 }
 
 impl<'t> Question<'t> {
     pub(crate) fn new(source: &'t str) -> Self {
-        let tokens = tokenize(source);
-        let key_of = |token: &Token<'_>| match token.kind {
-            TokenKind::Word | TokenKind::Mark => key(token.text).unwrap_or_default(),
-            _ => String::new(),
-        };
-        let keys = tokens.iter().map(key_of).collect();
-        Self { source, tokens, keys }
+        Self { source, tokens: tokenize(source) }
     }
 
     pub(crate) fn all(&self) -> Range<usize> {
@@ -68,24 +60,19 @@ impl<'t> Question<'t> {
         }
     }
 
-    /// Returns `true` if a range has a value or a word with a meaning.
-    pub(crate) fn has_content(&self, range: &Range<usize>) -> bool {
-        let mut tokens = self.tokens[range.clone()].iter().zip(&self.keys[range.clone()]);
-        tokens.any(|(token, key)| !key.is_empty() || !matches!(token.kind, TokenKind::Word | TokenKind::Mark))
-    }
-
     /// Returns the values in a range, of whose words these are explained by the tools. `reference` is what a pronoun stands for.
-    pub(crate) fn facts(
+    pub(crate) fn candidates(
         &self,
         range: &Range<usize>,
         is_explained: impl Fn(usize) -> bool,
-        reference: Option<&Fact>,
-    ) -> Vec<Fact> {
+        reference: Option<&Candidate>,
+    ) -> Vec<Candidate> {
         let is_value = |at: usize| {
-            self.tokens[at].kind == TokenKind::Word && !self.keys[at].is_empty() && !is_explained(at)
+            let token = &self.tokens[at];
+            token.kind == TokenKind::Word && token.has_content() && !is_explained(at)
         };
         let is_capitalized = |at: usize| self.tokens[at].text.starts_with(char::is_uppercase);
-        let mut facts = Vec::new();
+        let mut candidates = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let start = at;
@@ -97,28 +84,23 @@ impl<'t> Question<'t> {
                 }
                 text = self.slice(&(start..at));
             }
-            let names = self.names(start..at);
-            match reference {
-                Some(reference) if self.is_in(PRONOUNS, start) => {
-                    facts.push(Fact { at: start, names, ..reference.clone() });
-                }
-                _ if kind == TokenKind::Mark || kind == TokenKind::Word && !is_value(start) => {}
-                _ => facts.push(Fact {
-                    source: Source::Text(text.to_owned()),
-                    look: Some(kind),
-                    at: start,
-                    names,
-                }),
-            }
+            let reference = reference.filter(|_| self.is_in(PRONOUNS, start));
+            let (source, kind) = match (reference, kind) {
+                (Some(reference), _) => (reference.source.clone(), reference.kind),
+                (None, TokenKind::Word) if !is_value(start) => continue,
+                (None, TokenKind::Mark) => continue,
+                (None, _) => (Source::Text(text.to_owned()), Some(kind)),
+            };
+            candidates.push(Candidate { source, kind, at: start, names: self.names(start..at) });
         }
-        facts
+        candidates
     }
 
     /// Returns the words around a value that can name it.
     fn names(&self, span: Range<usize>) -> Vec<String> {
         let before = (0..span.start).rev();
         let name = before.clone().take(3).find(|at| !self.is_in(LINKS, *at));
-        let names = name.into_iter().chain([span.end]).filter_map(|at| self.keys.get(at));
+        let names = name.into_iter().chain([span.end]).filter_map(|at| Some(&self.tokens.get(at)?.keyword));
         let preposition = before.take(2).find(|at| self.is_in(PREPOSITIONS, *at));
         let preposition = preposition.map(|at| self.tokens[at].text.to_lowercase());
         names.filter(|name| !name.is_empty()).cloned().chain(preposition).collect()

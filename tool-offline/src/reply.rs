@@ -1,13 +1,13 @@
 //! Responds to a request: with the calls that are ready, or with an answer.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
 use tool_core::{Message, ToolCall};
 
 use crate::answer;
-use crate::plan::{Outcome, Plan, Step, StepState, Tool};
-use crate::question::{Fact, Question, Source};
+use crate::plan::{Outcome, Plan, Tool};
+use crate::question::{Candidate, Question, Source};
 
 /// The model's name, as reported in its responses.
 pub(crate) const NAME: &str = "offline";
@@ -18,7 +18,7 @@ pub(crate) fn respond(request: &ChatRequest<'_>) -> ChatResponse {
     let messages: usize = request.messages().iter().map(|message| message.text().len()).sum();
     let tools = request.tools().iter();
     let tools: usize = tools.map(|tool| tool.name().len() + tool.description().unwrap_or("").len()).sum();
-    let calls = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+    let calls: usize = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
     let usage = Usage::new(estimate_tokens(messages + tools), estimate_tokens(calls + message.text.len()));
     let mut response = ChatResponse::new(message).with_usage(usage);
     response.model = Some(NAME.to_owned());
@@ -43,33 +43,17 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         Message::Tool(result) if !result.is_error => Some(result.content.text().into_owned()),
         _ => None,
     });
-    let earlier = earlier.map(|text| Fact::result(Source::Text(text), 0));
+    let earlier = earlier.map(|text| Candidate::result(Source::Text(text), 0));
     let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let plan = Plan::new(&question, &tools, earlier, must_call);
+    let mut plan = Plan::new(&question, &tools, earlier, must_call);
 
-    // A call is of the first step that was ready for it. An approval can change the arguments.
     let executed = executed_calls(rest);
-    let (mut outcomes, mut others) = (HashMap::new(), Vec::new());
     for (call, outcome) in &executed {
-        let states = plan.states(&outcomes);
-        let is_called = |(step, state): (&Step, &StepState<'_>)| {
-            matches!(state, StepState::Ready(_)) && tools[step.tool].name == call.name
-        };
-        match plan.steps.iter().zip(&states).position(is_called) {
-            Some(step) => _ = outcomes.insert(step, outcome.clone()),
-            None => others.push((&*call.name, outcome)),
-        }
+        plan.record(call, outcome);
     }
-    let states = plan.states(&outcomes);
-    let mut calls: Vec<(&str, String)> = Vec::new();
-    for (step, state) in plan.steps.iter().zip(&states) {
-        let StepState::Ready(arguments) = state else { continue };
-        let call = (tools[step.tool].name, arguments.to_string());
-        let is_executed = executed.iter().any(|(one, _)| (&*one.name, &one.arguments) == (call.0, &call.1));
-        if !is_executed && !calls.contains(&call) {
-            calls.push(call);
-        }
-    }
+    let mut known = HashSet::new();
+    let mut calls = plan.ready_calls();
+    calls.retain(|call| known.insert((call.name, call.arguments.clone())));
     match choice {
         ToolChoice::None => calls.clear(),
         _ if request.parallel_tool_calls() == Some(false) => calls.truncate(1),
@@ -79,12 +63,12 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         let results: Vec<_> = executed.iter().filter_map(|(_, outcome)| outcome.as_deref().ok()).collect();
         return AssistantMessage::text(match request.response_format() {
             Some(format) => answer::structured(format, &question, &results),
-            None => answer::answer(&plan, &states, &others),
+            None => answer::answer(&plan),
         });
     }
     let calls = calls.into_iter().zip(next_call_number(messages)..);
     let calls =
-        calls.map(|((name, arguments), number)| ToolCall::new(format!("call_{number}"), name, arguments));
+        calls.map(|(call, number)| ToolCall::new(format!("call_{number}"), call.name, call.arguments));
     AssistantMessage::default().with_tool_calls(calls)
 }
 

@@ -126,6 +126,7 @@ Add 9 and 16 and take the square root of the result. | 25.0; 5.0 | sum {"a":9,"b
 Add 9 and 16, then subtract 5 | 25; 20 | sum {"a":9,"b":16} > subtract {"a":25,"b":5} | The result of subtract is 20.
 Add the square root of 16 to 3 | 4.0; 7.0 | squareRoot {"x":16} > sum {"a":4.0,"b":3} | The result of sum is 7.0.
 What is the sum of 3 and the square root of 16? | 4.0; 7.0 | squareRoot {"x":16} > sum {"a":3,"b":4.0} | The sum of 3 and the square root of 16 is 7.0.
+Total of the sum of 1 and 2 and the sum of 3 and 4, then add 5 and 6 | 7; 3; 11; 10 | sum {"a":3,"b":4} & sum {"a":1,"b":2} & sum {"a":5,"b":6} > sum {"a":3,"b":7} | The result of sum is 10. / The result of sum is 11.
 What is 2 + 3 * 4? | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
 10 minus 3 minus 2 | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
 Subtract 3 from 10 | 7 | subtract {"a":10,"b":3} | The result of subtract is 7.

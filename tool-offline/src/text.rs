@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
+use crate::words::keyword;
+
 /// The number of tokens that are read of a text.
 const MAX_TOKENS: usize = 1_000;
 
@@ -35,6 +37,8 @@ pub(crate) struct Token<'t> {
     pub(crate) text: &'t str,
     /// The bytes of the token in the text.
     pub(crate) span: Range<usize>,
+    /// The keyword of a word with a meaning; empty for others.
+    pub(crate) keyword: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ fn next_token(text: &str, at: usize) -> Option<Token<'_>> {
     // Behind a word or a number, these are no sign and begin no quotation.
     let is_joined = text[..at].ends_with(char::is_alphanumeric);
     if let Some(mark) = ["-", "'", "’"].iter().find(|mark| is_joined && text[at..].starts_with(**mark)) {
-        return Some(Token { kind: TokenKind::Mark, text: mark, span: at..at + mark.len() });
+        return Some(Token::new(TokenKind::Mark, mark, at..at + mark.len()));
     }
     let found = FORMS.captures_at(text, at)?;
     let mut forms = FORMS.capture_names().zip(found.iter());
@@ -77,7 +81,20 @@ fn next_token(text: &str, at: usize) -> Option<Token<'_>> {
         inside.next();
         inside.next_back();
     }
-    Some(Token { kind, text: inside.as_str(), span: token.range() })
+    Some(Token::new(kind, inside.as_str(), token.range()))
+}
+
+impl<'t> Token<'t> {
+    fn new(kind: TokenKind, text: &'t str, span: Range<usize>) -> Self {
+        let is_word = matches!(kind, TokenKind::Word | TokenKind::Mark);
+        let keyword = keyword(text).filter(|_| is_word).unwrap_or_default();
+        Self { kind, text, span, keyword }
+    }
+
+    /// Returns `true` for all but words and marks without a meaning.
+    pub(crate) fn has_content(&self) -> bool {
+        !self.keyword.is_empty() || !matches!(self.kind, TokenKind::Word | TokenKind::Mark)
+    }
 }
 
 #[cfg(test)]

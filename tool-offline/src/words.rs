@@ -1,4 +1,4 @@
-//! Relates words: lists of words with one meaning, a few synonyms, and stems.
+//! All words that the model knows, by what they do in a question, and the keywords of the others.
 
 /// The words that end a clause.
 pub(crate) const ENDS: &str = ". ? ! ; then";
@@ -15,6 +15,7 @@ pub(crate) const LINKS: &str = "of is = : # the a";
 /// The words that refer to an earlier result.
 pub(crate) const PRONOUNS: &str = "that it its this result";
 
+/// The words before a flag that is not wanted.
 pub(crate) const NEGATIONS: &str = "without no not";
 
 /// Words that questions and descriptions of every kind contain, among them verbs that request something without saying what.
@@ -40,39 +41,36 @@ const SYNONYMS: [&str; 11] = [
     "file document",
 ];
 
+/// The endings of words, and what replaces them; the first that fits counts.
+const ENDINGS: [(&str, &str); 7] =
+    [("ies", "y"), ("ss", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")];
+
 /// Returns `true` if a list contains a word, which is in lower case.
 pub(crate) fn is_in(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
 /// Returns what all forms and synonyms of a word have in common; nothing for a stop word.
-pub(crate) fn key(word: &str) -> Option<String> {
+pub(crate) fn keyword(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
     let stemmed = stem(&lower);
     let mut groups = SYNONYMS.iter().map(|group| group.split(' '));
     let group = groups.find(|group| group.clone().any(|one| one == lower || stem(one) == stemmed));
-    let key = group.and_then(|mut group| group.next()).map_or(stemmed, str::to_owned);
-    (!is_in(STOP_WORDS, &lower)).then_some(key)
+    let keyword = group.and_then(|mut group| group.next()).map_or(stemmed, str::to_owned);
+    (!is_in(STOP_WORDS, &lower)).then_some(keyword)
 }
 
-/// Removes the endings of an English word.
+/// Removes the ending of an English word.
 fn stem(word: &str) -> String {
-    let is_long = |stem: &&str| stem.chars().count() >= 3;
-    let mut endings = ["ing", "ed", "es", "s"].iter().filter_map(|ending| word.strip_suffix(ending));
-    let mut stem = match word.strip_suffix("ies") {
-        Some(start) => format!("{start}y"),
-        None if word.ends_with("ss") => word.to_owned(),
-        None => endings.find(is_long).unwrap_or(word).to_owned(),
+    let replace = |(ending, replacement): &(&str, &str)| {
+        let stem = word.strip_suffix(ending).filter(|stem| stem.chars().count() >= 3)?;
+        Some(format!("{stem}{replacement}"))
     };
-    let mut last = stem.chars().rev();
-    if stem.len() > 3 && (stem.ends_with('e') || last.next() == last.next()) {
-        stem.pop();
-    }
-    stem
+    ENDINGS.iter().find_map(replace).unwrap_or_else(|| word.to_owned())
 }
 
-/// Returns the keys of the words in a text or a name: `getFreeRooms` is `free` and `room`.
-pub(crate) fn keys(text: &str) -> Vec<String> {
+/// Returns the keywords of the words in a text or a name: `getFreeRooms` is `free` and `room`.
+pub(crate) fn keywords(text: &str) -> Vec<String> {
     let mut spaced = String::new();
     for c in text.chars() {
         if c.is_uppercase() && spaced.ends_with(char::is_lowercase) {
@@ -80,7 +78,7 @@ pub(crate) fn keys(text: &str) -> Vec<String> {
         }
         spaced.push(c);
     }
-    spaced.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).filter_map(key).collect()
+    spaced.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).filter_map(keyword).collect()
 }
 
 #[cfg(test)]
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_and_synonyms_have_one_key() {
+    fn forms_and_synonyms_have_one_keyword() {
         for words in [
             "sum sums Add adds adding added plus total +",
             "prime primes",
@@ -96,9 +94,9 @@ mod tests {
             "book books booked booking reservation",
             "price prices cost",
         ] {
-            let keys: Vec<_> = words.split(' ').map(key).collect();
-            assert!(keys.iter().all(|key| *key == keys[0]), "{words}: {keys:?}");
+            let keywords: Vec<_> = words.split(' ').map(keyword).collect();
+            assert!(keywords.iter().all(|keyword| *keyword == keywords[0]), "{words}: {keywords:?}");
         }
-        assert_eq!(keys("getFree_rooms of the HTTPServer"), ["fre", "room", "httpserver"]);
+        assert_eq!(keywords("getFree_rooms of the HTTPServer"), ["fre", "room", "httpserver"]);
     }
 }

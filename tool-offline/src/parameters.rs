@@ -1,26 +1,35 @@
-//! Reads the JSON Schema of a tool's parameters into slots, the values that a call needs.
+//! Reads the parameters of a tool from their JSON Schema, and writes the arguments of a call.
 
 use serde_json::{Map, Number, Value};
 
 use crate::question::Source;
 use crate::text::{TokenKind, tokenize};
-use crate::words::{PREPOSITIONS, is_in, keys};
+use crate::words::{PREPOSITIONS, is_in, keywords};
 
-/// The number of nested objects that a question can fill, of slots, and of alternatives, because schemas can be recursive.
+/// Limits of what is read of a schema, which can be recursive: the depth of objects, the parameters, and the schemas per parameter.
 const MAX_OBJECTS: usize = 6;
-const MAX_SLOTS: usize = 64;
+const MAX_PARAMETERS: usize = 64;
 const MAX_ALTERNATIVES: usize = 64;
 
-/// The values that an object needs.
+/// The parameters of a tool, or the members of a requested answer, without those that are objects.
 #[derive(Debug, Default)]
-pub(crate) struct Form {
-    pub(crate) slots: Vec<Slot>,
+pub(crate) struct Parameters {
+    pub(crate) list: Vec<Parameter>,
+}
+
+/// The arguments of a call, as far as they can be filled in.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    /// The sources of the parameters.
+    pub(crate) sources: Vec<Option<Source>>,
+    /// The paths of the required parameters without a value.
+    pub(crate) missing: Vec<String>,
 }
 
 /// A parameter, or a property of a nested object.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) kind: SlotKind,
+pub(crate) struct Parameter {
+    pub(crate) kind: ParameterKind,
     /// The names from the outermost object.
     pub(crate) path: Vec<String>,
     /// The words of the name and the choices, and the preposition before the name in the description of the tool: `from` for `a` in
@@ -32,35 +41,33 @@ pub(crate) struct Slot {
 }
 
 #[derive(Debug)]
-pub(crate) enum SlotKind {
+pub(crate) enum ParameterKind {
     Number,
     Integer,
     Boolean,
     OneOf(Vec<String>),
-    /// A text, and what it looks like.
+    /// A text, and the form that it should have.
     Text(TokenKind),
     /// A kind that words cannot fill.
     Other,
 }
 
-impl Form {
+impl Parameters {
+    /// Reads the schema of parameters, and the description of their tool.
     pub(crate) fn new(root: &Value, description: &str) -> Self {
-        let mut form = Self::default();
-        form.add_slots(root, root, &[], true, description);
-        form
+        let mut parameters = Self::default();
+        parameters.add_object(root, root, &[], true);
+        for parameter in &mut parameters.list {
+            let name = parameter.path.last().map_or("", String::as_str);
+            parameter.words.extend(preposition_before(name, description));
+        }
+        parameters
     }
 
-    fn add_slots(
-        &mut self,
-        root: &Value,
-        object: &Value,
-        outer: &[String],
-        is_needed: bool,
-        description: &str,
-    ) {
+    fn add_object(&mut self, root: &Value, object: &Value, outer: &[String], is_needed: bool) {
         let required = object["required"].as_array();
         for (name, property) in object["properties"].as_object().into_iter().flatten() {
-            if self.slots.len() >= MAX_SLOTS {
+            if self.list.len() >= MAX_PARAMETERS {
                 return;
             }
             let (schemas, is_nullable) = alternatives(root, property);
@@ -71,46 +78,45 @@ impl Form {
             let is_required = is_listed && !is_nullable;
             let path = [outer, std::slice::from_ref(name)].concat();
             if schema.get("properties").is_some() && outer.len() < MAX_OBJECTS {
-                self.add_slots(root, schema, &path, is_required, description);
+                self.add_object(root, schema, &path, is_required);
                 continue;
             }
-            let mut words = keys(name);
+            let mut words = keywords(name);
             // Also the names that are stop words, such as `from` and `x`.
             words.push(name.to_lowercase().split('_').next().unwrap_or_default().to_owned());
-            words.extend(preposition_before(name, description));
-            let own_description = [property, schema].iter().find_map(|schema| schema["description"].as_str());
-            let kind = SlotKind::new(&schemas, &words, own_description.unwrap_or_default());
-            words.extend(kind.choices().iter().flat_map(|choice| keys(choice)));
-            self.slots.push(Slot { kind, path, words, is_required, is_null: is_listed && is_nullable });
+            let description = [property, schema].iter().find_map(|schema| schema["description"].as_str());
+            let kind = ParameterKind::new(&schemas, &words, description.unwrap_or_default());
+            words.extend(kind.choices().iter().flat_map(|choice| keywords(choice)));
+            self.list.push(Parameter { kind, path, words, is_required, is_null: is_listed && is_nullable });
         }
     }
 
-    /// Returns `true` if a word names a slot or a choice, and is no value.
-    pub(crate) fn explains(&self, key: &str) -> bool {
-        self.slots.iter().flat_map(|slot| &slot.words).any(|word| word == key)
+    /// Returns `true` if a word names a parameter or a choice, and is no value.
+    pub(crate) fn explains(&self, keyword: &str) -> bool {
+        self.list.iter().flat_map(|parameter| &parameter.words).any(|word| word == keyword)
     }
 
-    /// Returns the arguments from these sources of the slots, unless a result is missing or does not fit.
-    pub(crate) fn arguments<'r>(
+    /// Returns the arguments as JSON, unless the result of a step is missing or does not fit.
+    pub(crate) fn to_json<'r>(
         &self,
-        sources: &[Option<Source>],
+        arguments: &Arguments,
         result: impl Fn(usize) -> Option<&'r str>,
     ) -> Option<Value> {
         let mut object = Value::Object(Map::new());
-        for (slot, source) in self.slots.iter().zip(sources) {
+        for (parameter, source) in self.list.iter().zip(&arguments.sources) {
             let value = match source {
-                Some(Source::Text(text)) => slot.kind.value(text)?,
-                Some(Source::Step(step)) => slot.kind.value(result(*step)?)?,
-                None if slot.is_null => Value::Null,
+                Some(Source::Text(text)) => parameter.kind.value(text)?,
+                Some(Source::Step(step)) => parameter.kind.value(result(*step)?)?,
+                None if parameter.is_null => Value::Null,
                 None => continue,
             };
-            *slot.path.iter().fold(&mut object, |place, name| &mut place[&**name]) = value;
+            *parameter.path.iter().fold(&mut object, |place, name| &mut place[&**name]) = value;
         }
         Some(object)
     }
 }
 
-impl SlotKind {
+impl ParameterKind {
     fn new(schemas: &[&Value], words: &[String], description: &str) -> Self {
         let constants = schemas.iter().flat_map(|schema| match &schema["enum"] {
             Value::Array(values) => values.iter().collect(),
@@ -129,12 +135,7 @@ impl SlotKind {
                 Some("email") => TokenKind::Email,
                 Some("date" | "date-time") => TokenKind::Date,
                 _ if words.iter().any(|word| word == "email") => TokenKind::Email,
-                // An example in the description.
-                _ => {
-                    let mut looks = tokenize(description).into_iter().map(|token| token.kind);
-                    let look = looks.find(|look| matches!(look, TokenKind::Email | TokenKind::Date));
-                    look.unwrap_or(TokenKind::Word)
-                }
+                _ => example(description).unwrap_or(TokenKind::Word),
             }),
             _ => Self::Other,
         }
@@ -158,6 +159,12 @@ impl SlotKind {
             Self::Other => None,
         }
     }
+}
+
+/// Returns the form of the example in a description: "the first night, as 2026-12-31".
+fn example(description: &str) -> Option<TokenKind> {
+    let mut kinds = tokenize(description).into_iter().map(|token| token.kind);
+    kinds.find(|kind| matches!(kind, TokenKind::Email | TokenKind::Date))
 }
 
 fn number(text: &str) -> Option<Number> {
