@@ -91,7 +91,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-cli/src/watch.rs", &[Entrance::Resume]),
     ("tool-core/src/agent/driver/agent_call.rs", &[Entrance::AgentAsTool]),
     (
-        "tool-core/src/agent/driver/run_tree.rs",
+        "tool-core/src/agent/driver/tree_calls.rs",
         &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
     ),
     ("tool-core/src/agent/ask.rs", &[Entrance::Ask, Entrance::Stream, Entrance::Steps]),
