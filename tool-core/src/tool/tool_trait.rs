@@ -65,7 +65,7 @@ pub trait Tool: Any + Send + Sync {
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
 
     /// Returns the tool that this one wraps, such as one whose calls it logs. By default, the methods below are then those of the wrapped
-    /// tool.
+    /// tool. A wrapper of an [agent](crate::Agent::as_tool) has to return it: otherwise the run of the agent is not part of the outer one.
     fn wrapped(&self) -> Option<&dyn Tool> {
         None
     }
