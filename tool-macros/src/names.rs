@@ -12,6 +12,7 @@ pub(crate) const NEEDS_APPROVAL: &str = "needs_approval";
 pub(crate) const EXCLUSIVE: &str = "exclusive";
 pub(crate) const AT_MOST_ONCE: &str = "at_most_once";
 pub(crate) const PURE: &str = "pure";
+pub(crate) const KEEP_OUTPUT: &str = "keep_output";
 pub(crate) const ATTEMPTS: &str = "attempts";
 pub(crate) const UNDO: &str = "undo";
 pub(crate) const CONVERT: &str = "convert";
@@ -36,6 +37,7 @@ pub(crate) const TOOL_OPTIONS: &[&str] = &[
     EXCLUSIVE,
     AT_MOST_ONCE,
     PURE,
+    KEEP_OUTPUT,
     ATTEMPTS,
     UNDO,
     CONVERT,

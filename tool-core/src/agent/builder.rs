@@ -56,6 +56,7 @@ impl AgentBuilder {
             watchers: RwLock::default(),
             request_watchers: RwLock::default(),
             sends_earlier_turns: true,
+            compaction: None,
             options: ModelOptions::default(),
             memory: None,
             run_store: OnceLock::new(),

@@ -25,6 +25,15 @@ pub enum Event {
         /// Its text from now on.
         text: String,
     },
+    /// What the model need not read again was [hidden](crate::agent::Compaction) from it: the outputs of this many calls, or the first
+    /// messages, of which a summary takes the place.
+    #[non_exhaustive]
+    Compacted {
+        /// The number of outputs.
+        outputs: usize,
+        /// The number of messages. Instructions and the question are among them, and stay.
+        messages: usize,
+    },
     /// A request is sent to the model. A turn that starts again replaces what was emitted of it, because its request was given up.
     #[non_exhaustive]
     TurnStarted {
@@ -178,6 +187,9 @@ impl fmt::Debug for Event {
         match self {
             Self::QuestionRewritten { newer, text } => {
                 write!(f, "QuestionRewritten({newer}, {} bytes)", text.len())
+            }
+            Self::Compacted { outputs, messages } => {
+                write!(f, "Compacted({outputs} outputs, {messages} messages)")
             }
             Self::TurnStarted { turn, messages } => write!(f, "TurnStarted({turn}, {messages} messages)"),
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),

@@ -86,6 +86,10 @@ enum Form {
         newer: usize,
         text: String,
     },
+    Compacted {
+        outputs: usize,
+        messages: usize,
+    },
     TurnStarted {
         turn: u32,
         messages: usize,

@@ -118,7 +118,7 @@ impl RunDriver {
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();
-            self.sent = None;
+            self.sent = Default::default();
             if !is_entered {
                 self.has_unsaved_changes = true;
                 events.push(Event::HandedOff { agent });

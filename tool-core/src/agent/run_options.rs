@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Decider, Event, OnDrop, PerRun, WhileWaiting};
+use crate::agent::{AgentBuilder, Compaction, Decider, Event, OnDrop, PerRun, WhileWaiting};
 #[cfg(doc)]
 use crate::layer::Place;
 use crate::layer::{Layer, OutputVerdict, guard};
@@ -34,6 +34,13 @@ impl AgentBuilder {
     /// ```
     pub fn limits(mut self, change: impl FnOnce(RunLimits) -> RunLimits) -> Self {
         self.agent.limits = change(self.agent.limits);
+        self
+    }
+
+    /// Hides from the model what it need not read again of long runs. By default, nothing is hidden, and each request has the whole
+    /// conversation.
+    pub fn compaction(mut self, compaction: Compaction) -> Self {
+        self.agent.compaction = Some(compaction);
         self
     }
 

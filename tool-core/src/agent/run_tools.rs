@@ -284,16 +284,19 @@ impl RunTools {
 
     /// Divides the tools of a turn into those that are offered and those that are found, if the agent has a search and there are
     /// tools to be found.
-    pub(super) fn divide(
+    pub(super) fn divide<'a>(
         &mut self,
         tools: &ToolSet,
-        required: Option<&str>,
+        always: impl IntoIterator<Item = &'a str>,
     ) -> Result<Option<Arc<Divided>>, RunErrorKind> {
         let agent = self.agent.clone();
         let Some((search, shared)) = &agent.0.tool_search else { return Ok(None) };
         search.check_names(tools).map_err(invalid_tools)?;
         let answer_tool = self.question.answer_tool.definitions().names();
-        let always: Vec<_> = required.into_iter().chain(answer_tool).collect();
+        let is_there = |name: &&str| tools.get(name).is_some();
+        let mut all: Vec<&str> = always.into_iter().filter(is_there).collect();
+        all.extend(answer_tool);
+        let always = all;
         // Runs with only the agent's tools share what is prepared for them.
         let is_of_agent = tools.is_shared_with(&agent.0.tools);
         let of_other_runs = lock(shared).clone().filter(|_| is_of_agent);

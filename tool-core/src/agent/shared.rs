@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::compaction::Compaction;
 use super::emitter::Hook;
 use super::per_run::OpenRun;
 use super::spending::ModelInfos;
@@ -76,6 +77,7 @@ pub(super) struct Shared {
     pub(super) watchers: RwLock<Vec<Box<Watcher>>>,
     pub(super) request_watchers: RwLock<Vec<Box<RequestWatcher>>>,
     pub(super) sends_earlier_turns: bool,
+    pub(super) compaction: Option<Compaction>,
     pub(super) options: ModelOptions,
     pub(super) memory: Option<ChatMemory>,
     pub(super) run_store: OnceLock<Arc<dyn RunStore>>,

@@ -94,11 +94,11 @@ fn is_system(message: &Message) -> bool {
 }
 
 /// Returns the start of the last group of messages: a message with calls and the results that follow it.
-fn group_start(messages: &[Message]) -> usize {
+pub(crate) fn group_start(messages: &[Message]) -> usize {
     messages.iter().rposition(|message| !matches!(message, Message::Tool(_))).unwrap_or(0)
 }
 
-fn estimate_tokens(message: &Message) -> usize {
+pub(crate) fn estimate_tokens(message: &Message) -> usize {
     let images = |content: &Content| content.images().count();
     let (bytes, images) = match message {
         Message::System(content) | Message::User(content) => (content.len(), images(content)),

@@ -153,6 +153,12 @@ pub trait ChatModel: Send + Sync {
         ChatStream::new(stream::once(deltas).flatten())
     }
 
+    /// Returns `true` if the provider accepts the model's reasoning only behind exactly the messages that it has read. A run is then
+    /// not [compacted](crate::agent::Compaction) between a reply with reasoning and the next message of the user.
+    fn binds_reasoning(&self) -> bool {
+        false
+    }
+
     /// Returns `true` if the model supports the request's [response format](ChatRequest::response_format). Other models
     /// ignore it: to get an answer that matches a schema from them, provide a tool that accepts the answer. The default is `false`.
     fn supports_response_format(&self) -> bool {

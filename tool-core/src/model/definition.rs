@@ -94,6 +94,9 @@ pub struct ToolPolicy {
     /// call in the run can be reused for a later one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pure: bool,
+    /// A [compaction](crate::agent::Compaction) does not hide the tool's outputs alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_output: bool,
     /// The maximum number of times that a call is executed while it fails or times out. 0 means 1.
     #[serde(skip_serializing_if = "is_one")]
     pub attempts: u32,
@@ -143,6 +146,7 @@ impl ToolPolicy {
         exclusive: false,
         at_most_once: false,
         pure: false,
+        keep_output: false,
         attempts: 1,
     };
 
@@ -159,6 +163,7 @@ impl ToolPolicy {
             exclusive: self.exclusive || other.exclusive,
             at_most_once: self.at_most_once || other.at_most_once,
             pure: self.pure && other.pure,
+            keep_output: self.keep_output || other.keep_output,
             attempts: self.attempts.min(other.attempts),
         }
     }
@@ -176,6 +181,8 @@ setters! {
         with_at_most_once(at_most_once: bool) at_most_once = at_most_once;
         /// Returns this policy for a tool that is or is not pure.
         with_pure(pure: bool) pure = pure;
+        /// Returns this policy for a tool whose outputs are or are not kept by compactions.
+        with_keep_output(keep_output: bool) keep_output = keep_output;
         /// Returns this policy with the maximum number of attempts.
         with_attempts(attempts: u32) attempts = attempts;
     }

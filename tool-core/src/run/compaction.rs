@@ -138,7 +138,11 @@ impl Run {
     }
 
     /// Returns the messages from a position on, as the model sees them.
-    pub(crate) fn visible<'a>(&'a self, from: usize, hidden: &'a Hidden<'a>) -> impl Iterator<Item = Cow<'a, Message>> {
+    pub(crate) fn visible<'a>(
+        &'a self,
+        from: usize,
+        hidden: &'a Hidden<'a>,
+    ) -> impl Iterator<Item = Cow<'a, Message>> {
         let messages = self.messages().iter().enumerate().skip(from);
         messages.flat_map(move |(position, message)| {
             // Behind the question, if that is among the hidden messages.
@@ -163,5 +167,7 @@ impl Run {
 fn cleared(text: &str, kept: usize) -> String {
     let chars = text.chars().count();
     let beginning = if kept == 0 { String::new() } else { format!("{}\n", abbreviate(text, kept)) };
-    format!("{beginning}[The output had {chars} characters and was removed to save room. `read_output` returns it.]")
+    format!(
+        "{beginning}[The output had {chars} characters and was removed to save room. `read_output` returns it.]"
+    )
 }

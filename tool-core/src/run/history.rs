@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::amendment::Amendment;
+use super::compaction::CompactionRecord;
 use super::saved_execution;
 use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
@@ -28,6 +29,8 @@ pub(super) struct History {
     /// The names of the tools that the model found by search or called, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found_tools: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    compactions: Vec<CompactionRecord>,
 }
 
 impl History {
@@ -85,6 +88,14 @@ impl History {
 
     pub(super) fn given_tools(&self) -> Option<&[ToolDefinition]> {
         self.given_tools.as_deref()
+    }
+
+    pub(super) fn compactions(&self) -> &[CompactionRecord] {
+        &self.compactions
+    }
+
+    pub(super) fn add_compaction(&mut self, compaction: CompactionRecord) {
+        self.compactions.push(compaction);
     }
 
     pub(super) fn found_tools(&self) -> &[String] {
@@ -195,6 +206,7 @@ impl History {
                 }
             }
             Amendment::Instructions { had_some, instructions } => {
+                let before = self.messages.len();
                 if had_some && matches!(self.messages.first(), Some(Message::System(_))) {
                     self.messages.remove(0);
                     self.given = self.given.saturating_sub(1);
@@ -202,6 +214,13 @@ impl History {
                 if let Some(instructions) = instructions {
                     self.messages.insert(0, Message::System(instructions));
                     self.given += 1;
+                }
+                let moved = |position: &mut usize| {
+                    *position = (*position + self.messages.len()).saturating_sub(before);
+                };
+                for compaction in &mut self.compactions {
+                    compaction.cleared.iter_mut().chain(&mut compaction.emptied).for_each(moved);
+                    moved(&mut compaction.hidden);
                 }
             }
         }

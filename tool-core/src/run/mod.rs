@@ -39,6 +39,7 @@ mod revise;
 mod inner;
 mod hand_off;
 mod opening;
+mod compaction;
 mod repeated_calls;
 mod undo;
 mod approve;
@@ -56,6 +57,7 @@ mod saved;
 
 pub use self::answer::Answer;
 pub use self::changes::RunChanges;
+pub use self::compaction::CompactionRecord;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::amendment::Amendment;
 use super::call_index::CallIndex;
 use super::call_state::CallState;
+use super::compaction::{CompactionRecord, ContextSize};
 use super::handoff::Handoff;
 use super::history::History;
 use super::id::RunId;
@@ -87,6 +88,9 @@ pub(super) struct Head {
     pub(super) unreported: Vec<CallDecision>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handoffs: Vec<Handoff>,
+    /// How long the requests are, if the agent compacts its runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<Box<ContextSize>>,
     /// The run around this one stopped, and the calls of both are undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
@@ -231,6 +235,8 @@ pub(super) enum Fact {
     Opened(Vec<ToolDefinition>),
     /// The model is offered further tools.
     Found(Vec<String>),
+    /// The model no longer reads everything.
+    Compacted(Box<CompactionRecord>),
     Amended(Amendment),
 }
 

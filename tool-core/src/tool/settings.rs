@@ -111,6 +111,12 @@ macro_rules! impl_options {
                 self
             }
 
+            /// Keeps the outputs in the conversation when a [compaction](crate::agent::Compaction) hides others.
+            pub fn keep_output(mut self) -> Self {
+                self.settings.change_policy(|policy| policy.keep_output = true);
+                self
+            }
+
             /// Limits how often one call is executed if it fails or times out. 0 means 1.
             pub fn attempts(mut self, attempts: u32) -> Self {
                 self.settings.change_policy(|policy| policy.attempts = attempts);

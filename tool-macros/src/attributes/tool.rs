@@ -8,9 +8,9 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 use super::options::{Options, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, DEFERRED, EXCLUSIVE, MAX_ATTEMPTS, MAX_OUTPUT_CHARS,
-    NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL, TOOL_OPTIONS,
-    UNDO,
+    AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, DEFERRED, EXCLUSIVE, KEEP_OUTPUT, MAX_ATTEMPTS,
+    MAX_OUTPUT_CHARS, NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL,
+    TOOL_OPTIONS, UNDO,
 };
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
@@ -28,6 +28,7 @@ pub(crate) struct ToolAttribute {
     pub(crate) exclusive: Option<Ident>,
     pub(crate) at_most_once: Option<Ident>,
     pub(crate) pure: Option<Ident>,
+    pub(crate) keep_output: Option<Ident>,
     pub(crate) deferred: Option<Ident>,
     pub(crate) attempts: Option<u32>,
     pub(crate) undo: Option<LitStr>,
@@ -62,6 +63,7 @@ impl ToolAttribute {
             exclusive: options.flag(EXCLUSIVE, diagnostics),
             at_most_once: options.flag(AT_MOST_ONCE, diagnostics),
             pure: options.flag(PURE, diagnostics),
+            keep_output: options.flag(KEEP_OUTPUT, diagnostics),
             deferred: options.flag(DEFERRED, diagnostics),
             attempts: options
                 .expression(ATTEMPTS, "3", diagnostics)

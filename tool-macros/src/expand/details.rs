@@ -27,6 +27,7 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         &options.exclusive,
         &options.at_most_once,
         &options.pure,
+        &options.keep_output,
         &options.strict,
         &options.deferred,
     ];

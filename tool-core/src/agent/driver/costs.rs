@@ -29,7 +29,7 @@ impl RunDriver {
         if !is_stored || !self.run.is_asking() {
             return Some(meter);
         }
-        let request = self.offer.request(&self.run, self.sent.as_ref());
+        let request = self.offer.request(&self.run, &self.sent);
         let model = self.tools.agent.model();
         let attempt = request.worst_attempt(model, &*meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());

@@ -1,6 +1,7 @@
 //! Drives a run with its agent's model, tools, memory and hooks.
 
 mod inside;
+mod sent;
 mod offer;
 mod hold;
 mod lease;
@@ -13,6 +14,7 @@ mod review;
 mod costs;
 mod model_request;
 mod emitting;
+mod compacting;
 mod offering;
 mod deciding;
 mod answers;

@@ -14,7 +14,7 @@ use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::{Layers, QuestionRuling};
 use crate::agent::spending::RequestMeter;
 use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
 use crate::run::{RunErrorKind, StepError};
 
 /// How a request passes the layers.
@@ -29,6 +29,13 @@ pub(super) struct Reply {
     verdicts: Vec<QuestionRuling>,
     /// Nothing, if a verdict has ended the request.
     response: Option<Result<ChatResponse, ModelError>>,
+}
+
+impl Reply {
+    /// Returns the response, if there is one.
+    pub(super) fn into_response(self) -> Option<ChatResponse> {
+        self.response?.ok()
+    }
 }
 
 impl RunDriver {
@@ -52,7 +59,7 @@ impl RunDriver {
         if !self.run.is_asking() {
             return Err(RunErrorKind::Step(StepError("no model response is expected in this state")));
         }
-        let request = self.offer.request(&self.run, self.sent.as_ref());
+        let request = self.offer.request(&self.run, &self.sent);
         let request = request.metered(meter.as_deref().map(|meter| meter as _));
         self.tools.agent.watch_request(&id, turn, &request);
         let is_streamed = self.emitter.streams_replies();
@@ -76,12 +83,30 @@ impl RunDriver {
         }
     }
 
+    /// Sends the request of this step. One that is too long for the model is sent once more after the run was compacted.
+    pub(super) async fn ask_within_window(
+        &mut self,
+        meter: Option<Arc<RequestMeter>>,
+    ) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        match self.ask_model(meter).await {
+            Err(RunErrorKind::Model(error)) if error.kind() == ModelErrorKind::ContextLength => {
+                if !self.compact_too_long().await? {
+                    return Err(RunErrorKind::Model(error));
+                }
+                let meter = self.price_request().await;
+                self.store_run().await?;
+                self.ask_model(meter).await
+            }
+            asked => asked,
+        }
+    }
+
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
         let meter = self.price_request().await;
         self.store_run().await?;
-        let Some((response, hold)) = self.ask_model(meter).await? else {
+        let Some((response, hold)) = self.ask_within_window(meter).await? else {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
         };
         self.reply = Some(hold);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::sent::Sent;
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{Divided, Mode, SentMessages};
+use crate::agent::tool_search::{Divided, Mode};
 use crate::model::{ChatRequest, Message, ToolDefinitions, ToolPolicy};
 use crate::run::{InFlight, Run, Step};
 use crate::toolset::ToolSet;
@@ -23,17 +24,15 @@ pub(in crate::agent) struct Offer {
 
 impl Offer {
     /// Returns the request for the model, with what is offered.
-    pub(super) fn request<'a>(&'a self, run: &'a Run, sent: Option<&'a SentMessages>) -> ChatRequest<'a> {
+    pub(super) fn request<'a>(&'a self, run: &'a Run, sent: &'a Sent) -> ChatRequest<'a> {
         self.add_to(run.request(self.tools.definitions()), sent)
     }
 
-    fn add_to<'a>(&'a self, mut request: ChatRequest<'a>, sent: Option<&'a SentMessages>) -> ChatRequest<'a> {
+    fn add_to<'a>(&'a self, mut request: ChatRequest<'a>, sent: &'a Sent) -> ChatRequest<'a> {
         if let Some((divided, offered)) = &self.searched {
             request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
         }
-        if let Some(sent) = sent {
-            request = request.with_other_messages(&sent.messages, Some(&sent.cache));
-        }
+        request = sent.add_to(request);
         if let Some(messages) = &self.messages {
             request = request.with_other_messages(messages, None);
         }
@@ -55,7 +54,7 @@ pub(super) fn undo_policy(
 pub(super) fn next_step<'a>(
     run: &'a mut Run,
     offer: &'a Offer,
-    sent: Option<&'a SentMessages>,
+    sent: &'a Sent,
     tools: &RunTools,
     earlier: &[RunTools],
 ) -> Step<'a> {

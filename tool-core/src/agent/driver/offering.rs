@@ -3,6 +3,7 @@
 use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
+use crate::agent::compaction::{CompactedView, READ_OUTPUT};
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
@@ -26,6 +27,11 @@ impl RunDriver {
         if run.turns() == 0 && !agent.providers.is_empty() {
             check_tools_of_layers(agent, &tools).map_err(invalid_tools)?;
         }
+        let tools = match self.update_view() {
+            Some(view) => view.with_reader(tools),
+            None => tools,
+        };
+        let run = &self.run;
         let sends_all = self.tools.agent.0.sends_earlier_turns || !run.is_asking();
         let messages = if sends_all { None } else { without_earlier_turns(run) };
         self.offer = Offer { tools, searched: None, messages, is_resolved: true };
@@ -34,15 +40,27 @@ impl RunDriver {
         found
     }
 
+    /// Brings what the model sees of a compacted run up to date.
+    fn update_view(&mut self) -> Option<&mut CompactedView> {
+        if self.run.compactions().is_empty() || !self.run.is_in_turn() {
+            return None;
+        }
+        let view = self.sent.view.get_or_insert_default();
+        view.update(&self.run);
+        Some(view)
+    }
+
     /// Divides the tools of this turn if the agent has a search, and converts the messages to send if tools are called through
     /// another one.
     fn divide_offer(&mut self) -> Result<(), RunErrorKind> {
-        self.sent = self.sent.take().filter(|_| self.run.is_in_turn());
         if !self.run.is_in_turn() {
+            self.sent.through = None;
             return Ok(());
         }
-        let Some(divided) = self.tools.divide(&self.offer.tools, self.run.required_tool())? else {
-            self.sent = None;
+        let reader = self.sent.view.as_ref().map(|_| READ_OUTPUT);
+        let always = self.run.required_tool().into_iter().chain(reader);
+        let Some(divided) = self.tools.divide(&self.offer.tools, always)? else {
+            self.sent.through = None;
             return Ok(());
         };
         let found =
@@ -54,7 +72,11 @@ impl RunDriver {
                 Some(messages) => {
                     messages.iter_mut().for_each(|message| *message = wrap_calls(message, &offered));
                 }
-                None => self.sent.get_or_insert_default().update(self.run.messages(), &offered),
+                None => {
+                    let mut through = self.sent.through.take().unwrap_or_default();
+                    through.update(self.sent.messages(&self.run), &offered);
+                    self.sent.through = Some(through);
+                }
             }
         }
         self.offer.tools = divided.tools.clone();

@@ -12,13 +12,13 @@ use super::hold::Hold;
 use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
+use super::sent::Sent;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::question::Begun;
 use crate::agent::question_rules::QuestionRules;
 use crate::agent::run_tools::RunTools;
 use crate::agent::spending::{RequestMeter, Spending};
-use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
 use crate::content::Content;
@@ -114,8 +114,10 @@ pub struct RunDriver {
     /// The turn of the last `TurnStarted` event.
     pub(super) announced_turn: u32,
     pub(in crate::agent) offer: Offer,
-    /// The messages as they are sent, if tools are called through another one.
-    pub(in crate::agent) sent: Option<SentMessages>,
+    /// The messages as they are sent, if these are others than the run's.
+    pub(in crate::agent) sent: Sent,
+    /// The tokens that the next request sends again and that could be hidden.
+    pub(super) hideable: u64,
     /// The key of the conversation in the memory, if the application sets one.
     pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
@@ -172,7 +174,8 @@ impl RunDriver {
             reply: None,
             clock: None,
             offer: Offer::default(),
-            sent: None,
+            sent: Sent::default(),
+            hideable: 0,
             memory_key: None,
             conversation: None,
             started_calls: BTreeMap::new(),
@@ -231,7 +234,7 @@ impl RunDriver {
         }
         self.charge_unrecorded();
         self.reply = None;
-        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
+        let (sent, earlier) = (&self.sent, &*self.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
             Step::CallModel(request) => {
                 self.trace.enter_chat(self.tools.agent.model(), &request, false);

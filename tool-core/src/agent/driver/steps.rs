@@ -95,7 +95,7 @@ impl RunDriver {
                 }
             }
         }
-        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
+        match next_step(&mut self.run, &self.offer, &self.sent, &self.tools, &self.earlier_tools) {
             Step::CallModel(_) => Ok(Work::Save(Phase::Priced(self.price_request().boxed().await))),
             Step::CallTools(calls) => Ok(Work::Calls(calls)),
             Step::Waiting(_) => Ok(Work::Waiting),
@@ -112,7 +112,7 @@ impl RunDriver {
 
     /// Asks the model and records its response.
     async fn take_turn(&mut self, meter: Option<Arc<RequestMeter>>) -> Result<(), RunErrorKind> {
-        if let Some((response, hold)) = self.ask_model(meter).await? {
+        if let Some((response, hold)) = self.ask_within_window(meter).boxed().await? {
             let events = self.apply_response(response, hold).await?;
             self.emit_all(events).await?;
         }
@@ -164,7 +164,13 @@ impl RunDriver {
                 }
             }
             if self.run.is_asking() {
-                break;
+                if self.compact_if_needed().await? {
+                    return Ok(Some(Phase::Preparing { judged: None, round }));
+                }
+                if self.run.is_asking() {
+                    break;
+                }
+                continue;
             }
             self.refuse_new_arguments()?;
             // Before the policies of the tools, by which a call is finished or awaits approval.
@@ -235,7 +241,7 @@ impl RunDriver {
         let turn = self.run.turn();
         if self.run.is_asking() && self.announced_turn != turn {
             self.announced_turn = turn;
-            let messages = self.offer.messages.as_deref().unwrap_or(self.run.messages()).len();
+            let messages = self.offer.messages.as_deref().unwrap_or(self.sent.messages(&self.run)).len();
             self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
         }
         Ok(())
@@ -263,6 +269,7 @@ impl RunDriver {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }
+        self.record_context_size(normalized.response());
         let listeners = self.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;

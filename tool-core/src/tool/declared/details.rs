@@ -60,6 +60,7 @@ options! {
     exclusive() policy.exclusive = true;
     at_most_once() policy.at_most_once = true;
     pure() policy.pure = true;
+    keep_output() policy.keep_output = true;
     attempts(attempts: u32) policy.attempts = attempts;
     undo(tool: &'static str) undo = Some(tool);
     strict() strict = Some(ToolDefinition::into_strict_or_error);

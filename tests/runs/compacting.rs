@@ -1,0 +1,308 @@
+//! Compaction: what the model no longer reads of a long run.
+
+use std::sync::{Arc, Mutex};
+
+use tool_core::agent::Compaction;
+use tool_core::layer::{OutputVerdict, guard, rewrite};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, FinishReason, Message, ModelError, ModelErrorKind,
+    ModelFuture,
+};
+use tool_core::run::{Run, RunErrorKind};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, Event, ToolCall, tool, tools};
+
+#[tool("Reads a page", pure)]
+fn read(page: u32) -> String {
+    format!("page {page}, secret {}\n{}", page * 7919, "lorem ipsum dolor\n".repeat(200))
+}
+
+#[tool("Pays an invoice", at_most_once)]
+fn pay(invoice: u32) -> String {
+    format!("paid {invoice}, receipt R-{invoice}")
+}
+
+#[tool("Looks up a contract", keep_output)]
+fn contract(id: u32) -> String {
+    format!("contract {id}: {}", "clause ".repeat(600))
+}
+
+/// Calls a tool a number of times, and then answers. Records the messages of all requests.
+#[derive(Clone)]
+struct Long {
+    turns: usize,
+    tool: &'static str,
+    summary: fn(&ChatRequest<'_>) -> Result<ChatResponse, ModelError>,
+    requests: Arc<Mutex<Vec<Vec<Message>>>>,
+    /// Requests with more characters are refused.
+    limit: usize,
+}
+
+const SUMMARY: &str = "The pages were read; the first has the secret 7919.";
+
+fn summarizes(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+    Ok(ChatResponse::new(AssistantMessage::text(SUMMARY)))
+}
+
+impl Long {
+    fn new(turns: usize, tool: &'static str) -> Self {
+        Self { turns, tool, summary: summarizes, requests: Arc::default(), limit: usize::MAX }
+    }
+
+    fn requests(&self) -> Vec<Vec<Message>> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn chars(messages: &[Message]) -> usize {
+    messages.iter().map(|message| message.text().len()).sum()
+}
+
+impl ChatModel for Long {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            let messages = request.messages();
+            if chars(messages) > self.limit {
+                return Err(
+                    ModelError::new("the prompt is too long").with_kind(ModelErrorKind::ContextLength)
+                );
+            }
+            if messages.last().unwrap().text().starts_with("Summarize this") {
+                return (self.summary)(request);
+            }
+            let mut requests = self.requests.lock().unwrap();
+            requests.push(messages.to_vec());
+            let turn = requests.len();
+            Ok(ChatResponse::new(match turn <= self.turns {
+                true => {
+                    let key = if self.tool == "read" { "page" } else { "id" };
+                    let call = ToolCall::new("", self.tool, format!(r#"{{"{key}": {turn}}}"#));
+                    AssistantMessage::default().with_tool_calls([call])
+                }
+                false => AssistantMessage::text("Done."),
+            }))
+        })
+    }
+}
+
+fn agent(model: &Long, compaction: Compaction) -> tool_core::agent::AgentBuilder {
+    let builder = Agent::builder(model.clone()).tools(tools![read, pay, contract]).compaction(compaction);
+    builder.instructions("You read pages.").limits(|l| l.max_turns(400))
+}
+
+/// Each request begins with the messages of the one before, but after a compaction.
+fn breaks(requests: &[Vec<Message>]) -> usize {
+    requests.windows(2).filter(|pair| !pair[1].starts_with(&pair[0])).count()
+}
+
+/// Results follow their calls, in each request.
+fn assert_whole(messages: &[Message]) {
+    let mut open: Vec<String> = Vec::new();
+    for message in messages {
+        match message {
+            Message::Assistant(reply) => open = reply.tool_calls.iter().map(|call| call.id.clone()).collect(),
+            Message::Tool(result) => assert_eq!(open.remove(0), result.call_id),
+            _ => assert!(open.is_empty()),
+        }
+    }
+    assert!(open.is_empty());
+}
+
+#[tokio::test]
+async fn without_compaction_nothing_is_hidden() {
+    let model = Long::new(20, "read");
+    let agent =
+        Agent::builder(model.clone()).tools(tools![read]).limits(|l| l.max_turns(50)).build().unwrap();
+    let answer = agent.ask("Read all pages").await.unwrap();
+    assert_eq!(answer.messages().len(), 2 + 2 * 20);
+    assert_eq!(breaks(&model.requests()), 0);
+}
+
+#[tokio::test]
+async fn outputs_of_pure_calls_are_hidden_first() {
+    let model = Long::new(30, "read");
+    let agent = agent(&model, Compaction::when_it_pays()).build().unwrap();
+    let answer = agent.ask("Read all pages").await.unwrap();
+    let requests = model.requests();
+    requests.iter().for_each(|messages| assert_whole(messages));
+    // The run has everything, the model does not.
+    assert!(answer.messages().iter().all(|message| !message.text().contains("was removed")));
+    let last = requests.last().unwrap();
+    assert_eq!((last[0].text().as_ref(), last[1].text().as_ref()), ("You read pages.", "Read all pages"));
+    assert!(last[3].text().starts_with("[The output had"), "{}", last[3].text());
+    assert!(chars(last) < chars(answer.messages()) / 2);
+    let compactions = breaks(&requests);
+    assert!((1..10).contains(&compactions), "{compactions}");
+}
+
+#[tokio::test]
+async fn a_summary_replaces_what_calls_cannot_lose_alone() {
+    let model = Long::new(12, "contract");
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&events);
+    let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+    let agent = agent(&model, compaction).on_event(move |event| {
+        if let Event::Compacted { messages, .. } = event {
+            seen.lock().unwrap().push(*messages);
+        }
+    });
+    let answer = agent.build().unwrap().ask("Read all contracts").await.unwrap();
+    let requests = model.requests();
+    requests.iter().for_each(|messages| assert_whole(messages));
+    let last = requests.last().unwrap();
+    assert_eq!(last[1].text(), "Read all contracts");
+    assert!(last[2].text().contains(SUMMARY));
+    assert!(chars(last) < 30_000);
+    assert!(events.lock().unwrap().iter().all(|messages| *messages > 0));
+    assert!(!events.lock().unwrap().is_empty());
+    assert_eq!(answer.text(), "Done.");
+}
+
+/// Whatever becomes of the summary, the run goes on, and nothing is hidden.
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_fails_changes_nothing() {
+    fn empty(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        Ok(ChatResponse::new(AssistantMessage::text("  ")))
+    }
+    fn fails(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        Err(ModelError::new("down"))
+    }
+    fn calls(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        let call = ToolCall::new("", "contract", r#"{"id": 1}"#);
+        Ok(ChatResponse::new(AssistantMessage::text("So far").with_tool_calls([call])))
+    }
+    fn is_cut_off(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        Ok(ChatResponse::new(AssistantMessage::text("The contr")).with_finish_reason(FinishReason::Length))
+    }
+    fn is_longer(request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        Ok(ChatResponse::new(AssistantMessage::text("x".repeat(chars(request.messages()) + 1))))
+    }
+    for summary in [empty, fails, calls, is_cut_off, is_longer] {
+        let model = Long { summary, ..Long::new(12, "contract") };
+        let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+        let answer = agent(&model, compaction).build().unwrap().ask("Read all contracts").await.unwrap();
+        assert_eq!(answer.text(), "Done.");
+        assert_eq!(breaks(&model.requests()), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_hangs_ends_after_its_time() {
+    struct Hangs;
+    impl ChatModel for Hangs {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let model = Long::new(12, "contract");
+    let compaction =
+        Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500).summarize_with(Hangs);
+    let answer = agent(&model, compaction).build().unwrap().ask("Read all contracts").await.unwrap();
+    assert_eq!((answer.text(), breaks(&model.requests())), ("Done.", 0));
+}
+
+/// A request that is too long is sent once more.
+#[tokio::test]
+async fn a_request_that_is_too_long_is_shortened() {
+    for tool in ["read", "contract"] {
+        let model = Long { limit: 30_000, ..Long::new(16, tool) };
+        let built = agent(&model, Compaction::when_it_pays()).build().unwrap();
+        assert_eq!(built.ask("Read all").await.unwrap().text(), "Done.");
+        let without = Long { limit: 30_000, ..Long::new(16, tool) };
+        let refused = Agent::builder(without).tools(tools![read, contract]).limits(|l| l.max_turns(50));
+        let error = refused.build().unwrap().ask("Read all").await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Model(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_hidden_can_be_read_and_searched() {
+    let model = ScriptedModel::new()
+        .calls("read", r#"{"page": 1}"#)
+        .calls("read", r#"{"page": 2}"#)
+        .expects(|request| request.tools().iter().any(|tool| tool.name() == "read_output"))
+        .calls("read_output", r#"{"search": "SECRET 7919"}"#)
+        .calls("read_output", r#"{"id": "call_1_0", "from": 1, "lines": 1}"#)
+        .calls("read_output", r#"{"id": "call_9_0"}"#)
+        .says("Done.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_500).keep_recent_tokens(1_000);
+    let agent = Agent::builder(model).tools(tools![read]).compaction(compaction).build().unwrap();
+    let answer = agent.ask("Read").await.unwrap();
+    let outputs: Vec<_> = answer.tool_executions()[2..].iter().map(ToString::to_string).collect();
+    assert!(outputs[0].contains("read call_1_0, line 1: page 1, secret 7919"), "{outputs:?}");
+    assert!(outputs[1].contains("lines 1 to 1 of 201: page 1, secret 7919"), "{outputs:?}");
+    assert!(outputs[2].contains("no output with the id `call_9_0` was removed"), "{outputs:?}");
+}
+
+/// What must not be repeated is named behind each summary.
+#[tokio::test]
+async fn calls_that_must_not_be_repeated_are_named() {
+    let model = ScriptedModel::new()
+        .calls("pay", r#"{"invoice": 7}"#)
+        .calls("contract", r#"{"id": 1}"#)
+        .calls("contract", r#"{"id": 2}"#)
+        .says("They were looked up.") // the summary
+        .expects(|request| {
+            let summary = request.messages()[1].text().into_owned();
+            summary.contains("They were looked up.")
+                && summary.contains("- pay {\"invoice\": 7}: paid 7, receipt R-7")
+        })
+        .says("Done.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+    let agent = Agent::builder(model).tools(tools![pay, contract]).compaction(compaction).build().unwrap();
+    assert_eq!(agent.ask("Pay").await.unwrap().text(), "Done.");
+}
+
+/// A compaction is part of the state: the run continues in another process without another summary.
+#[tokio::test]
+async fn a_compacted_run_is_restored() {
+    let model = Long::new(12, "contract");
+    let compaction = || Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+    let whole = agent(&model, compaction()).build().unwrap().ask("Read all contracts").await.unwrap();
+    let stepped = Long::new(12, "contract");
+    let agent = agent(&stepped, compaction()).run_store(InMemoryStore::new()).build().unwrap();
+    let mut run: Run = agent.start("Read all contracts").into_run();
+    let answer = loop {
+        let mut driver = agent.resume(run).start();
+        match driver.advance().await.unwrap() {
+            true => run = serde_json::from_str(&serde_json::to_string(&driver.into_run()).unwrap()).unwrap(),
+            false => break driver.finish().await.unwrap(),
+        }
+    };
+    assert_eq!(answer.messages(), whole.messages());
+    assert_eq!(stepped.requests(), model.requests());
+}
+
+/// Layers see the request of a summary, and judge its text.
+#[tokio::test]
+async fn layers_judge_summaries() {
+    let model = Long::new(12, "contract");
+    let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+    let hides = rewrite::output(|call, output| match &*call.name {
+        "summarize" => output.to_string().replace("7919", "[number]"),
+        _ => output.to_string(),
+    });
+    let answer = agent(&model, compaction.clone()).layer(hides).build().unwrap().ask("Read").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    assert!(model.requests().last().unwrap()[2].text().contains("the secret [number]"));
+    let model = Long::new(12, "contract");
+    let ends = guard::output(|execution| match &*execution.call().name {
+        "summarize" => OutputVerdict::end("no summaries"),
+        _ => OutputVerdict::Pass,
+    });
+    let error = agent(&model, compaction).layer(ends).build().unwrap().ask("Read").await.unwrap_err();
+    assert!(error.to_string().contains("no summaries"), "{error}");
+}
+
+/// An agent inside is compacted by its own options; what waits for a person is never hidden.
+#[tokio::test]
+async fn runs_inside_are_compacted() {
+    let model = Long::new(30, "read");
+    let inner = agent(&model, Compaction::when_it_pays()).build().unwrap();
+    let outer = ScriptedModel::new().calls("reader", r#"{"question": "Read"}"#).says("Fine.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("reader", "Reads")).build().unwrap();
+    let answer = outer.ask("Go").await.unwrap();
+    assert!(!answer.inner_runs()[0].run().compactions().is_empty());
+    assert!(breaks(&model.requests()) > 0);
+}

@@ -1,0 +1,11 @@
+//! Compaction: what the model no longer reads of a long run, and when.
+
+mod options;
+mod plan;
+mod reader;
+mod view;
+
+pub use self::options::Compaction;
+pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts};
+pub(super) use self::reader::READ_OUTPUT;
+pub(super) use self::view::CompactedView;

@@ -1,0 +1,141 @@
+//! The options of compaction.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::ChatModel;
+
+/// What a model is asked for a summary.
+const PROMPT: &str = "Summarize this conversation for yourself: the messages before are about to be removed, and you go on with the summary \
+    alone. Write what the user wants, what was found out and done, with all names, numbers, identifiers and decisions that can still \
+    matter, and what is open. Write nothing else, and call no tools.";
+
+/// The time that a summary may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps long runs cheap: what the model need not read again of the messages of a run is hidden from it. Pass it to
+/// [`AgentBuilder::compaction`](crate::agent::AgentBuilder::compaction).
+///
+/// The run itself keeps all messages: a compaction is an entry of its log ([`Run::compactions`](crate::run::Run::compactions)), and only
+/// requests are shorter. Between two compactions, each request begins with the messages of the one before, so that prompt caches are hit.
+///
+/// - **What is hidden.** First, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
+///   characters. If that is not enough, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
+///   the question stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did. Outputs of tools
+///   declared with `keep_output` are not hidden alone.
+/// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.
+/// - **A summary that fails**, is empty, is cut off, calls a tool or takes too long changes nothing, and the run goes on. After three compactions in
+///   a row that hid too little, the run is not compacted any more.
+/// - **Its tokens** count for the run, as those of the layer `compaction` in [`Run::usage_by_layer`](crate::run::Run::usage_by_layer). The
+///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text as the output of a call named `summarize`.
+///
+/// ```
+/// use tool_core::agent::Compaction;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Reads a page", pure)]
+/// fn read(page: u32) -> String {
+///     format!("page {page}: {}", "lorem ipsum ".repeat(200))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new()
+///     .calls("read", r#"{"page": 1}"#)
+///     .calls("read", r#"{"page": 2}"#)
+///     .expects(|request| request.messages()[2].text().contains("was removed"))
+///     .says("Both are the same.");
+/// let compaction = Compaction::when_it_pays().at_most_tokens(1_000).keep_recent_tokens(700);
+/// let agent = Agent::builder(model).tools(tools![read]).compaction(compaction).build()?;
+/// let answer = agent.ask("Compare the pages").await?;
+/// assert!(answer.messages()[2].text().starts_with("page 1: lorem"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Compaction {
+    pub(super) at: Option<u64>,
+    pub(super) at_most: Option<u64>,
+    pub(super) keep_recent: Option<u64>,
+    pub(in crate::agent) model: Option<Arc<dyn ChatModel>>,
+    pub(in crate::agent) prompt: Cow<'static, str>,
+    pub(in crate::agent) timeout: Duration,
+}
+
+impl Compaction {
+    /// Compacts once it pays: once reading again what could be hidden has cost twice what the compaction costs, by the agent's
+    /// [prices](crate::agent::AgentBuilder::prices). Without them, an input token that is read from a cache is assumed to cost a tenth of
+    /// another one, one that is written to it 1.25 times as much, and an output token five times as much.
+    ///
+    /// A run is compacted as well once it fills 80 % of the model's context window, if that is known, and when the provider refuses a request
+    /// because it is too long. Then only outputs are hidden, or the messages without a summary, unless another model
+    /// [summarizes](Self::summarize_with).
+    pub fn when_it_pays() -> Self {
+        Self {
+            at: None,
+            at_most: None,
+            keep_recent: None,
+            model: None,
+            prompt: Cow::Borrowed(PROMPT),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// Compacts once a request has this many tokens, whether it pays or not.
+    pub fn at_tokens(mut self, tokens: u64) -> Self {
+        self.at = Some(tokens);
+        self
+    }
+
+    /// Compacts at the latest once a request has this many tokens.
+    pub fn at_most_tokens(mut self, tokens: u64) -> Self {
+        self.at_most = Some(tokens);
+        self
+    }
+
+    /// Sets about how many tokens of the last messages stay as they are; 4,000 by default, or a quarter of
+    /// [`at_tokens`](Self::at_tokens). The last reply with its results always stays.
+    pub fn keep_recent_tokens(mut self, tokens: u64) -> Self {
+        self.keep_recent = Some(tokens);
+        self
+    }
+
+    /// Lets another model write the summaries. It reads the conversation as a text. By default, the run's own model continues the
+    /// conversation, which is in its cache.
+    pub fn summarize_with(mut self, model: impl ChatModel + 'static) -> Self {
+        self.model = Some(Arc::new(model));
+        self
+    }
+
+    /// Sets what the model is asked for a summary.
+    pub fn summary_prompt(mut self, text: impl Into<String>) -> Self {
+        self.prompt = Cow::Owned(text.into());
+        self
+    }
+
+    /// Limits the time of a summary; 60 seconds by default.
+    pub fn summary_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self::when_it_pays()
+    }
+}
+
+impl fmt::Debug for Compaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compaction")
+            .field("at", &self.at)
+            .field("at_most", &self.at_most)
+            .field("keep_recent", &self.keep_recent)
+            .finish_non_exhaustive()
+    }
+}

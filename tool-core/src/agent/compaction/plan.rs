@@ -1,0 +1,191 @@
+//! When a run is compacted, and what is hidden: decided from its messages, what the provider reported, and prices.
+
+use super::options::Compaction;
+use crate::memory::{estimate_tokens, group_start};
+use crate::model::{Message, Prices, Usage};
+use crate::run::Run;
+
+/// The tokens of the last messages that stay by default.
+const KEPT: u64 = 4_000;
+
+/// The tokens that remain of an output that is hidden, and of one of a `pure` tool.
+const CLEARED: u64 = 160;
+const EMPTIED: u64 = 30;
+
+/// How many times its price a compaction has to be worth.
+const WORTH: f64 = 2.0;
+
+/// The part of the context window at which a run is compacted.
+const SAFETY: f64 = 0.8;
+
+/// The prices of tokens, relative to each other.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::agent) struct Rates {
+    cached: f64,
+    written: f64,
+    output: f64,
+}
+
+/// What compaction has to know of a tool.
+#[derive(Clone, Copy, Default)]
+pub(in crate::agent) struct ToolFacts {
+    pub(in crate::agent) is_pure: bool,
+    pub(in crate::agent) keeps_output: bool,
+}
+
+/// The size of the next request, and of what could be hidden.
+#[derive(Debug)]
+pub(in crate::agent) struct Measure {
+    /// The tokens of the request.
+    total: u64,
+    /// Those that a summary would hide.
+    pub(in crate::agent) hideable: u64,
+    /// Those of instructions, the question and the last messages.
+    kept: u64,
+    /// The position of the first of the last messages.
+    boundary: usize,
+    clear: Vec<usize>,
+    empty: Vec<usize>,
+    /// The tokens that outputs have, which can be hidden alone.
+    clearable: u64,
+    /// The tokens behind the first of these outputs.
+    behind: u64,
+}
+
+/// What is hidden.
+#[derive(Debug, PartialEq)]
+pub(in crate::agent) struct Plan {
+    /// The results whose outputs are hidden, if no summary replaces them.
+    pub(in crate::agent) clear: Vec<usize>,
+    pub(in crate::agent) empty: Vec<usize>,
+    /// A summary replaces the messages before this position.
+    pub(in crate::agent) hide: Option<usize>,
+    /// It hides too little to be repeated often.
+    pub(in crate::agent) is_small: bool,
+}
+
+impl Rates {
+    /// Without prices.
+    const USUAL: Self = Self { cached: 0.1, written: 1.25, output: 5.0 };
+
+    /// Returns the rates by these prices for a model, if they are known.
+    pub(in crate::agent) fn of(prices: Option<&Prices>, model: Option<&str>) -> Self {
+        let (Some(prices), Some(model)) = (prices, model) else { return Self::USUAL };
+        let price = |usage: Usage| prices.cost(model, usage).ok().map(|cost| cost.micros() as f64);
+        let million = |cached: u64, written: u64, output: u64| Usage {
+            cached_tokens: Some(cached),
+            cache_write_tokens: Some(written),
+            ..Usage::new(1_000_000 - output, output)
+        };
+        let known = (|| {
+            let input = price(million(0, 0, 0)).filter(|input| *input > 0.0)?;
+            Some(Self {
+                cached: price(million(1_000_000, 0, 0))? / input,
+                written: price(million(0, 1_000_000, 0))? / input,
+                output: price(million(0, 0, 1_000_000))? / input,
+            })
+        })();
+        known.unwrap_or(Self::USUAL)
+    }
+}
+
+impl Measure {
+    pub(in crate::agent) fn of(options: &Compaction, run: &Run, facts: impl Fn(&str) -> ToolFacts) -> Self {
+        let (messages, hidden) = (run.messages(), run.hidden());
+        let size = |position: usize| -> u64 {
+            let message = &messages[position];
+            let size = estimate_tokens(message) as u64;
+            match (hidden.hides(position, message), hidden.changes(position, message)) {
+                (true, _) => 0,
+                (false, true) => size.min(CLEARED),
+                (false, false) => size,
+            }
+        };
+        let sizes: Vec<u64> = (0..messages.len()).map(size).collect();
+        let estimated = sizes.iter().sum::<u64>();
+        let reported = run.context_size();
+        let new: u64 = sizes.iter().skip(reported.messages).sum();
+        let total = if reported.tokens > 0 { reported.tokens + new } else { estimated };
+        let keep = options.keep_recent.unwrap_or_else(|| options.at.map_or(KEPT, |at| at / 4));
+        let (mut boundary, mut recent) = (messages.len(), 0);
+        while boundary > 0 {
+            let start = group_start(&messages[..boundary]);
+            let group: u64 = sizes[start..boundary].iter().sum();
+            if recent + group > keep && boundary < messages.len() {
+                break;
+            }
+            (boundary, recent) = (start, recent + group);
+        }
+        let question = run.messages().len() - run.new_messages().len();
+        let is_hideable =
+            |position: usize| position != question && !matches!(messages[position], Message::System(_));
+        let hideable =
+            (0..boundary).filter(|position| is_hideable(*position)).map(|position| sizes[position]).sum();
+        let mut measure = Self {
+            total,
+            hideable,
+            kept: estimated.saturating_sub(hideable),
+            boundary,
+            clear: Vec::new(),
+            empty: Vec::new(),
+            clearable: 0,
+            behind: 0,
+        };
+        for (position, message) in messages[..boundary].iter().enumerate() {
+            let Message::Tool(result) = message else { continue };
+            let facts = facts(&result.name);
+            let left = if facts.is_pure { EMPTIED } else { CLEARED };
+            if facts.keeps_output || hidden.changes(position, message) || sizes[position] <= 2 * left {
+                continue;
+            }
+            if measure.clear.is_empty() {
+                measure.behind = sizes[position..].iter().sum();
+            }
+            measure.clearable += sizes[position] - left;
+            measure.clear.push(position);
+            if facts.is_pure {
+                measure.empty.push(position);
+            }
+        }
+        measure
+    }
+
+    /// Returns what is to be hidden now, if it pays, or has to be. `has_to` be, the request is too long for the model.
+    pub(in crate::agent) fn plan(
+        self,
+        options: &Compaction,
+        reread: u64,
+        rates: Rates,
+        window: Option<u64>,
+        has_to: bool,
+    ) -> Option<Plan> {
+        let summary = (self.hideable / 8).clamp(200, 1_500);
+        let (hideable, clearable) = (self.hideable as f64, self.clearable as f64);
+        let reread = reread as f64 * rates.cached;
+        let clearing =
+            (self.behind - self.clearable.min(self.behind)) as f64 * (rates.written - rates.cached).max(0.0);
+        let summarizing = self.total as f64 * rates.cached
+            + summary as f64 * rates.output
+            + (self.kept + summary) as f64 * rates.written;
+        let is_worth = hideable > 0.0 && options.at.is_none();
+        let clears = is_worth && clearable > 0.0 && reread * (clearable / hideable) >= WORTH * clearing;
+        let summarizes = is_worth && reread >= WORTH * summarizing;
+        let marks = options.at.into_iter().chain(options.at_most);
+        let safe = window.map(|window| (window as f64 * SAFETY) as u64);
+        let mark = marks.chain(safe).min().filter(|mark| self.total >= *mark);
+        // What has to be hidden brings the request below half of the mark, or near to what always stays.
+        let low = mark.or(has_to.then_some(self.total)).map(|mark| (mark / 2).max(self.kept + mark / 10));
+        let is_due = clears || summarizes || low.is_some();
+        if !is_due || self.hideable < 2 * summary && self.clearable < 2 * CLEARED {
+            return None;
+        }
+        let is_enough = match low {
+            Some(low) => self.total.saturating_sub(self.clearable) <= low || self.hideable < 2 * summary,
+            None => clears,
+        };
+        let saved = if is_enough { self.clearable } else { self.hideable - summary };
+        let is_small = saved < self.total / 5;
+        let hide = if is_enough && !self.clear.is_empty() { None } else { Some(self.boundary) };
+        Some(Plan { clear: self.clear, empty: self.empty, hide, is_small })
+    }
+}

@@ -1,0 +1,286 @@
+//! Compacts a run.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::hold::Hold;
+use super::model_request::{Passage, Reply, call_model};
+use crate::agent::compaction::{Compaction, Measure, Plan, Rates, ToolFacts};
+use crate::agent::emitter::EventEmitter;
+use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::agent::lock::lock;
+use crate::agent::{Event, RunDriver};
+use crate::content::abbreviate;
+use crate::layer::Phase;
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Message, ToolCall};
+use crate::run::{CompactionRecord, RunErrorKind};
+use crate::tool::{ToolExecution, ToolOutput};
+use crate::transcript::Transcript;
+
+/// The number of compactions in a row that hide too little, after which a run is not compacted any more.
+const MAX_USELESS: u8 = 3;
+
+/// The characters of arguments and outputs that remain of calls that must not be repeated.
+const MAX_ARGUMENTS_CHARS: usize = 200;
+const MAX_OUTPUT_CHARS: usize = 500;
+
+/// What takes the place of messages if there is no summary.
+const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
+
+impl RunDriver {
+    /// Compacts the run before the next request, if that pays or has to be. Returns `true` if it was compacted.
+    pub(super) async fn compact_if_needed(&mut self) -> Result<bool, RunErrorKind> {
+        let agent = self.tools.agent.clone();
+        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
+            return Ok(false);
+        };
+        let measure = self.measure(options);
+        self.hideable = measure.hideable;
+        let size = self.run.context_size();
+        if size.useless >= MAX_USELESS || self.has_bound_reasoning() {
+            return Ok(false);
+        }
+        let model = agent.model();
+        let rates = Rates::of(agent.0.prices.as_ref(), model.model_name());
+        let window = self.context_window(model.model_name());
+        match measure.plan(options, size.reread, rates, window, false) {
+            Some(plan) => self.compact(options, plan, true).boxed().await,
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the size of a model's context window, if it is known.
+    fn context_window(&self, model: Option<&str>) -> Option<u64> {
+        let agent = &self.tools.agent.0;
+        let known = lock(&agent.model_infos).get(model?).cloned().unwrap_or_default();
+        let known = match &agent.prices {
+            Some(prices) => prices.model_info(model?, known),
+            None => known,
+        };
+        known.context_window
+    }
+
+    /// Compacts a run whose request the provider has refused as too long. Returns `true` if it was compacted.
+    pub(super) async fn compact_too_long(&mut self) -> Result<bool, RunErrorKind> {
+        let agent = self.tools.agent.clone();
+        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
+            return Ok(false);
+        };
+        self.compact_now(options, false).await
+    }
+
+    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
+    pub(in crate::agent) async fn compact_now(
+        &mut self,
+        options: &Compaction,
+        can_read: bool,
+    ) -> Result<bool, RunErrorKind> {
+        let plan = self.measure(options).plan(options, 0, Rates::of(None, None), None, true);
+        let Some(plan) = plan else { return Ok(false) };
+        let is_compacted = self.compact(options, plan, can_read).boxed().await?;
+        if is_compacted {
+            self.resolve_offer().await?;
+        }
+        Ok(is_compacted)
+    }
+
+    fn measure(&self, options: &Compaction) -> Measure {
+        Measure::of(options, &self.run, |name| {
+            let tool = self.offer.tools.get(name).map(|tool| tool.definition().policy());
+            tool.map_or_else(ToolFacts::default, |policy| ToolFacts {
+                is_pure: policy.pure,
+                keeps_output: policy.keep_output,
+            })
+        })
+    }
+
+    /// Returns `true` if the model has reasoned in this turn of the user, and the provider accepts that behind nothing else.
+    fn has_bound_reasoning(&self) -> bool {
+        let of_turn = self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::User(_)));
+        let has_reasoned =
+            |message: &Message| message.as_assistant().is_some_and(|one| one.reasoning.is_some());
+        self.tools.agent.model().binds_reasoning() && of_turn.into_iter().any(has_reasoned)
+    }
+
+    async fn compact(
+        &mut self,
+        options: &Compaction,
+        plan: Plan,
+        can_read: bool,
+    ) -> Result<bool, RunErrorKind> {
+        let Plan { clear, empty, hide, is_small } = plan;
+        let summary = match hide {
+            None => None,
+            Some(before) => self.summary(options, before, can_read).await?,
+        };
+        if !self.run.is_asking() {
+            return Ok(false);
+        }
+        let has_failed = hide.is_some() && summary.is_none();
+        let record = match hide.filter(|_| !has_failed) {
+            Some(hidden) => CompactionRecord { hidden, summary, cleared: Vec::new(), emptied: Vec::new() },
+            None => CompactionRecord { hidden: 0, summary: None, cleared: clear, emptied: empty },
+        };
+        let (outputs, messages) = (record.cleared.len(), record.hidden);
+        let is_useless = is_small || has_failed;
+        self.change_run().change_context_size(|size| {
+            let useless = if is_useless { size.useless.saturating_add(1) } else { 0 };
+            *size = Default::default();
+            size.useless = useless;
+        });
+        if outputs == 0 && messages == 0 {
+            return Ok(false);
+        }
+        self.run.record_compaction(record);
+        self.sent = Default::default();
+        self.emitter.emit(|| Event::Compacted { outputs, messages }).await;
+        Ok(true)
+    }
+
+    /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
+    async fn summary(
+        &mut self,
+        options: &Compaction,
+        before: usize,
+        can_read: bool,
+    ) -> Result<Option<String>, RunErrorKind> {
+        if options.model.is_none() && !can_read {
+            return Ok(Some(format!("{NO_SUMMARY}{}", self.facts(before))));
+        }
+        let Some(text) = self.ask_for_summary(options).await? else { return Ok(None) };
+        let Some(text) = self.judge_summary(text).await? else { return Ok(None) };
+        let hidden: usize = self.run.messages()[..before].iter().map(|message| message.text().len()).sum();
+        if text.trim().is_empty() || text.len() > hidden {
+            return Ok(None);
+        }
+        let facts = self.facts(before);
+        Ok(Some(format!(
+            "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n{text}{facts}"
+        )))
+    }
+
+    /// Asks for a summary.
+    async fn ask_for_summary(&mut self, options: &Compaction) -> Result<Option<String>, RunErrorKind> {
+        let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+        let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
+        let (prompt, messages);
+        let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match &options.model {
+            Some(model) => {
+                let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
+                prompt = [Message::user(format!("{text}\n\n{}", options.prompt))];
+                (&**model, ChatRequest::borrowing(&prompt))
+            }
+            None => {
+                let own = self.offer.request(&self.run, &self.sent);
+                messages = own
+                    .messages()
+                    .iter()
+                    .cloned()
+                    .chain([Message::user(&*options.prompt)])
+                    .collect::<Vec<_>>();
+                (agent.model(), own.with_other_messages(&messages, None))
+            }
+        };
+        let request = request.metered(meter.as_deref().map(|meter| meter as _));
+        let of_model = layers.of_model(&self.run);
+        let passage = Passage { layers: &of_model, beside: None, hold: Hold::default() };
+        let mut nobody = EventEmitter::default();
+        let left = self.time_left();
+        let limit = left.map_or(options.timeout, |left| left.min(options.timeout));
+        let asked = call_model(model, &request, &mut nobody, passage);
+        let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
+        let reply = match asked {
+            Ok(reply) => reply.ok().and_then(Reply::into_response),
+            Err(interruption) => {
+                let is_of_run = match interruption {
+                    Interruption::Cancelled => true,
+                    Interruption::TimeLimit => left.is_some_and(|left| left <= options.timeout),
+                };
+                if is_of_run {
+                    self.interrupt(&interruption);
+                }
+                None
+            }
+        };
+        let mut usage = reply.as_ref().and_then(|reply| reply.usage).unwrap_or_default();
+        usage.cost = meter.and_then(|meter| meter.charged()).or(usage.cost);
+        self.change_run().add_compaction_usage(usage);
+        let is_whole = |reply: &ChatResponse| {
+            reply.message.tool_calls.is_empty()
+                && reply.message.refusal.is_none()
+                && !reply.finish_reason.is_truncated()
+        };
+        Ok(reply.filter(is_whole).map(|reply| reply.message.text))
+    }
+
+    /// Lets the layers judge a summary as the output of a call.
+    async fn judge_summary(&mut self, text: String) -> Result<Option<String>, RunErrorKind> {
+        if !self.layers.see(Phase::Output) {
+            return Ok(Some(text));
+        }
+        let layers = Arc::clone(&self.layers);
+        let call = ToolCall::new("compaction", "summarize", "{}");
+        let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
+        let judged = layers.output(&mut execution, &self.run).boxed();
+        let end = match self.run_until_interrupted(judged).await {
+            Ok(judged) => judged?,
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                return Ok(None);
+            }
+        };
+        if let Some(end) = end {
+            self.change_run().stop_by_layer(end);
+            return Ok(None);
+        }
+        Ok(execution.output().map(ToString::to_string))
+    }
+
+    /// Returns what calls have done that must not be repeated, of those before a position.
+    fn facts(&self, before: usize) -> String {
+        let results = self.run.messages()[..before].iter().filter_map(|message| match message {
+            Message::Tool(result) => Some(&*result.call_id),
+            _ => None,
+        });
+        let results: HashSet<_> = results.collect();
+        let is_unique = |name: &str| {
+            self.offer.tools.get(name).is_some_and(|tool| tool.definition().policy().at_most_once)
+        };
+        let mut facts = String::new();
+        let executions = self.run.tool_executions().iter();
+        for one in executions.filter(|one| is_unique(&one.call().name) && results.contains(&*one.call().id)) {
+            let call = one.call();
+            let outcome = match one.outcome() {
+                Ok(output) => output.to_string(),
+                Err(error) => format!("failed: {error}"),
+            };
+            let arguments = abbreviate(&call.arguments, MAX_ARGUMENTS_CHARS);
+            let _ =
+                write!(facts, "\n- {} {arguments}: {}", call.name, abbreviate(&outcome, MAX_OUTPUT_CHARS));
+        }
+        match facts.is_empty() {
+            true => facts,
+            false => format!("\n\nThese calls were executed and must not be repeated:{facts}"),
+        }
+    }
+
+    /// Records how long the last request was.
+    pub(super) fn record_context_size(&mut self, response: &ChatResponse) {
+        if self.tools.agent.0.compaction.is_none() {
+            return;
+        }
+        let hideable = std::mem::take(&mut self.hideable);
+        let usage = response.credible_usage();
+        let messages = self.run.messages().len() + 1;
+        self.run.change_context_size(|size| {
+            size.reread = size.reread.saturating_add(hideable);
+            (size.tokens, size.messages) = match usage {
+                Some(usage) => (usage.input_tokens.saturating_add(usage.output_tokens), messages),
+                None => (0, 0),
+            };
+        });
+    }
+}

@@ -1,0 +1,30 @@
+//! The messages of a run as they are sent, if these are others than its own.
+
+use crate::agent::compaction::CompactedView;
+use crate::agent::tool_search::SentMessages;
+use crate::model::{ChatRequest, Message};
+use crate::run::Run;
+
+/// The messages of a run as they are sent, if these are others than its own.
+#[derive(Default)]
+pub(in crate::agent) struct Sent {
+    /// Once the run was compacted.
+    pub(super) view: Option<CompactedView>,
+    /// With calls through another tool.
+    pub(super) through: Option<SentMessages>,
+}
+
+impl Sent {
+    /// Returns the messages before calls are converted.
+    pub(super) fn messages<'a>(&'a self, run: &'a Run) -> &'a [Message] {
+        self.view.as_ref().map_or(run.messages(), |view| &view.messages)
+    }
+
+    pub(super) fn add_to<'a>(&'a self, request: ChatRequest<'a>) -> ChatRequest<'a> {
+        match (&self.through, &self.view) {
+            (Some(sent), _) => request.with_other_messages(&sent.messages, Some(&sent.cache)),
+            (None, Some(view)) => request.with_other_messages(&view.messages, Some(&view.cache)),
+            (None, None) => request,
+        }
+    }
+}
