@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::stream::{StreamExt, unfold};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture, ModelInfo};
 
 use crate::client::Client;
 use crate::model_info;
 use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
-use crate::request::{MAX_TOOLS, ModelRequest};
+use crate::request::{MAX_TOOLS, ModelRequest, has_thinking};
 use crate::turn::{self, Turn};
 
 /// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
@@ -91,6 +91,10 @@ impl ChatModel for Messages {
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         let deltas = unfold(self.turn(request, true), turn::next_delta);
         ChatStream::new(deltas.map(|delta| Ok(delta?)))
+    }
+
+    fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
+        has_thinking(reply, &self.client.provider())
     }
 
     fn supports_response_format(&self) -> bool {

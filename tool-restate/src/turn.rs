@@ -152,6 +152,10 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
         // A layer has answered the question, or ended the run.
         return Ok(ended(&driver));
     };
+    // Recorded before the model is asked, so that a repeated step makes no second summary.
+    if driver.run().compactions().len() > before.compactions().len() {
+        return Ok(ended(&driver));
+    }
     // The tools of a provider are known only now.
     let is_unknown_agent = |one: &&ToolDefinition| {
         one.kind() == ToolKind::Agent && driver.agent().agent_tool(one.name()).is_none()

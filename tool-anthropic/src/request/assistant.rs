@@ -33,6 +33,11 @@ pub(super) struct ReplyBlocks {
     pub(super) container: Option<String>,
 }
 
+/// Returns `true` if a reply has thinking, which is bound to what the model had read.
+pub(crate) fn has_thinking(message: &AssistantMessage, provider: &str) -> bool {
+    blocks(message, provider, true).prefix.is_some()
+}
+
 /// Returns the blocks of a reply. A refused one has none, as the API asks for.
 pub(super) fn blocks(message: &AssistantMessage, provider: &str, is_last: bool) -> ReplyBlocks {
     if message.refusal.is_some() {

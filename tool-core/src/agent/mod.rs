@@ -34,6 +34,7 @@ pub(crate) mod decide;
 mod outcome;
 mod recover;
 mod typed;
+mod compact;
 mod call_agent;
 mod execute_request;
 pub(crate) mod assistant;

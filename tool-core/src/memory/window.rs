@@ -15,16 +15,16 @@ const TOKENS_PER_IMAGE: usize = 1_000;
 /// The estimated overhead of a message in tokens, for its role and delimiters.
 const TOKENS_PER_MESSAGE: usize = 4;
 
-/// A limit on the history that is sent to a model: the most recent messages that fit.
+/// A limit on the history that is sent to a model: recent messages that fit.
 ///
 /// A window ([`ChatMemory::window`](crate::ChatMemory::window)) applies to the history before a question. The
 /// question and the messages that follow it are always sent. Stored conversations are not truncated.
 ///
 /// - A message with tool calls and their results are sent together or not at all, so that a history never begins with a
 ///   result.
-/// - Messages are selected from the newest to the first that does not fit. The selection may be empty.
+/// - Once a conversation exceeds the limit, the oldest messages are left out until half of it is used. Then it grows again: each question
+///   sends the same start of the history, which a prompt cache has, and another one only now and then. The selection may be empty.
 /// - System messages are always sent, and count towards the limit.
-/// - Once a conversation exceeds the window, each question sends another start of the history, which the prompt cache of the provider misses.
 ///
 /// ```
 /// use tool_core::memory::Window;
@@ -66,27 +66,41 @@ impl Window {
     /// Removes the messages that do not fit. The results of each call must directly follow it.
     #[must_use]
     pub fn apply(&self, mut messages: Vec<Message>) -> Vec<Message> {
-        // `None` once a message did not fit.
-        let mut remaining = Some(self.limit);
+        let size = |message: &Message| (self.count)(message);
         let system = messages.iter().filter(|message| is_system(message));
-        for message in system {
-            remaining = remaining.and_then(|remaining| remaining.checked_sub((self.count)(message)));
-        }
-        let (mut end, mut first) = (messages.len(), messages.len());
-        while let Some(available) = remaining.filter(|_| end > 0) {
-            let start = group_start(&messages[..end]);
-            let group = messages[start..end].iter().filter(|message| !is_system(message));
-            let size = group.fold(0_usize, |sum, message| sum.saturating_add((self.count)(message)));
-            remaining = available.checked_sub(size);
-            end = start;
-            if remaining.is_some() {
-                first = start;
+        let system = system.fold(0_usize, |sum, message| sum.saturating_add(size(message)));
+        let limit = self.limit.checked_sub(system);
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        for (position, message) in messages.iter().enumerate() {
+            let size = if is_system(message) { 0 } else { size(message) };
+            match groups.last_mut().filter(|_| matches!(message, Message::Tool(_))) {
+                Some((_, group)) => *group = group.saturating_add(size),
+                None => groups.push((position, size)),
             }
         }
+        let first = limit.map_or(groups.len(), |limit| first_group(&groups, limit));
+        let first = groups.get(first).map_or(messages.len(), |(position, _)| *position);
         let mut position = 0..;
         messages.retain(|message| position.next() >= Some(first) || is_system(message));
         messages
     }
+}
+
+/// Returns the first of these groups that is sent. It follows from the groups alone, and further ones seldom change it.
+fn first_group(groups: &[(usize, usize)], limit: usize) -> usize {
+    // Sums of these do not overflow.
+    let (limit, size) = (limit as u128, |group: usize| groups[group].1 as u128);
+    let (mut first, mut total) = (0, 0);
+    for last in 0..groups.len() {
+        total += size(last);
+        if total > limit {
+            while first < last && total > limit / 2 || first == last && total > limit {
+                total -= size(first);
+                first += 1;
+            }
+        }
+    }
+    first
 }
 
 fn is_system(message: &Message) -> bool {
@@ -157,9 +171,10 @@ mod tests {
             (2, "u c r", "c r"),
             (2, "u c r a", "a"),
             (3, "u c r1 r2 a", "a"),
-            (4, "u c r1 r2 a", "c r1 r2 a"),
+            (4, "u c r1 r2 a", "a"),
+            (5, "u c r1 r2 a", "u c r1 r2 a"),
             (3, "u c1 r1 c2 r2", "c2 r2"),
-            (4, "u c1 r1 c2 r2", "c1 r1 c2 r2"),
+            (4, "u c1 r1 c2 r2", "c2 r2"),
             // The newest group does not fit, so earlier messages are not sent either.
             (1, "u c r", ""),
             (2, "u1 a1 c r1 r2", ""),
@@ -175,6 +190,20 @@ mod tests {
         for (limit, notation, expected) in table {
             assert_eq!(sent(&Window::messages(limit), notation), expected, "{limit} of {notation}");
         }
+    }
+
+    #[test]
+    fn moves_in_steps() {
+        let window = Window::messages(10);
+        let (mut history, mut starts) = (Vec::new(), Vec::new());
+        for number in 0..100 {
+            history.push(Message::user(number.to_string()));
+            let sent = window.apply(history.clone());
+            assert!(sent.len() <= 10 && (sent.len() >= 5 || number < 5), "{number}: {}", sent.len());
+            starts.push(sent[0].text().into_owned());
+        }
+        starts.dedup();
+        assert_eq!(starts.len(), 16);
     }
 
     #[test]

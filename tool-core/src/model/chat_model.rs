@@ -10,7 +10,7 @@ use futures_channel::mpsc;
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, SinkExt, Stream};
 
-use crate::model::{ChatRequest, ChatResponse, Delta, ModelError, ModelInfo};
+use crate::model::{AssistantMessage, ChatRequest, ChatResponse, Delta, ModelError, ModelInfo};
 
 /// The future returned by [`ChatModel::chat`], and with other values by other methods of a model.
 pub type ModelFuture<'a, T = ChatResponse> = Pin<Box<dyn Future<Output = Result<T, ModelError>> + Send + 'a>>;
@@ -153,9 +153,10 @@ pub trait ChatModel: Send + Sync {
         ChatStream::new(stream::once(deltas).flatten())
     }
 
-    /// Returns `true` if the provider accepts the model's reasoning only behind exactly the messages that it has read. A run is then
-    /// not [compacted](crate::agent::Compaction) between a reply with reasoning and the next message of the user.
-    fn binds_reasoning(&self) -> bool {
+    /// Returns `true` if a reply of the model has reasoning that the provider accepts only behind exactly the messages that the model had
+    /// read. A run is then not [compacted](crate::agent::Compaction) before the next message of the user, unless it is too long.
+    fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
+        let _ = reply;
         false
     }
 
@@ -230,6 +231,10 @@ macro_rules! delegate {
 
             fn supports_response_format_with_tools(&self) -> bool {
                 (**self).supports_response_format_with_tools()
+            }
+
+            fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
+                (**self).binds_reasoning(reply)
             }
 
             fn supports_tool_search(&self, tools: usize) -> bool {

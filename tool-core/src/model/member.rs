@@ -90,6 +90,10 @@ macro_rules! impl_by_members {
                 self.models().all(|model| model.supports_response_format_with_tools())
             }
 
+            fn binds_reasoning(&self, reply: &$crate::model::AssistantMessage) -> bool {
+                self.models().any(|model| model.binds_reasoning(reply))
+            }
+
             fn supports_tool_search(&self, tools: usize) -> bool {
                 self.models().all(|model| model.supports_tool_search(tools))
             }

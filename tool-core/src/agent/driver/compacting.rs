@@ -72,12 +72,21 @@ impl RunDriver {
         self.compact_now(options, false).await
     }
 
-    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
-    pub(in crate::agent) async fn compact_now(
+    /// Compacts the run for a caller, and stores it.
+    pub(in crate::agent) async fn compact_for_caller(
         &mut self,
         options: &Compaction,
-        can_read: bool,
-    ) -> Result<bool, RunErrorKind> {
+    ) -> Result<(), RunErrorKind> {
+        self.begin_step().await?;
+        if self.run.is_asking() {
+            self.resolve_offer().await?;
+            self.compact_now(options, true).await?;
+        }
+        self.store_run().await
+    }
+
+    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
+    async fn compact_now(&mut self, options: &Compaction, can_read: bool) -> Result<bool, RunErrorKind> {
         let plan = self.measure(options).plan(options, 0, Rates::of(None, None), None, true);
         let Some(plan) = plan else { return Ok(false) };
         let is_compacted = self.compact(options, plan, can_read).boxed().await?;
@@ -100,9 +109,8 @@ impl RunDriver {
     /// Returns `true` if the model has reasoned in this turn of the user, and the provider accepts that behind nothing else.
     fn has_bound_reasoning(&self) -> bool {
         let of_turn = self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::User(_)));
-        let has_reasoned =
-            |message: &Message| message.as_assistant().is_some_and(|one| one.reasoning.is_some());
-        self.tools.agent.model().binds_reasoning() && of_turn.into_iter().any(has_reasoned)
+        let model = self.tools.agent.model();
+        of_turn.filter_map(Message::as_assistant).any(|reply| model.binds_reasoning(reply))
     }
 
     async fn compact(

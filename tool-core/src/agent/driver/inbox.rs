@@ -133,7 +133,7 @@ impl RunDriver {
     }
 
     /// Releases the lease of a run that is stored and waits or has failed. It is taken again if the run is driven further.
-    pub(super) async fn release_lease(&mut self) {
+    pub(in crate::agent) async fn release_lease(&mut self) {
         if let RunLease::Held(held) = &mut self.lease {
             held.stop_keeper();
             held.cancels_on_drop = false;

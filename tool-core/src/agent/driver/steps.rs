@@ -200,7 +200,7 @@ impl RunDriver {
     }
 
     /// Checks whether the run can be driven, takes its lease, and asks the application and the memory what it has.
-    async fn begin_step(&mut self) -> Result<(), RunErrorKind> {
+    pub(super) async fn begin_step(&mut self) -> Result<(), RunErrorKind> {
         self.check_agent()?;
         if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
