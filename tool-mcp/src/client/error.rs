@@ -14,11 +14,13 @@ use tool_core::content::printable;
 use tool_http::client::{Redactor, redact_urls, sources};
 
 use super::difference::{Change, Difference};
+use super::http_client::RequestError;
 use super::invalid_response::INVALID_RESPONSE_MARKER;
 use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
+use crate::oauth::OAuthError;
 
-type HttpError = StreamableHttpError<reqwest::Error>;
+type HttpError = StreamableHttpError<RequestError>;
 
 /// The longest excerpt of a server's error message, in characters.
 const MAX_QUOTED_CHARS: usize = 2000;
@@ -54,6 +56,8 @@ pub enum McpErrorKind {
     Timeout,
     /// The server requires a token, or a different one.
     Unauthorized,
+    /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
+    LoginRequired,
     /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
     ///
     /// [`max_message_bytes`]: super::McpServer::max_message_bytes
@@ -230,15 +234,28 @@ impl McpError {
     fn from_transport_error(server: &str, error: &DynamicTransportError, redactor: &Redactor) -> Self {
         let error: &(dyn Error + 'static) = &*error.error;
         if sources(error).any(|error| error.is::<AuthRequiredError>()) {
-            let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`";
+            let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`, or log in with `oauth`";
             return Self::new(McpErrorKind::Unauthorized, server, problem);
         }
         let text = match error.downcast_ref() {
+            Some(HttpError::Client(RequestError::OAuth(error))) => {
+                return Self::from_oauth_error(server, error, redactor);
+            }
             Some(HttpError::Client(error)) => with_sources(error),
             _ => with_sources(error),
         };
         let text = quote(&redact_urls(&text), redactor);
         Self::unreachable(server, format_args!("cannot be reached: {text}"))
+    }
+
+    pub(super) fn from_oauth_error(server: &str, error: &OAuthError, redactor: &Redactor) -> Self {
+        let text = quote(&error.to_string(), redactor);
+        match error {
+            OAuthError::LoginRequired(_) => {
+                Self::new(McpErrorKind::LoginRequired, server, format_args!("requires a login: {text}"))
+            }
+            _ => Self::new(McpErrorKind::Unauthorized, server, format_args!("cannot be authorized: {text}")),
+        }
     }
 
     /// Converts the SDK's error of the handshake; `note` is appended if the server did not speak the protocol.
@@ -319,7 +336,7 @@ pub(super) fn is_interrupted(error: &ServiceError) -> bool {
     match error {
         ServiceError::TransportClosed => true,
         ServiceError::TransportSend(error) => match error.error.downcast_ref() {
-            Some(HttpError::Client(error)) => !error.is_connect() && !error.is_builder(),
+            Some(HttpError::Client(RequestError::Http(error))) => !error.is_connect() && !error.is_builder(),
             Some(HttpError::SessionRecoveryTimeout) => true,
             _ => false,
         },

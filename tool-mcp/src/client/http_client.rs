@@ -4,18 +4,20 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use tokio::runtime::Handle;
 use tool_http::client::sse::{Event, EventReader, ReadError};
 use tool_http::client::{Redactor, read_body};
 
@@ -23,6 +25,7 @@ use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::prune_deep_values;
 use super::monitor::Monitor;
 use super::text::truncate;
+use crate::oauth::{Challenge, OAuthError, Session, bearer};
 
 const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -35,7 +38,7 @@ const MAX_ERROR_BYTES: usize = 1 << 16;
 /// The longest excerpt of the body of an error response, in characters.
 const MAX_ERROR_CHARS: usize = 200;
 
-type Error = StreamableHttpError<reqwest::Error>;
+type Error = StreamableHttpError<RequestError>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 /// The longest delay between two attempts to resume a broken event stream.
@@ -43,6 +46,39 @@ pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The shortest delay in milliseconds before a stream is opened again: none at all would be an endless loop.
 const MIN_STREAM_RETRY_MILLIS: u64 = 250;
+
+/// The number of tokens that replace a rejected one: that of another process, and a renewed one.
+const MAX_REPLACED_TOKENS: usize = 2;
+
+/// The reason why a request has no response.
+#[derive(Debug)]
+pub(super) enum RequestError {
+    /// Contains no URL.
+    Http(reqwest::Error),
+    OAuth(OAuthError),
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(error) => error.fmt(f),
+            Self::OAuth(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Http(error) => error.source(),
+            Self::OAuth(error) => error.source(),
+        }
+    }
+}
+
+fn http_error(error: reqwest::Error) -> Error {
+    StreamableHttpError::Client(RequestError::Http(error.without_url()))
+}
 
 /// A client that limits the size of responses.
 ///
@@ -52,6 +88,8 @@ const MIN_STREAM_RETRY_MILLIS: u64 = 250;
 pub(super) struct BoundedHttpClient {
     http: reqwest::Client,
     headers: Arc<HeaderMap>,
+    /// The login of the user, and the runtime of the program.
+    session: Option<(Arc<Session>, Handle)>,
     max_message_bytes: usize,
     redactor: Redactor,
     monitor: Arc<Monitor>,
@@ -61,11 +99,12 @@ impl BoundedHttpClient {
     pub(super) fn new(
         http: reqwest::Client,
         headers: HeaderMap,
+        session: Option<(Arc<Session>, Handle)>,
         max_message_bytes: usize,
         redactor: Redactor,
         monitor: Arc<Monitor>,
     ) -> Self {
-        Self { http, headers: Arc::new(headers), max_message_bytes, redactor, monitor }
+        Self { http, headers: Arc::new(headers), session, max_message_bytes, redactor, monitor }
     }
 
     fn with_headers(
@@ -83,12 +122,12 @@ impl BoundedHttpClient {
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
-        let response =
-            request.send().await.map_err(|error| StreamableHttpError::Client(error.without_url()))?;
+        let response = match &self.session {
+            None => request.send().await.map_err(http_error)?,
+            Some((session, program)) => send_with_login(request, session, program).await?,
+        };
         if response.status() == StatusCode::UNAUTHORIZED {
-            let challenge = response.headers().get(WWW_AUTHENTICATE);
-            let challenge = challenge.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-            return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge)));
+            return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())));
         }
         Ok(response)
     }
@@ -129,8 +168,7 @@ impl BoundedHttpClient {
         // A notification is accepted whatever the body of the response is.
         let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
         let is_html = has_content_type(&response, "text/html");
-        let body =
-            read_body(&mut response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
+        let body = read_body(&mut response, self.max_message_bytes).await.map_err(http_error)?;
         if body.is_truncated {
             let error = invalid_response(too_large(self.max_message_bytes), id);
             return Ok(StreamableHttpPostResponse::Json(error, session));
@@ -165,6 +203,35 @@ impl BoundedHttpClient {
             }
         });
         events.take_until(Box::pin(async move { monitor.closed().await })).boxed()
+    }
+}
+
+/// Sends a request with the token of a login. It is sent again with another token if the server rejects that without executing it.
+async fn send_with_login(
+    request: reqwest::RequestBuilder,
+    session: &Arc<Session>,
+    program: &Handle,
+) -> Result<Response, Error> {
+    let oauth_error = |error| StreamableHttpError::Client(RequestError::OAuth(error));
+    let mut token = session.token();
+    let mut replaced = 0;
+    loop {
+        // Requests have a body in memory, so that they can be cloned.
+        let attempt = request.try_clone().ok_or(StreamableHttpError::TransportChannelClosed)?;
+        let header = token.as_deref().and_then(bearer);
+        let attempt = header.into_iter().fold(attempt, |attempt, value| attempt.header(AUTHORIZATION, value));
+        let response = attempt.send().await.map_err(http_error)?;
+        let challenge = Challenge::from_headers(response.headers());
+        let is_rejected = match response.status() {
+            StatusCode::UNAUTHORIZED => true,
+            StatusCode::FORBIDDEN => challenge.is_insufficient_scope(),
+            _ => false,
+        };
+        if !is_rejected || replaced == MAX_REPLACED_TOKENS {
+            return Ok(response);
+        }
+        token = Some(session.replace_token(challenge, token, program).await.map_err(oauth_error)?);
+        replaced += 1;
     }
 }
 
@@ -232,7 +299,7 @@ fn session_id(response: &Response) -> Option<String> {
 }
 
 impl StreamableHttpClient for BoundedHttpClient {
-    type Error = reqwest::Error;
+    type Error = RequestError;
 
     async fn post_message(
         &self,
@@ -274,7 +341,13 @@ impl StreamableHttpClient for BoundedHttpClient {
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT_HEADER, last_event);
         }
-        let response = self.send(request).await?;
+        let response = match self.send(request).await {
+            // The SDK opens a stream that failed again and again, but not one that is not authorized.
+            Err(StreamableHttpError::Client(RequestError::OAuth(_))) => {
+                return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())));
+            }
+            sent => sent?,
+        };
         if !response.status().is_success() {
             return match response.status() {
                 StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
