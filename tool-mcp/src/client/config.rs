@@ -58,12 +58,11 @@ impl ServerConfig {
         }
     }
 
-    /// Lets the user log in after an error that requires it. Then the request can be repeated.
+    /// Lets the user log in after an error that requires it, so that the request can be repeated. `earlier` counts the logins.
     ///
     /// # Errors
     ///
-    /// Returns the error if it is another one, after `MAX_LOGINS`, and if the redirect comes to a route of the program; otherwise the
-    /// reason why nobody has logged in.
+    /// Returns the error if it is another one, or if this function cannot help; otherwise the reason why nobody has logged in.
     pub(super) async fn log_in(&self, error: McpError, earlier: &mut usize) -> Result<(), McpError> {
         let session = self.session().filter(|_| error.kind() == McpErrorKind::LoginRequired);
         let Some(session) = session.filter(|_| *earlier < MAX_LOGINS) else { return Err(error) };

@@ -45,17 +45,7 @@ impl ConnectionManager {
     ///
     /// Returns an error if the first connection fails and the server is not optional.
     pub(super) async fn start(config: ServerConfig) -> Result<Self, McpError> {
-        let mut logins = 0;
-        let first = loop {
-            match Connection::open(&config).await {
-                Ok(opened) => break Ok(Arc::new(opened)),
-                Err(error) => {
-                    if let Err(error) = config.log_in(error, &mut logins).await {
-                        break Err(error);
-                    }
-                }
-            }
-        };
+        let first = Connection::open(&config).await.map(Arc::new);
         if let (Err(error), false) = (&first, config.is_optional) {
             return Err(error.clone());
         }
@@ -158,13 +148,7 @@ impl ConnectionManager {
             return Ok(listing);
         }
         let tool_changes = connection.monitor.tool_changes();
-        let mut logins = 0;
-        let listing = loop {
-            match fetch_listing(connection, config).await {
-                Ok(listing) => break listing,
-                Err(error) => config.log_in(error, &mut logins).await?,
-            }
-        };
+        let listing = fetch_listing(connection, config).await?;
         let listing = match &*last_listing {
             Some(last) if **last == listing => Arc::clone(last),
             _ => Arc::new(listing),

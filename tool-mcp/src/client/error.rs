@@ -14,13 +14,12 @@ use tool_core::content::printable;
 use tool_http::client::{Redactor, redact_urls, sources};
 
 use super::difference::{Change, Difference};
-use super::http_client::RequestError;
 use super::invalid_response::INVALID_RESPONSE_MARKER;
 use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
 use crate::oauth::OAuthError;
 
-type HttpError = StreamableHttpError<RequestError>;
+type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// The longest excerpt of a server's error message, in characters.
 const MAX_QUOTED_CHARS: usize = 2000;
@@ -237,10 +236,12 @@ impl McpError {
             let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`, or log in with `oauth`";
             return Self::new(McpErrorKind::Unauthorized, server, problem);
         }
+        if let Some(HttpError::Io(error)) = error.downcast_ref()
+            && let Some(error) = error.get_ref().and_then(|error| error.downcast_ref())
+        {
+            return Self::from_oauth_error(server, error, redactor);
+        }
         let text = match error.downcast_ref() {
-            Some(HttpError::Client(RequestError::OAuth(error))) => {
-                return Self::from_oauth_error(server, error, redactor);
-            }
             Some(HttpError::Client(error)) => with_sources(error),
             _ => with_sources(error),
         };
@@ -250,12 +251,11 @@ impl McpError {
 
     pub(super) fn from_oauth_error(server: &str, error: &OAuthError, redactor: &Redactor) -> Self {
         let text = quote(&error.to_string(), redactor);
-        match error {
-            OAuthError::LoginRequired(_) => {
-                Self::new(McpErrorKind::LoginRequired, server, format_args!("requires a login: {text}"))
-            }
-            _ => Self::new(McpErrorKind::Unauthorized, server, format_args!("cannot be authorized: {text}")),
-        }
+        let (kind, problem) = match error {
+            OAuthError::LoginRequired(_) => (McpErrorKind::LoginRequired, "requires a login"),
+            _ => (McpErrorKind::Unauthorized, "cannot be authorized"),
+        };
+        Self::new(kind, server, format_args!("{problem}: {text}"))
     }
 
     /// Converts the SDK's error of the handshake; `note` is appended if the server did not speak the protocol.
@@ -336,7 +336,7 @@ pub(super) fn is_interrupted(error: &ServiceError) -> bool {
     match error {
         ServiceError::TransportClosed => true,
         ServiceError::TransportSend(error) => match error.error.downcast_ref() {
-            Some(HttpError::Client(RequestError::Http(error))) => !error.is_connect() && !error.is_builder(),
+            Some(HttpError::Client(error)) => !error.is_connect() && !error.is_builder(),
             Some(HttpError::SessionRecoveryTimeout) => true,
             _ => false,
         },

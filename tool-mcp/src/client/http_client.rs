@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::prune_deep_values;
 use super::monitor::Monitor;
 use super::text::truncate;
-use crate::oauth::{Challenge, OAuthError, Session, bearer};
+use crate::oauth::{Challenge, Session, bearer};
 
 const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -38,7 +38,7 @@ const MAX_ERROR_BYTES: usize = 1 << 16;
 /// The longest excerpt of the body of an error response, in characters.
 const MAX_ERROR_CHARS: usize = 200;
 
-type Error = StreamableHttpError<RequestError>;
+type Error = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 /// The longest delay between two attempts to resume a broken event stream.
@@ -49,36 +49,6 @@ const MIN_STREAM_RETRY_MILLIS: u64 = 250;
 
 /// The number of tokens that replace a rejected one: that of another process, and a renewed one.
 const MAX_REPLACED_TOKENS: usize = 2;
-
-/// The reason why a request has no response.
-#[derive(Debug)]
-pub(super) enum RequestError {
-    /// Contains no URL.
-    Http(reqwest::Error),
-    OAuth(OAuthError),
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Http(error) => error.fmt(f),
-            Self::OAuth(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Http(error) => error.source(),
-            Self::OAuth(error) => error.source(),
-        }
-    }
-}
-
-fn http_error(error: reqwest::Error) -> Error {
-    StreamableHttpError::Client(RequestError::Http(error.without_url()))
-}
 
 /// A client that limits the size of responses.
 ///
@@ -121,15 +91,34 @@ impl BoundedHttpClient {
         request.headers(headers)
     }
 
+    /// Sends a request, with the token of the login. If the server rejects the token, it has not executed the request, which is sent
+    /// again with another one.
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
-        let response = match &self.session {
-            None => request.send().await.map_err(http_error)?,
-            Some((session, program)) => send_with_login(request, session, program).await?,
-        };
-        if response.status() == StatusCode::UNAUTHORIZED {
-            return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())));
+        let mut token = self.session.as_ref().and_then(|(session, _)| session.token());
+        let mut replaced = 0;
+        loop {
+            // The bodies are in memory, so that all requests can be cloned.
+            let attempt = request.try_clone().ok_or(StreamableHttpError::TransportChannelClosed)?;
+            let header = token.as_deref().and_then(bearer);
+            let attempt =
+                header.into_iter().fold(attempt, |attempt, value| attempt.header(AUTHORIZATION, value));
+            let response =
+                attempt.send().await.map_err(|error| StreamableHttpError::Client(error.without_url()))?;
+            let challenge = Challenge::from_headers(response.headers());
+            let is_unauthorized = response.status() == StatusCode::UNAUTHORIZED;
+            let lacks_scope = response.status() == StatusCode::FORBIDDEN && challenge.is_insufficient_scope();
+            match &self.session {
+                Some((session, program))
+                    if replaced < MAX_REPLACED_TOKENS && (is_unauthorized || lacks_scope) =>
+                {
+                    let replacing = session.replace_token(challenge, token, program).await;
+                    token = Some(replacing.map_err(io::Error::other)?);
+                    replaced += 1;
+                }
+                _ if is_unauthorized => return Err(unauthorized()),
+                _ => return Ok(response),
+            }
         }
-        Ok(response)
     }
 
     async fn post(
@@ -168,7 +157,8 @@ impl BoundedHttpClient {
         // A notification is accepted whatever the body of the response is.
         let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
         let is_html = has_content_type(&response, "text/html");
-        let body = read_body(&mut response, self.max_message_bytes).await.map_err(http_error)?;
+        let body =
+            read_body(&mut response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
         if body.is_truncated {
             let error = invalid_response(too_large(self.max_message_bytes), id);
             return Ok(StreamableHttpPostResponse::Json(error, session));
@@ -206,33 +196,8 @@ impl BoundedHttpClient {
     }
 }
 
-/// Sends a request with the token of a login. It is sent again with another token if the server rejects that without executing it.
-async fn send_with_login(
-    request: reqwest::RequestBuilder,
-    session: &Arc<Session>,
-    program: &Handle,
-) -> Result<Response, Error> {
-    let oauth_error = |error| StreamableHttpError::Client(RequestError::OAuth(error));
-    let mut token = session.token();
-    let mut replaced = 0;
-    loop {
-        // Requests have a body in memory, so that they can be cloned.
-        let attempt = request.try_clone().ok_or(StreamableHttpError::TransportChannelClosed)?;
-        let header = token.as_deref().and_then(bearer);
-        let attempt = header.into_iter().fold(attempt, |attempt, value| attempt.header(AUTHORIZATION, value));
-        let response = attempt.send().await.map_err(http_error)?;
-        let challenge = Challenge::from_headers(response.headers());
-        let is_rejected = match response.status() {
-            StatusCode::UNAUTHORIZED => true,
-            StatusCode::FORBIDDEN => challenge.is_insufficient_scope(),
-            _ => false,
-        };
-        if !is_rejected || replaced == MAX_REPLACED_TOKENS {
-            return Ok(response);
-        }
-        token = Some(session.replace_token(challenge, token, program).await.map_err(oauth_error)?);
-        replaced += 1;
-    }
+fn unauthorized() -> Error {
+    StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new()))
 }
 
 /// Converts an event. If it is no message, an error takes the place of the response to `request`. Returns `None` for an event
@@ -299,7 +264,7 @@ fn session_id(response: &Response) -> Option<String> {
 }
 
 impl StreamableHttpClient for BoundedHttpClient {
-    type Error = RequestError;
+    type Error = reqwest::Error;
 
     async fn post_message(
         &self,
@@ -341,13 +306,11 @@ impl StreamableHttpClient for BoundedHttpClient {
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT_HEADER, last_event);
         }
-        let response = match self.send(request).await {
-            // The SDK opens a stream that failed again and again, but not one that is not authorized.
-            Err(StreamableHttpError::Client(RequestError::OAuth(_))) => {
-                return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())));
-            }
-            sent => sent?,
-        };
+        // The SDK opens a stream that failed again and again, but not one that is not authorized.
+        let response = self.send(request).await.map_err(|error| match error {
+            StreamableHttpError::Io(_) => unauthorized(),
+            error => error,
+        })?;
         if !response.status().is_success() {
             return match response.status() {
                 StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),

@@ -434,10 +434,26 @@ impl McpServer {
     /// cannot list its tools.
     pub async fn connect(self) -> Result<McpTools, McpError> {
         let config = self.config?;
-        let tools = McpTools::new(ConnectionManager::start(config).await?);
-        tools.tools().await?;
-        Ok(tools)
+        let mut logins = 0;
+        loop {
+            let connected = connect_once(config.clone()).await;
+            let error = match &connected {
+                Ok(tools) => tools.last_error(),
+                Err(error) => Some(error.clone()),
+            };
+            let Some(error) = error else { return connected };
+            // If nobody logs in, an optional server is one that is not available.
+            if let Err(error) = config.log_in(error, &mut logins).await {
+                return connected.map_err(|_| error);
+            }
+        }
     }
+}
+
+async fn connect_once(config: ServerConfig) -> Result<McpTools, McpError> {
+    let tools = McpTools::new(ConnectionManager::start(config).await?);
+    tools.tools().await?;
+    Ok(tools)
 }
 
 /// Shows only the name of the server, because arguments and headers may be secrets.

@@ -5,13 +5,12 @@ use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 /// The longest header that is parsed, in bytes.
 const MAX_BYTES: usize = 8 << 10;
 
-/// The parameters of the first `Bearer` challenge of a response.
+/// The parameters of the challenges of a response. Of several, the first one counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Challenge {
     /// The URL of the metadata of the resource.
     pub(super) resource_metadata: Option<String>,
-    /// The scopes that the request needs.
-    pub(super) scopes: Option<Vec<String>>,
+    scope: Option<String>,
     error: Option<String>,
 }
 
@@ -22,32 +21,32 @@ impl Challenge {
         Self::parse(&values.collect::<Vec<_>>().join(", "))
     }
 
+    /// Returns the scopes that the request needs.
+    pub(super) fn scopes(&self) -> Option<Vec<String>> {
+        Some(self.scope.as_ref()?.split_whitespace().map(str::to_owned).collect())
+    }
+
+    pub(super) fn set_scopes(&mut self, scopes: &[String]) {
+        self.scope = Some(scopes.join(" "));
+    }
+
     pub(crate) fn is_insufficient_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 
     fn parse(header: &str) -> Self {
-        let (mut challenge, mut is_bearer, mut has_found) = (Self::default(), false, false);
+        let mut challenge = Self::default();
         for item in split_list(header.get(..MAX_BYTES).unwrap_or(header)) {
-            let (head, value) =
-                item.split_once('=').map_or((item, None), |(head, value)| (head, Some(value)));
+            let Some((head, value)) = item.split_once('=') else { continue };
             // The first parameter of a challenge follows its scheme.
-            let (scheme, name) = match head.trim().split_once(char::is_whitespace) {
-                Some((scheme, name)) => (Some(scheme), name.trim()),
-                None if value.is_none() => (Some(head.trim()), ""),
-                None => (None, head.trim()),
+            let name = head.split_whitespace().next_back().unwrap_or_default().to_ascii_lowercase();
+            let place = match &*name {
+                "resource_metadata" => &mut challenge.resource_metadata,
+                "scope" => &mut challenge.scope,
+                "error" => &mut challenge.error,
+                _ => continue,
             };
-            if let Some(scheme) = scheme {
-                is_bearer = scheme.eq_ignore_ascii_case("bearer") && !has_found;
-                has_found |= is_bearer;
-            }
-            let Some(value) = value.filter(|_| is_bearer).map(unquote) else { continue };
-            match name.to_ascii_lowercase().as_str() {
-                "resource_metadata" => challenge.resource_metadata = Some(value),
-                "scope" => challenge.scopes = Some(value.split_whitespace().map(str::to_owned).collect()),
-                "error" => challenge.error = Some(value),
-                _ => {}
-            }
+            place.get_or_insert_with(|| unquote(value));
         }
         challenge
     }
@@ -90,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_first_bearer_challenge() {
+    fn reads_the_first_of_each_parameter() {
         let metadata = "https://a.example/x?y=1,2";
         let table = [
             ("", None, None, false),
             ("Bearer", None, None, false),
-            ("Basic realm=\"a, Bearer scope=x\"", None, None, false),
+            ("Basic realm=\"a, scope=x\"", None, None, false),
             ("Bearer resource_metadata=\"https://a.example/x?y=1,2\"", Some(metadata), None, false),
             (
                 "Basic realm=x, bearer realm=\"a \\\"b\\\"\", Scope=\"a  b\", error=insufficient_scope, \
@@ -107,7 +106,7 @@ mod tests {
         ];
         for (header, metadata, scope, is_insufficient) in table {
             let challenge = Challenge::parse(header);
-            let scopes = challenge.scopes.as_ref().map(|scopes| scopes.join(" "));
+            let scopes = challenge.scopes().map(|scopes| scopes.join(" "));
             let found = (challenge.resource_metadata.as_deref(), scopes.as_deref());
             assert_eq!(found, (metadata, scope), "{header}");
             assert_eq!(challenge.is_insufficient_scope(), is_insufficient, "{header}");

@@ -74,7 +74,7 @@ impl Discovery {
         Ok(Self {
             resource: metadata.resource,
             // What the rejected request needs is more exact than all that there is.
-            scopes: challenge.scopes.clone().unwrap_or(metadata.scopes_supported),
+            scopes: challenge.scopes().unwrap_or(metadata.scopes_supported),
             server: request_server_metadata(issuer, server).await?,
         })
     }

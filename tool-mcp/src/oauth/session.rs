@@ -94,7 +94,8 @@ impl Session {
         }
         let lacks_scope = challenge.is_insufficient_scope();
         if lacks_scope {
-            challenge.scopes = Some(self.add_scopes(challenge.scopes.unwrap_or_default())?);
+            let scopes = self.add_scopes(&challenge.scopes().unwrap_or_default())?;
+            challenge.set_scopes(&scopes);
         }
         let discovery = self.discover(&challenge).await?;
         self.state().challenge = challenge;
@@ -116,7 +117,7 @@ impl Session {
     /// # Errors
     ///
     /// Returns an error if all were requested before, because to ask again would be a loop.
-    fn add_scopes(&self, lacking: Vec<String>) -> Result<Vec<String>, OAuthError> {
+    fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
         let state = self.state();
         let known = state.current.as_ref().map(|login| &*login.source.scopes).unwrap_or_default();
         let scopes = union(known, lacking.iter().map(String::as_str));
