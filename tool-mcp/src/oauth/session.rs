@@ -137,11 +137,10 @@ impl Session {
 
     /// Returns the key of the login, which does not depend on the id of a client that registers itself.
     fn login_key(&self, discovery: &Discovery) -> CredentialKey {
+        let configured = Client::configured(&self.oauth, &discovery.server);
         CredentialKey {
             issuer: discovery.server.issuer.clone(),
-            client: Client::configured(&self.oauth, &discovery.server)
-                .map(|client| client.id)
-                .unwrap_or_default(),
+            client: configured.map(|client| client.id).unwrap_or_default(),
             resource: discovery.resource.clone(),
             user: self.oauth.user.clone(),
             pending: None,
@@ -273,6 +272,12 @@ impl Session {
 
     /// Starts a login. Returns the authorization URL and its `state`.
     async fn start(&self, redirect_uri: &str) -> Result<(Url, String), OAuthError> {
+        let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
+        if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
+            return Err(OAuthError::failed(format!(
+                "the redirect URI `{redirect_uri}` would send codes without TLS; use `https`"
+            )));
+        }
         let challenge = self.state().challenge.clone();
         let discovery = self.discover(&challenge).await?;
         let key = self.login_key(&discovery);

@@ -125,6 +125,12 @@ async fn nothing_is_sent_without_tls_to_another_machine() {
     fake.set_metadata("authorization_endpoint", json!(format!("{}/authorize", fake.issuer())));
     fake.set_metadata("token_endpoint", json!("http://login.example/token"));
     assert_eq!(finish_error(&fake, str::to_owned).await, not_allowed("http://login.example/token"));
+    let oauth = OAuth::new(Login::route("http://app.example/callback"));
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth);
+    let problem = problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let expected = "cannot be authorized: the redirect URI `http://app.example/callback` would send codes without TLS; use \
+                    `https`";
+    assert_eq!(problem, expected);
     name_issuer(&fake, "http://login.example");
     assert_eq!(start_error(&fake).await, not_allowed("http://login.example"));
 
