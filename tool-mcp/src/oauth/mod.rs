@@ -1,7 +1,7 @@
 //! Logins for MCP servers: OAuth 2.1, as the protocol specifies it.
 //!
 //! [`OAuth`] configures how tokens are obtained, [`Login`] how a person logs in, and a [`CredentialStore`] holds the result. The page
-//! [Servers that need a login](crate::guide) shows each of the ways.
+//! [Servers that need a login](crate::guide::servers_that_need_a_login) shows each of the ways.
 //!
 //! `rmcp`'s `AuthorizationManager` is not used: it stores neither the secrets of clients nor redirect URIs, its stores cannot compare
 //! and swap, it accepts servers without PKCE, and it logs codes.
