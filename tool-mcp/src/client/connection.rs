@@ -110,6 +110,9 @@ impl Connection {
                 let monitor = Monitor::new(config.on_log.clone(), runtime);
                 match connect(config, &monitor, ClientLifecycleMode::Discover { preferred_versions }).await? {
                     Ok(service) => Ok((service, monitor)),
+                    Err(newer) if config.session().is_some_and(|session| session.is_login_needed()) => {
+                        Err(newer)
+                    }
                     Err(_) => Err(error),
                 }
             }
