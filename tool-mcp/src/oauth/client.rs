@@ -4,7 +4,6 @@ use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tool_core::content::printable;
 
 use super::config::OAuth;
 use super::error::OAuthError;
@@ -44,7 +43,7 @@ impl Client {
         let failed = |problem: &str| {
             OAuthError::failed(format!(
                 "the authorization server `{}` {problem}; register one with its operator and set `OAuth::client`",
-                printable(&metadata.issuer)
+                metadata.issuer
             ))
         };
         let endpoint = metadata.registration_endpoint.as_deref();
@@ -60,12 +59,12 @@ impl Client {
         let response = send(&endpoint, |client| {
             client.post(endpoint.clone()).header(CONTENT_TYPE, "application/json").body(body.to_string())
         });
-        let response = response.await?;
-        if !response.status.is_success() {
-            return Err(failed(&format!("did not register a client (HTTP {})", response.status)));
+        let (status, body) = response.await?;
+        if !status.is_success() {
+            return Err(failed(&format!("did not register a client (HTTP {status})")));
         }
         // The text of serde's error could contain a part of the secret.
-        let client: Self = serde_json::from_slice(&response.body)
+        let client: Self = serde_json::from_slice(&body)
             .map_err(|_| failed("did not register a client, but sent an invalid response"))?;
         Ok(client.with_authentication(metadata))
     }
@@ -73,7 +72,7 @@ impl Client {
     /// Chooses how the client authenticates, unless it is known (RFC 8414, section 2).
     fn with_authentication(mut self, metadata: &ServerMetadata) -> Self {
         let (basic, post) = ("client_secret_basic", "client_secret_post");
-        let supported = metadata.token_endpoint_auth_methods_supported.as_deref().unwrap_or_default();
+        let supported = &metadata.token_endpoint_auth_methods_supported;
         let supports = |method: &str| supported.iter().any(|supported| supported == method);
         let preferred = if supports(post) && !supports(basic) { post } else { basic };
         self.authentication = match &self.secret {

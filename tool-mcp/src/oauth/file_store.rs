@@ -1,6 +1,5 @@
 //! Logins in a file of the user.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +10,7 @@ use tool_core::memory::StoreFuture;
 use tool_http::Backoff;
 
 use super::random::{digest, random_text};
-use super::store::{Credential, CredentialKey, CredentialLock, CredentialStore};
+use super::store::{Credential, CredentialKey, CredentialLock, CredentialStore, Entries, swap_entry};
 
 /// The delays between attempts to lock a file: waiting for it would block a thread for as long as another process takes.
 const LOCK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
@@ -34,8 +33,6 @@ type StoreError = Box<dyn Error + Send + Sync>;
 pub struct FileCredentials {
     path: PathBuf,
 }
-
-type Entries = BTreeMap<String, Credential>;
 
 impl FileCredentials {
     /// Stores credentials in the file, which is created with its folder when there is something to store.
@@ -79,15 +76,11 @@ impl CredentialStore for FileCredentials {
                 // Held until the file is replaced, even if this future is dropped.
                 let _lock = lock;
                 let mut entries = read(&path)?;
-                entries.retain(|_, entry| !entry.is_expired());
-                if entries.get(&key).map(Credential::revision) != expected.as_deref() {
-                    return Ok(false);
+                let is_swapped = swap_entry(&mut entries, key, expected.as_deref(), new);
+                if is_swapped {
+                    replace(&path, &entries)?;
                 }
-                match new {
-                    Some(new) => entries.insert(key, new),
-                    None => entries.remove(&key),
-                };
-                replace(&path, &entries).map(|()| true)
+                Ok(is_swapped)
             })
             .await
         })

@@ -2,7 +2,6 @@
 
 use reqwest::Url;
 use serde::Deserialize;
-use tool_core::content::printable;
 
 use super::challenge::Challenge;
 use super::error::OAuthError;
@@ -10,29 +9,25 @@ use super::request::{check_url, get_document};
 
 const RESOURCE_METADATA: &str = "oauth-protected-resource";
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct ResourceMetadata {
     resource: String,
-    #[serde(default)]
     authorization_servers: Vec<String>,
-    #[serde(default)]
     scopes_supported: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct ServerMetadata {
     pub(super) issuer: String,
     pub(super) authorization_endpoint: Option<String>,
     pub(super) token_endpoint: String,
     pub(super) registration_endpoint: Option<String>,
-    #[serde(default)]
     code_challenge_methods_supported: Vec<String>,
-    pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    #[serde(default)]
-    scopes_supported: Vec<String>,
-    #[serde(default)]
+    pub(super) token_endpoint_auth_methods_supported: Vec<String>,
+    pub(super) scopes_supported: Vec<String>,
     pub(super) client_id_metadata_document_supported: bool,
-    #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
 }
 
@@ -58,13 +53,13 @@ impl Discovery {
             None => ResourceMetadata {
                 resource: canonical_resource(server),
                 authorization_servers: vec![server.origin().ascii_serialization()],
-                scopes_supported: Vec::new(),
+                ..ResourceMetadata::default()
             },
         };
         if !covers(&metadata.resource, server) {
             return Err(OAuthError::failed(format!(
                 "its metadata is for another resource, `{}`",
-                printable(&metadata.resource)
+                metadata.resource
             )));
         }
         let issuers = &metadata.authorization_servers;
@@ -92,13 +87,8 @@ impl ServerMetadata {
         Err(OAuthError::failed(format!(
             "the authorization server `{}` does not state that it supports PKCE with `S256`; ask its operator to add \
              `code_challenge_methods_supported` to its metadata",
-            printable(&self.issuer)
+            self.issuer
         )))
-    }
-
-    /// Returns `true` if the server has a scope for refresh tokens.
-    pub(super) fn has_offline_access(&self) -> bool {
-        self.scopes_supported.iter().any(|scope| scope == "offline_access")
     }
 }
 
@@ -139,12 +129,11 @@ async fn request_server_metadata(issuer: &str, server: &Url) -> Result<ServerMet
             true => Ok(metadata),
             false => Err(OAuthError::failed(format!(
                 "the metadata of the authorization server `{}` is that of another one, `{}`",
-                printable(issuer),
-                printable(&metadata.issuer)
+                issuer, metadata.issuer
             ))),
         };
     }
-    Err(OAuthError::failed(format!("the authorization server `{}` has no metadata", printable(issuer))))
+    Err(OAuthError::failed(format!("the authorization server `{}` has no metadata", issuer)))
 }
 
 /// Returns the URL of a server as the identifier of a resource.

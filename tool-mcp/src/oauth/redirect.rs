@@ -3,15 +3,11 @@
 use std::collections::HashMap;
 
 use reqwest::Url;
-use tool_core::content::printable;
 
 use super::error::OAuthError;
 
 /// The longest redirect, in bytes.
 const MAX_BYTES: usize = 16 << 10;
-
-/// The longest description of an error, in characters.
-const MAX_DESCRIPTION_CHARS: usize = 300;
 
 /// The parameters of a redirect, and where it leads.
 pub(super) struct Redirect {
@@ -54,10 +50,7 @@ impl Redirect {
     pub(super) fn check_target(&self, redirect_uri: &str) -> Result<(), OAuthError> {
         let expected = redirect_uri.parse::<Url>().ok();
         if self.target.is_some() && self.target != expected {
-            return Err(OAuthError::failed(format!(
-                "the redirect does not lead to `{}`",
-                printable(redirect_uri)
-            )));
+            return Err(OAuthError::failed(format!("the redirect does not lead to `{}`", redirect_uri)));
         }
         Ok(())
     }
@@ -70,8 +63,8 @@ impl Redirect {
             None if !is_required => Ok(()),
             found => Err(OAuthError::failed(format!(
                 "the redirect comes from `{}` and not from the authorization server `{}`, so it was ignored; log in again",
-                printable(found.map_or("an unnamed server", String::as_str)),
-                printable(issuer)
+                found.map_or("an unnamed server", String::as_str),
+                issuer
             ))),
         }
     }
@@ -81,9 +74,8 @@ impl Redirect {
         if let Some(error) = self.parameters.get("error") {
             let description =
                 self.parameters.get("error_description").map(String::as_str).unwrap_or_default();
-            let text = format!("{error} {description}");
-            let text: String = printable(text.trim()).chars().take(MAX_DESCRIPTION_CHARS).collect();
-            return Err(OAuthError::failed(format!("the login was refused: {text}")));
+            let text = format!("the login was refused: {error} {description}");
+            return Err(OAuthError::failed(text.trim_end()));
         }
         let code = self.parameters.get("code").map(String::as_str);
         code.ok_or_else(|| OAuthError::failed("the redirect has no `code`; log in again"))

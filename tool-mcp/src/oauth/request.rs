@@ -5,7 +5,6 @@ use std::time::Duration;
 use reqwest::header::ACCEPT;
 use reqwest::{Client, RequestBuilder, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
-use tool_core::content::printable;
 use tool_http::client::{is_loopback, new_client, read_body, redact_url, redact_urls, sources};
 
 use super::error::OAuthError;
@@ -16,11 +15,6 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest response, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-pub(super) struct Response {
-    pub(super) status: StatusCode,
-    pub(super) body: Vec<u8>,
-}
-
 /// Checks a URL that a server stated: it must be `https`. Only what an MCP server on this machine states can be on this machine, and
 /// without TLS, because a remote one must not reach the user's local programs.
 pub(super) fn check_url(text: &str, server: &Url) -> Result<Url, OAuthError> {
@@ -30,10 +24,9 @@ pub(super) fn check_url(text: &str, server: &Url) -> Result<Url, OAuthError> {
         false => url.scheme() == "https",
     };
     url.filter(is_allowed).ok_or_else(|| {
-        let excerpt: String = printable(text).chars().take(200).collect();
         OAuthError::failed(format!(
             "it names the URL `{}`, which is not allowed; only `https` is, or this machine for a server on it",
-            redact_urls(&excerpt)
+            redact_urls(text)
         ))
     })
 }
@@ -42,7 +35,7 @@ pub(super) fn check_url(text: &str, server: &Url) -> Result<Url, OAuthError> {
 pub(super) async fn send(
     url: &Url,
     build: impl FnOnce(&Client) -> RequestBuilder,
-) -> Result<Response, OAuthError> {
+) -> Result<(StatusCode, Vec<u8>), OAuthError> {
     let failed = |problem: String| OAuthError::failed(format!("`{}` {problem}", redact_url(url)));
     let client = new_client(url).map_err(|error| failed(format!("cannot be requested: {error}")))?;
     let client = client.redirect(redirect::Policy::none()).build();
@@ -63,13 +56,13 @@ pub(super) async fn send(
         Ok(Ok((_, body))) if body.is_truncated => {
             Err(failed(format!("sent a response of more than {MAX_BYTES} bytes")))
         }
-        Ok(Ok((status, body))) => Ok(Response { status, body: body.bytes.into() }),
+        Ok(Ok((status, body))) => Ok((status, body.bytes.into())),
     }
 }
 
 /// Requests a JSON document. Returns `None` if there is none, which is any status from 400 to 499.
 pub(super) async fn get_document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>, OAuthError> {
-    let Response { status, body } = send(url, |client| client.get(url.clone())).await?;
+    let (status, body) = send(url, |client| client.get(url.clone())).await?;
     match status {
         _ if status.is_client_error() => Ok(None),
         StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| {

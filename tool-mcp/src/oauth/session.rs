@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tool_core::content::printable;
 use tool_http::client::{Redactor, is_loopback};
 
 use super::challenge::Challenge;
@@ -126,7 +125,7 @@ impl Session {
         }
         Err(OAuthError::failed(format!(
             "the scopes `{}` are needed, which were requested before; give the user the right to them",
-            printable(&lacking.join(" "))
+            lacking.join(" ")
         )))
     }
 
@@ -163,35 +162,32 @@ impl Session {
         let _lock = lock
             .map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
             .map_err(OAuthError::store)?;
-        let stored = load::<LoginRecord>(store, &key).await?;
-        let (login, revision) = stored.ok_or_else(|| self.needs_login("nobody has logged in"))?;
-        if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
-            return Ok(self.adopt(login));
-        }
-        let Some(refresh_token) = &login.refresh_token else {
-            return Err(self.needs_login("the login has expired"));
-        };
-        let mut source = login.source.clone();
-        if let Some(registered) = self.oauth.registered_client(&key.issuer) {
-            source.client.secret = registered.secret();
-        }
-        let grant = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
-        match source.request(&self.server, &grant).await {
-            Ok(mut renewed) => {
-                renewed.refresh_token = renewed.refresh_token.or(login.refresh_token);
-                if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
-                    return Ok(self.adopt(renewed));
+        loop {
+            let stored = load::<LoginRecord>(store, &key).await?;
+            let (login, revision) = stored.ok_or_else(|| self.needs_login("nobody has logged in"))?;
+            if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
+                return Ok(self.adopt(login));
+            }
+            let Some(refresh_token) = login.refresh_token else {
+                return Err(self.needs_login("the login has expired"));
+            };
+            let mut source = login.source;
+            if let Some(registered) = self.oauth.registered_client(&key.issuer) {
+                source.client.secret = registered.secret();
+            }
+            let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
+            let mut renewed = match source.request(&self.server, &grant).await {
+                Err(OAuthError::InvalidGrant(reason)) => {
+                    swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
+                    return Err(self.needs_login(&reason));
                 }
-                // The user has logged in or out meanwhile, and all processes use the result of that.
-                let stored = load::<LoginRecord>(store, &key).await?;
-                let (newer, _) = stored.ok_or_else(|| self.needs_login("the login was removed"))?;
-                Ok(self.adopt(newer))
+                renewed => renewed?,
+            };
+            renewed.refresh_token.get_or_insert(refresh_token);
+            if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
+                return Ok(self.adopt(renewed));
             }
-            Err(OAuthError::InvalidGrant(reason)) => {
-                swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
-                Err(self.needs_login(&reason))
-            }
-            Err(error) => Err(error),
+            // The user has logged in or out meanwhile, and all processes use the result of that.
         }
     }
 
@@ -200,7 +196,7 @@ impl Session {
         let Discovery { resource, scopes, server } = discovery;
         let client = Client::configured(&self.oauth, &server).filter(|client| client.secret.is_some());
         let client = client.ok_or_else(|| {
-            let issuer = printable(&server.issuer);
+            let issuer = &server.issuer;
             OAuthError::failed(format!(
                 "its authorization server is `{issuer}`, and the client is one of another"
             ))
@@ -291,7 +287,8 @@ impl Session {
             Some(client) => client,
             None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
         };
-        let scopes = union(&scopes, server.has_offline_access().then_some("offline_access"));
+        let is_offline = |scope: &&String| *scope == "offline_access";
+        let scopes = union(&scopes, server.scopes_supported.iter().find(is_offline).map(String::as_str));
         let (state, verifier) = (random_text()?, random_text()?);
         url.query_pairs_mut().extend_pairs([
             ("response_type", "code"),
@@ -305,7 +302,7 @@ impl Session {
         if !scopes.is_empty() {
             url.query_pairs_mut().append_pair("scope", &scopes.join(" "));
         }
-        if scopes.iter().any(|scope| scope == "offline_access") {
+        if scopes.iter().any(|scope| is_offline(&scope)) {
             // Otherwise the scope is ignored (OpenID Connect Core, section 11).
             url.query_pairs_mut().append_pair("prompt", "consent");
         }

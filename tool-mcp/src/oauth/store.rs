@@ -1,6 +1,6 @@
 //! Where logins are stored.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
@@ -160,13 +160,33 @@ pub(super) async fn swap<T: Serialize>(
     store.swap(key, expected, new.as_ref()).await.map_err(OAuthError::store)
 }
 
+/// Credentials by the texts of their keys.
+pub(super) type Entries = BTreeMap<String, Credential>;
+
+/// Implements [`CredentialStore::swap`].
+pub(super) fn swap_entry(
+    entries: &mut Entries,
+    key: String,
+    expected: Option<&str>,
+    new: Option<Credential>,
+) -> bool {
+    entries.retain(|_, entry| !entry.is_expired());
+    let is_expected = entries.get(&key).map(Credential::revision) == expected;
+    match new {
+        _ if !is_expected => None,
+        Some(new) => entries.insert(key, new),
+        None => entries.remove(&key),
+    };
+    is_expected
+}
+
 /// Credentials for the lifetime of the program, which clones share.
 #[derive(Clone, Default)]
 pub struct InMemoryCredentials(Arc<Mutex<Contents>>);
 
 #[derive(Default)]
 struct Contents {
-    credentials: HashMap<CredentialKey, Credential>,
+    entries: Entries,
     /// Removed when nobody uses them.
     locks: HashMap<CredentialKey, Weak<tokio::sync::Mutex<()>>>,
 }
@@ -179,8 +199,7 @@ impl InMemoryCredentials {
 
 impl CredentialStore for InMemoryCredentials {
     fn load<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, Option<Credential>> {
-        let found = self.contents().credentials.get(key).cloned();
-        Box::pin(async { Ok(found) })
+        Box::pin(async { Ok(self.contents().entries.get(&key.to_string()).cloned()) })
     }
 
     fn swap<'a>(
@@ -190,16 +209,7 @@ impl CredentialStore for InMemoryCredentials {
         new: Option<&'a Credential>,
     ) -> StoreFuture<'a, bool> {
         Box::pin(async move {
-            let credentials = &mut self.contents().credentials;
-            credentials.retain(|_, credential| !credential.is_expired());
-            if credentials.get(key).map(Credential::revision) != expected {
-                return Ok(false);
-            }
-            match new {
-                Some(new) => credentials.insert(key.clone(), new.clone()),
-                None => credentials.remove(key),
-            };
-            Ok(true)
+            Ok(swap_entry(&mut self.contents().entries, key.to_string(), expected, new.cloned()))
         })
     }
 

@@ -4,18 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
-use tool_core::content::printable;
+use serde_json::Value;
 use tool_http::client::Redactor;
 
 use super::client::Client;
 use super::error::OAuthError;
 use super::request::{check_url, encode_form, send};
-
-/// The longest description of an error, in characters.
-const MAX_DESCRIPTION_CHARS: usize = 300;
 
 /// From where the tokens of a login come.
 #[derive(Clone, Serialize, Deserialize)]
@@ -53,13 +50,6 @@ struct TokenResponse {
     scope: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ErrorResponse {
-    error: String,
-    error_description: String,
-}
-
 impl TokenSource {
     /// Requests tokens with the parameters of a grant, which appear in no error.
     pub(super) async fn request(
@@ -89,12 +79,12 @@ impl TokenSource {
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
             authorization.into_iter().fold(request, |request, value| request.header(AUTHORIZATION, value))
         });
-        let response = response.await?;
-        if !response.status.is_success() {
-            return Err(self.error(&response.body, response.status.as_u16(), grant));
+        let (status, body) = response.await?;
+        if !status.is_success() {
+            return Err(self.error(status, &body, grant));
         }
         // The text of serde's error could contain a part of a token.
-        let tokens = serde_json::from_slice::<TokenResponse>(&response.body).ok();
+        let tokens = serde_json::from_slice::<TokenResponse>(&body).ok();
         let is_usable = |tokens: &TokenResponse| {
             tokens.token_type.eq_ignore_ascii_case("bearer") && bearer(&tokens.access_token).is_some()
         };
@@ -112,16 +102,16 @@ impl TokenSource {
         })
     }
 
-    fn error(&self, body: &[u8], status: u16, grant: &[(&str, &str)]) -> OAuthError {
-        let ErrorResponse { error, error_description } = serde_json::from_slice(body).unwrap_or_default();
+    fn error(&self, status: StatusCode, body: &[u8], grant: &[(&str, &str)]) -> OAuthError {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let get = |name: &str| body[name].as_str().unwrap_or_default();
         // Some servers repeat what was sent.
         let mut redactor = Redactor::new("[…]", 1);
         grant.iter().filter(|(name, _)| *name != "grant_type").for_each(|(_, value)| redactor.add(value));
         self.client.secret.iter().for_each(|secret| redactor.add(secret));
-        let text = redactor.redact(format!("{error} {error_description}").trim());
-        let text: String = printable(&text).chars().take(MAX_DESCRIPTION_CHARS).collect();
+        let text = redactor.redact(format!("{} {}", get("error"), get("error_description")).trim());
         let problem = format!("the token endpoint `{}` refused (HTTP {status}): {text}", self.token_endpoint);
-        match &*error {
+        match get("error") {
             "invalid_grant" => OAuthError::InvalidGrant(problem),
             _ => OAuthError::Failed(problem),
         }

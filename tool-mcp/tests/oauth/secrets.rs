@@ -69,7 +69,10 @@ async fn secrets_appear_nowhere() {
     let echo = json!({ "error": "invalid_request", "error_description": format!("{code} client-secret-1") });
     fake.respond("/token", 400, echo.to_string());
     let error = server.finish_login(&redirect).await.unwrap_err();
-    assert!(error.to_string().ends_with("refused (HTTP 400): invalid_request […] […]"), "{error}");
+    assert!(
+        error.to_string().ends_with("refused (HTTP 400 Bad Request): invalid_request […] […]"),
+        "{error}"
+    );
     texts.push(format!("{error} {error:?}"));
     let verifier = parameter(fake.requests("/token").last().unwrap(), "code_verifier").unwrap();
 
@@ -108,5 +111,5 @@ async fn a_refresh_token_that_a_server_repeats_is_redacted() {
     fake.end_logins();
     // The fake describes the error by the token.
     let error = call_error(&tools, "read").await.to_string();
-    assert!(error.contains("refused (HTTP 400): invalid_grant […];"), "{error}");
+    assert!(error.contains("refused (HTTP 400 Bad Request): invalid_grant […];"), "{error}");
 }
