@@ -45,6 +45,14 @@ struct State {
     needs_login: bool,
 }
 
+impl State {
+    /// Returns the token in use, unless it is the one that was rejected.
+    fn newer_token(&self, rejected: Option<&String>) -> Option<String> {
+        let token = &self.current.as_ref()?.access_token;
+        (Some(token) != rejected).then(|| token.clone())
+    }
+}
+
 /// A login that was started, as it is stored until its redirect.
 #[derive(Serialize, Deserialize)]
 struct PendingLogin {
@@ -87,8 +95,7 @@ impl Session {
         rejected: Option<String>,
         program: &Handle,
     ) -> Result<String, OAuthError> {
-        // Another request has replaced it.
-        if let Some(token) = self.token().filter(|token| Some(token) != rejected.as_ref()) {
+        if let Some(token) = self.state().newer_token(rejected.as_ref()) {
             return Ok(token);
         }
         let lacks_scope = challenge.is_insufficient_scope();
@@ -103,7 +110,7 @@ impl Session {
             return self.request_for_program(discovery).await;
         }
         if lacks_scope {
-            return Err(self.needs_login("further scopes are needed"));
+            return self.needs_login("further scopes are needed", rejected.as_ref());
         }
         // In a task of the program: a request that is dropped must not lose the answer to a refresh token that can be used once.
         let session = Arc::clone(self);
@@ -146,13 +153,18 @@ impl Session {
         }
     }
 
-    fn needs_login(&self, reason: &str) -> OAuthError {
-        self.state().needs_login = true;
+    /// Records that a person has to log in, unless somebody has done so while the request for the rejected token was in flight.
+    fn needs_login(&self, reason: &str, rejected: Option<&String>) -> Result<String, OAuthError> {
+        let mut state = self.state();
+        if let Some(token) = state.newer_token(rejected) {
+            return Ok(token);
+        }
+        state.needs_login = true;
         let way = match self.oauth.grant {
             Grant::AuthorizationCode(LoginKind::Route { .. }) => "start one with `McpServer::start_login`",
             _ => "connect again to log in",
         };
-        OAuthError::LoginRequired(format!("{reason}; {way}"))
+        Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
     }
 
     /// Adopts the stored login, or renews it if no other process has done so.
@@ -164,12 +176,14 @@ impl Session {
             .map_err(OAuthError::store)?;
         loop {
             let stored = load::<LoginRecord>(store, &key).await?;
-            let (login, revision) = stored.ok_or_else(|| self.needs_login("nobody has logged in"))?;
+            let Some((login, revision)) = stored else {
+                return self.needs_login("nobody has logged in", rejected.as_ref());
+            };
             if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
                 return Ok(self.adopt(login));
             }
             let Some(refresh_token) = login.refresh_token else {
-                return Err(self.needs_login("the login has expired"));
+                return self.needs_login("the login has expired", rejected.as_ref());
             };
             let mut source = login.source;
             if let Some(registered) = self.oauth.registered_client(&key.issuer) {
@@ -179,7 +193,7 @@ impl Session {
             let mut renewed = match source.request(&self.server, &grant).await {
                 Err(OAuthError::InvalidGrant(reason)) => {
                     swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
-                    return Err(self.needs_login(&reason));
+                    return self.needs_login(&reason, rejected.as_ref());
                 }
                 renewed => renewed?,
             };
