@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Url, redirect};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
@@ -42,9 +42,13 @@ impl HttpConfig {
         redactor: &Redactor,
         monitor: &Arc<Monitor>,
     ) -> Result<StreamableHttpClientTransport<BoundedHttpClient>, String> {
+        let mut headers = self.headers.clone();
+        if self.session.is_some() {
+            headers.remove(AUTHORIZATION);
+        }
         let client = BoundedHttpClient::new(
             build_client(&self.url, self.session.is_some())?,
-            self.headers.clone(),
+            headers,
             self.session.clone().map(|session| (session, program)),
             max_message_bytes,
             redactor.clone(),

@@ -95,8 +95,8 @@ impl fmt::Debug for Login {
 /// that authorization server, one with a [metadata document](Self::client_metadata_url), or one that registers itself for
 /// each login.
 ///
-/// Tokens are sent to their server only, and never follow a redirect. They are renewed before they expire: of the
-/// processes that share a [store](Self::store), one at a time.
+/// Tokens are sent to their server only, and never follow a redirect. One that the server rejects is renewed, and the request is sent
+/// again: of the processes that share a [store](Self::store), one renews a login at a time.
 ///
 /// ```no_run
 /// use tool_mcp::McpServer;

@@ -133,6 +133,18 @@ async fn a_registered_client_comes_before_a_document_and_a_registration() {
 }
 
 #[tokio::test]
+async fn a_login_replaces_a_fixed_token() {
+    let fake = fake().await;
+    let (server, _) = logged_in(&fake).await;
+    let tools = server.bearer_token("sk-fixed-token").connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    let server = McpServer::http(fake.url()).name("tickets").bearer_token("sk-fixed-token");
+    let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let expected = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`, or log in with `oauth`";
+    assert_eq!(problem, expected);
+}
+
+#[tokio::test]
 async fn a_server_without_registration_needs_a_registered_client() {
     let fake = fake().await;
     fake.set_metadata("registration_endpoint", Value::Null);
