@@ -53,7 +53,7 @@ pub enum McpErrorKind {
     ConnectionLost,
     /// The server did not respond in time.
     Timeout,
-    /// The server requires a token, or a different one.
+    /// The server requires a token, or a different one, or a login failed.
     Unauthorized,
     /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
     LoginRequired,

@@ -430,8 +430,8 @@ impl McpServer {
     /// # Errors
     ///
     /// Returns an error if the configuration is invalid or the server differs from the [pinned](Self::pinned) fingerprint. Unless the
-    /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time, or
-    /// cannot list its tools.
+    /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time,
+    /// cannot list its tools, or requires a login that fails or does not start here.
     pub async fn connect(self) -> Result<McpTools, McpError> {
         let config = self.config?;
         let mut logins = 0;
