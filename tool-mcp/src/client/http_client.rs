@@ -25,7 +25,7 @@ use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::prune_deep_values;
 use super::monitor::Monitor;
 use super::text::truncate;
-use crate::oauth::{Challenge, Session, bearer};
+use crate::oauth::{Challenge, OAuthError, Session, bearer};
 
 const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -114,6 +114,10 @@ impl BoundedHttpClient {
                     let replacing = session.replace_token(challenge, token, program).await;
                     token = Some(replacing.map_err(io::Error::other)?);
                     replaced += 1;
+                }
+                Some(_) if is_unauthorized => {
+                    let problem = "it rejects new tokens (HTTP 401); ask its operator which ones it accepts";
+                    return Err(io::Error::other(OAuthError::Failed(problem.into())).into());
                 }
                 _ if is_unauthorized => return Err(unauthorized()),
                 _ => return Ok(response),

@@ -241,6 +241,19 @@ async fn a_server_that_never_responds_is_given_up() {
     assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
 }
 
+#[tokio::test]
+async fn a_server_that_rejects_every_token_is_given_up() {
+    let fake = fake().await;
+    let (server, _) = logged_in(&fake).await;
+    fake.respond("/mcp", 401, "");
+    let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let expected =
+        "cannot be authorized: it rejects new tokens (HTTP 401); ask its operator which ones it accepts";
+    assert_eq!(problem, expected);
+    // The login, and two renewals for the one request.
+    assert_eq!(fake.requests("/token").len(), 3);
+}
+
 /// A token is for the URL of the server and no other, also of its own host.
 #[tokio::test]
 async fn a_token_does_not_follow_a_redirect() {
