@@ -136,9 +136,10 @@ async fn a_port_that_is_taken_is_named() {
     let login = Login::loopback(move |url| urls.lock().unwrap().push(url.to_owned())).port(port);
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login));
     let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let error = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap_err();
     let expected = format!(
-        "cannot be authorized: the port {port} of 127.0.0.1 cannot receive the login: Address already in use (os error \
-         98); set another one with `Login::port`"
+        "cannot be authorized: the port {port} of 127.0.0.1 cannot receive the login: {error}; set another one with \
+         `Login::port`"
     );
     assert_eq!(problem, expected);
     assert_eq!(*shown.lock().unwrap(), [""; 0]);
