@@ -2,7 +2,9 @@
 //! and tools of one's own for any MCP host.
 //!
 //! - [`McpServer`] connects to a server and provides its tools (feature `client`, enabled by default).
+//! - [`oauth`] lets users log in to servers that need it.
 //! - [`server`] serves a set of tools over stdio or HTTP (feature `server`).
+//! - `testing` is an authorization server for tests (feature `testing`).
 //! - [`guide`] is the introduction; the other pages are in [`tool_core::guide`].
 //!
 //! The protocol is implemented by the official SDK, `rmcp`. What returns its types needs the feature `unstable-rmcp`, and can change
@@ -16,9 +18,13 @@
 #[cfg(any(feature = "client", feature = "server"))]
 mod quiet;
 #[cfg(feature = "client")]
+pub mod oauth;
+#[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(feature = "client")]
 pub mod guide;
 

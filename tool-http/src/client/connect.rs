@@ -40,7 +40,8 @@ pub fn new_client(url: &Url) -> Result<ClientBuilder, TlsError> {
 }
 
 /// Returns `true` if a URL names this machine.
-fn is_loopback(url: &Url) -> bool {
+#[must_use]
+pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),

@@ -137,7 +137,7 @@ pub use self::calls::{
     find_tool_violation, hash_call_id, is_name_char, is_object, normalize_arguments, normalize_tool_name,
 };
 pub use self::config::{AuthScheme, ConnectionConfig, read_variable};
-pub use self::connect::{TlsError, new_client, sources};
+pub use self::connect::{TlsError, is_loopback, new_client, sources};
 pub use self::connection::{Connection, ResponseHook};
 pub use self::deltas::Deltas;
 pub use self::encoding_cache::EncodingCache;

@@ -1,8 +1,9 @@
 //! Removes secrets from text that a server sends back.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,6 +14,9 @@ use serde_json::Value;
 
 /// Takes the place of a secret in a URL.
 const REDACTED: &str = "[…]";
+
+/// The number of the latest secrets that all clones share.
+const MAX_SHARED: usize = 16;
 
 /// The rest of a URL behind its scheme.
 static URL: LazyLock<Regex> =
@@ -29,6 +33,8 @@ pub struct Redactor {
     mark: &'static str,
     min_bytes: usize,
     secrets: Vec<SecretString>,
+    /// The latest secrets that became known after clones were made.
+    shared: Arc<Mutex<VecDeque<SecretString>>>,
 }
 
 impl Redactor {
@@ -36,7 +42,7 @@ impl Redactor {
     /// of ordinary words, are not replaced.
     #[must_use]
     pub fn new(mark: &'static str, min_bytes: usize) -> Self {
-        Self { mark, min_bytes: min_bytes.max(1), secrets: Vec::new() }
+        Self { mark, min_bytes: min_bytes.max(1), secrets: Vec::new(), shared: Arc::default() }
     }
 
     /// Adds a secret.
@@ -53,6 +59,18 @@ impl Redactor {
             }
         }
         self.secrets.push(secret.into());
+    }
+
+    /// Adds a secret to this redactor and all of its clones, such as a token that is renewed. The sixteen latest are redacted, if they
+    /// have no characters that JSON escapes.
+    pub fn add_shared(&self, secret: &str) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if secret.len() >= self.min_bytes && !shared.iter().any(|known| known.expose_secret() == secret) {
+            shared.push_back(secret.into());
+            if shared.len() > MAX_SHARED {
+                shared.pop_front();
+            }
+        }
     }
 
     /// Adds the value of a header, and the credentials after its scheme, as in `Bearer …`.
@@ -84,7 +102,8 @@ impl Redactor {
     pub fn redact(&self, text: &str) -> String {
         let decoded = Decoded::new(text);
         let find = |secret: &SecretString| decoded.find(text, &Decoded::new(secret.expose_secret()).bytes);
-        let mut found: Vec<Range<usize>> = self.secrets.iter().flat_map(find).collect();
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<Range<usize>> = self.secrets.iter().chain(&*shared).flat_map(find).collect();
         found.sort_unstable_by_key(|range| range.start);
         let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
         for range in found {
@@ -215,6 +234,16 @@ mod tests {
             secrets.iter().for_each(|secret| redactor.add(secret));
             assert_eq!(redactor.redact("sk-123456-789 sk-123456"), "[key] [key]");
         }
+    }
+
+    #[test]
+    fn clones_share_the_latest_of_the_secrets_that_are_added_later() {
+        let redactor = Redactor::new("[…]", 6);
+        let clone = redactor.clone();
+        redactor.add_shared("first-token");
+        assert_eq!(clone.redact("first-token"), "[…]");
+        (0..MAX_SHARED).for_each(|number| redactor.add_shared(&format!("token-{number:02}")));
+        assert_eq!(clone.redact("first-token token-00 token-15"), "first-token […] […]");
     }
 
     #[test]

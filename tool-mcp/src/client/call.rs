@@ -21,7 +21,7 @@ use super::monitor::Monitor;
 use super::output::into_output;
 use super::progress::CallProgress;
 use super::text::truncate_name;
-use super::{McpError, McpTool};
+use super::{McpError, McpErrorKind, McpTool};
 
 /// The longest duration of a call that keeps reporting progress, as a multiple of its timeout.
 const MAX_TIMEOUTS: u32 = 20;
@@ -33,6 +33,8 @@ const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
 enum CallError {
     /// The server refused the request because it had ended the session.
     NotExecuted(McpError),
+    /// The server refused the request because the user has to log in.
+    LoginRequired(McpError),
     OutcomeUnknown(McpError),
     Failed(McpError),
 }
@@ -40,16 +42,17 @@ enum CallError {
 impl From<CallError> for McpError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::NotExecuted(error) | CallError::OutcomeUnknown(error) | CallError::Failed(error) => {
-                error
-            }
+            CallError::NotExecuted(error)
+            | CallError::LoginRequired(error)
+            | CallError::OutcomeUnknown(error)
+            | CallError::Failed(error) => error,
         }
     }
 }
 
 /// Calls the tool.
 ///
-/// A call that was not executed is sent again once on a new connection, and so is a call whose outcome is unknown unless its
+/// A call that requires a login is sent again after it. A call that was not executed is sent again once on a new connection, and so is a call whose outcome is unknown unless its
 /// tool is `at_most_once`.
 ///
 /// # Errors
@@ -64,7 +67,15 @@ pub(super) async fn call(
 ) -> Result<ToolOutput, ToolError> {
     let config = manager.config();
     let connection = manager.verified().await.map_err(ToolError::failed)?;
-    let first = call_once(&manager, &connection, &tool, arguments.clone(), context.progress()).await;
+    let mut logins = 0;
+    let first = loop {
+        match call_once(&manager, &connection, &tool, arguments.clone(), context.progress()).await {
+            Err(CallError::LoginRequired(error)) => {
+                config.log_in(error, &mut logins).await.map_err(ToolError::failed)?;
+            }
+            called => break called,
+        }
+    };
     let is_repeatable = match &first {
         Err(CallError::NotExecuted(_)) => true,
         Err(CallError::OutcomeUnknown(_)) => !tool.offered().policy().at_most_once,
@@ -105,7 +116,11 @@ async fn call_once(
     let lost_error =
         || CallError::OutcomeUnknown(McpError::connection_lost(&config.name, tool.original_name()));
     let service_error = |error| {
-        CallError::Failed(McpError::from_service_error(&config.name, &request_name, error, &config.redactor))
+        let error = McpError::from_service_error(&config.name, &request_name, error, &config.redactor);
+        match error.kind() {
+            McpErrorKind::LoginRequired => CallError::LoginRequired(error),
+            _ => CallError::Failed(error),
+        }
     };
 
     let (peer, monitor) = (connection.peer(), connection.monitor());

@@ -7,17 +7,22 @@ use std::time::Duration;
 
 use tool_http::client::Redactor;
 
+use super::error::{McpError, McpErrorKind};
 use super::fingerprint::Fingerprint;
 use super::http::HttpConfig;
 use super::monitor::LogHook;
 use super::process::{Pipes, ProcessConfig};
 use super::trust::Trust;
+use crate::oauth::Session;
 
 pub(super) type Connector =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>> + Send + Sync>;
 
 /// The shortest secret that is redacted, in bytes. Shorter ones also occur as parts of ordinary words.
 const MIN_SECRET_BYTES: usize = 6;
+
+/// The number of logins for one request: the first, and one for further scopes.
+const MAX_LOGINS: usize = 2;
 
 /// The transport of a server.
 #[derive(Clone)]
@@ -45,6 +50,30 @@ pub(super) struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Returns the login of the user.
+    pub(super) fn session(&self) -> Option<&Arc<Session>> {
+        match &self.endpoint {
+            Endpoint::Http(http) => http.session.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Lets the user log in after an error that requires it, so that the request can be repeated. `earlier` counts the logins.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error if it is another one, or if this function cannot help; otherwise the reason why nobody has logged in.
+    pub(super) async fn log_in(&self, error: McpError, earlier: &mut usize) -> Result<(), McpError> {
+        let session = self.session().filter(|_| error.kind() == McpErrorKind::LoginRequired);
+        let Some(session) = session.filter(|_| *earlier < MAX_LOGINS) else { return Err(error) };
+        *earlier += 1;
+        match session.log_in().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            Err(error) => Err(McpError::from_oauth_error(&self.name, &error, &self.redactor)),
+        }
+    }
+
     pub(super) fn new(name: String, endpoint: Endpoint) -> Self {
         Self {
             name,

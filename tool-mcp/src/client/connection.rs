@@ -20,6 +20,7 @@ use rmcp::service::{
     RunningService, ServiceError, serve_client_with_lifecycle,
 };
 use rmcp::transport::Transport;
+use tokio::runtime::Handle;
 
 use super::config::{Endpoint, ServerConfig};
 use super::error::requires_newer_protocol;
@@ -109,6 +110,9 @@ impl Connection {
                 let monitor = Monitor::new(config.on_log.clone(), runtime);
                 match connect(config, &monitor, ClientLifecycleMode::Discover { preferred_versions }).await? {
                     Ok(service) => Ok((service, monitor)),
+                    Err(newer) if config.session().is_some_and(|session| session.is_login_needed()) => {
+                        Err(newer)
+                    }
                     Err(_) => Err(error),
                 }
             }
@@ -194,8 +198,9 @@ async fn connect(
             .await
             .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?,
         Endpoint::Http(http) => {
+            let program = Handle::current();
             let transport = runtime
-                .enter(|| http.transport(config.max_message_bytes, &config.redactor, monitor))
+                .enter(|| http.transport(program, config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
             return Ok(runtime.run(handshake(transport, monitor, lifecycle)).await);
         }

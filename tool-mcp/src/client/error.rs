@@ -17,6 +17,7 @@ use super::difference::{Change, Difference};
 use super::invalid_response::INVALID_RESPONSE_MARKER;
 use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
+use crate::oauth::OAuthError;
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
@@ -52,8 +53,10 @@ pub enum McpErrorKind {
     ConnectionLost,
     /// The server did not respond in time.
     Timeout,
-    /// The server requires a token, or a different one.
+    /// The server requires a token, or a different one, or a login failed.
     Unauthorized,
+    /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
+    LoginRequired,
     /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
     ///
     /// [`max_message_bytes`]: super::McpServer::max_message_bytes
@@ -230,8 +233,13 @@ impl McpError {
     fn from_transport_error(server: &str, error: &DynamicTransportError, redactor: &Redactor) -> Self {
         let error: &(dyn Error + 'static) = &*error.error;
         if sources(error).any(|error| error.is::<AuthRequiredError>()) {
-            let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`";
+            let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`, or log in with `oauth`";
             return Self::new(McpErrorKind::Unauthorized, server, problem);
+        }
+        if let Some(HttpError::Io(error)) = error.downcast_ref()
+            && let Some(error) = error.get_ref().and_then(|error| error.downcast_ref())
+        {
+            return Self::from_oauth_error(server, error, redactor);
         }
         let text = match error.downcast_ref() {
             Some(HttpError::Client(error)) => with_sources(error),
@@ -239,6 +247,15 @@ impl McpError {
         };
         let text = quote(&redact_urls(&text), redactor);
         Self::unreachable(server, format_args!("cannot be reached: {text}"))
+    }
+
+    pub(super) fn from_oauth_error(server: &str, error: &OAuthError, redactor: &Redactor) -> Self {
+        let text = quote(&error.to_string(), redactor);
+        let (kind, problem) = match error {
+            OAuthError::LoginRequired(_) => (McpErrorKind::LoginRequired, "requires a login"),
+            _ => (McpErrorKind::Unauthorized, "cannot be authorized"),
+        };
+        Self::new(kind, server, format_args!("{problem}: {text}"))
     }
 
     /// Converts the SDK's error of the handshake; `note` is appended if the server did not speak the protocol.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Url, redirect};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tokio::runtime::Handle;
 use tool_http::client::{Redactor, new_client};
 
 use super::http_client::{BoundedHttpClient, MAX_STREAM_RETRY_DELAY};
 use super::monitor::Monitor;
+use crate::oauth::Session;
 
 const MAX_REDIRECTS: usize = 5;
 
@@ -27,19 +29,27 @@ pub(super) struct HttpConfig {
     pub(super) url: Url,
     /// Includes the token. All headers are marked as sensitive.
     pub(super) headers: HeaderMap,
+    pub(super) session: Option<Arc<Session>>,
 }
 
 impl HttpConfig {
-    /// Returns the SDK's transport to the server. This must be called within a tokio runtime.
+    /// Returns the SDK's transport to the server. This must be called within a tokio runtime; logins are renewed on that of the
+    /// program.
     pub(super) fn transport(
         &self,
+        program: Handle,
         max_message_bytes: usize,
         redactor: &Redactor,
         monitor: &Arc<Monitor>,
     ) -> Result<StreamableHttpClientTransport<BoundedHttpClient>, String> {
+        let mut headers = self.headers.clone();
+        if self.session.is_some() {
+            headers.remove(AUTHORIZATION);
+        }
         let client = BoundedHttpClient::new(
-            build_client(&self.url)?,
-            self.headers.clone(),
+            build_client(&self.url, self.session.is_some())?,
+            headers,
+            self.session.clone().map(|session| (session, program)),
             max_message_bytes,
             redactor.clone(),
             Arc::clone(monitor),
@@ -55,11 +65,16 @@ impl HttpConfig {
     }
 }
 
-fn build_client(url: &Url) -> Result<reqwest::Client, String> {
+fn build_client(url: &Url, has_login: bool) -> Result<reqwest::Client, String> {
+    let redirects = match has_login {
+        // The token of a login is for this URL alone.
+        true => redirect::Policy::none(),
+        false => redirect::Policy::custom(follow_redirect),
+    };
     new_client(url)
         .map_err(|error| error.to_string())?
         .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(redirect::Policy::custom(follow_redirect))
+        .redirect(redirects)
         .build()
         .map_err(|error| format!("the HTTP client cannot be created: {error}"))
 }

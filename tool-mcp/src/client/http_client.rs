@@ -5,17 +5,19 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use tokio::runtime::Handle;
 use tool_http::client::sse::{Event, EventReader, ReadError};
 use tool_http::client::{Redactor, read_body};
 
@@ -23,6 +25,7 @@ use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::prune_deep_values;
 use super::monitor::Monitor;
 use super::text::truncate;
+use crate::oauth::{Challenge, OAuthError, Session, bearer};
 
 const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -44,6 +47,9 @@ pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The shortest delay in milliseconds before a stream is opened again: none at all would be an endless loop.
 const MIN_STREAM_RETRY_MILLIS: u64 = 250;
 
+/// The number of tokens that replace a rejected one: that of another process, and a renewed one.
+const MAX_REPLACED_TOKENS: usize = 2;
+
 /// A client that limits the size of responses.
 ///
 /// The client of the SDK has a fixed limit for some responses, and drops responses that it cannot read, so that callers
@@ -52,6 +58,8 @@ const MIN_STREAM_RETRY_MILLIS: u64 = 250;
 pub(super) struct BoundedHttpClient {
     http: reqwest::Client,
     headers: Arc<HeaderMap>,
+    /// The login of the user, and the runtime of the program.
+    session: Option<(Arc<Session>, Handle)>,
     max_message_bytes: usize,
     redactor: Redactor,
     monitor: Arc<Monitor>,
@@ -61,11 +69,12 @@ impl BoundedHttpClient {
     pub(super) fn new(
         http: reqwest::Client,
         headers: HeaderMap,
+        session: Option<(Arc<Session>, Handle)>,
         max_message_bytes: usize,
         redactor: Redactor,
         monitor: Arc<Monitor>,
     ) -> Self {
-        Self { http, headers: Arc::new(headers), max_message_bytes, redactor, monitor }
+        Self { http, headers: Arc::new(headers), session, max_message_bytes, redactor, monitor }
     }
 
     fn with_headers(
@@ -82,15 +91,38 @@ impl BoundedHttpClient {
         request.headers(headers)
     }
 
+    /// Sends a request, with the token of the login. If the server rejects the token, it has not executed the request, which is sent
+    /// again with another one.
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
-        let response =
-            request.send().await.map_err(|error| StreamableHttpError::Client(error.without_url()))?;
-        if response.status() == StatusCode::UNAUTHORIZED {
-            let challenge = response.headers().get(WWW_AUTHENTICATE);
-            let challenge = challenge.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-            return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge)));
+        let mut token = self.session.as_ref().and_then(|(session, _)| session.token());
+        let mut replaced = 0;
+        loop {
+            // The bodies are in memory, so that all requests can be cloned.
+            let attempt = request.try_clone().ok_or(StreamableHttpError::TransportChannelClosed)?;
+            let header = token.as_deref().and_then(bearer);
+            let attempt =
+                header.into_iter().fold(attempt, |attempt, value| attempt.header(AUTHORIZATION, value));
+            let response =
+                attempt.send().await.map_err(|error| StreamableHttpError::Client(error.without_url()))?;
+            let challenge = Challenge::from_headers(response.headers());
+            let is_unauthorized = response.status() == StatusCode::UNAUTHORIZED;
+            let lacks_scope = response.status() == StatusCode::FORBIDDEN && challenge.is_insufficient_scope();
+            match &self.session {
+                Some((session, program))
+                    if replaced < MAX_REPLACED_TOKENS && (is_unauthorized || lacks_scope) =>
+                {
+                    let replacing = session.replace_token(challenge, token, program).await;
+                    token = Some(replacing.map_err(io::Error::other)?);
+                    replaced += 1;
+                }
+                Some(_) if is_unauthorized => {
+                    let problem = "it rejects new tokens (HTTP 401); ask its operator which ones it accepts";
+                    return Err(io::Error::other(OAuthError::Failed(problem.into())).into());
+                }
+                _ if is_unauthorized => return Err(unauthorized()),
+                _ => return Ok(response),
+            }
         }
-        Ok(response)
     }
 
     async fn post(
@@ -166,6 +198,10 @@ impl BoundedHttpClient {
         });
         events.take_until(Box::pin(async move { monitor.closed().await })).boxed()
     }
+}
+
+fn unauthorized() -> Error {
+    StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new()))
 }
 
 /// Converts an event. If it is no message, an error takes the place of the response to `request`. Returns `None` for an event
@@ -274,7 +310,11 @@ impl StreamableHttpClient for BoundedHttpClient {
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT_HEADER, last_event);
         }
-        let response = self.send(request).await?;
+        // The SDK opens a stream that failed again and again, but not one that is not authorized.
+        let response = self.send(request).await.map_err(|error| match error {
+            StreamableHttpError::Io(_) => unauthorized(),
+            error => error,
+        })?;
         if !response.status().is_success() {
             return match response.status() {
                 StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),

@@ -14,10 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tool_http::LONGEST_TIMEOUT;
 
 use super::config::{Endpoint, ServerConfig};
+use super::connection::Connection;
 use super::connection_manager::ConnectionManager;
 use super::http::HttpConfig;
 use super::process::{Pipes, ProcessConfig};
-use super::{Fingerprint, McpError, McpLog, McpTool, McpTools};
+use super::{Fingerprint, McpError, McpErrorKind, McpLog, McpTool, McpTools};
+use crate::oauth::{OAuth, Session};
 
 /// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
@@ -87,7 +89,7 @@ impl McpServer {
         let config = match url.as_ref().parse::<Url>() {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
                 let name = url.host_str().unwrap_or_default().to_owned();
-                let http = HttpConfig { url: url.clone(), headers: HeaderMap::new() };
+                let http = HttpConfig { url: url.clone(), headers: HeaderMap::new(), session: None };
                 let mut config = ServerConfig::new(name, Endpoint::Http(http));
                 config.redactor.add_url(&url);
                 Ok(config)
@@ -131,6 +133,12 @@ impl McpServer {
             }) as std::pin::Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>>
         });
         Self { config: Ok(ServerConfig::new(name.into(), Endpoint::Connector(connector))) }
+    }
+
+    fn session(&self) -> Result<(&ServerConfig, &Session), McpError> {
+        let config = self.config.as_ref().map_err(Clone::clone)?;
+        let no_session = || McpError::invalid_config(&config.name, "a login requires `oauth`");
+        Ok((config, config.session().ok_or_else(no_session)?))
     }
 
     fn set(mut self, set: impl FnOnce(&mut ServerConfig)) -> Self {
@@ -234,6 +242,55 @@ impl McpServer {
         let token = token.into();
         let value = format!("Bearer {}", token.expose_secret());
         self.header(AUTHORIZATION.as_str(), value)
+    }
+
+    /// Obtains tokens for the server by logging in: see [`oauth`](crate::oauth). This replaces [`bearer_token`](Self::bearer_token).
+    /// Redirects of the server are not followed.
+    ///
+    /// A login that is shown to a user starts in [`connect`](Self::connect), and in a call of a tool that the server refuses
+    /// because the login has ended or lacks a scope. It is not part of their timeouts.
+    #[must_use]
+    pub fn oauth(mut self, oauth: OAuth) -> Self {
+        let Ok(config) = &mut self.config else { return self };
+        let Endpoint::Http(http) = &mut config.endpoint else {
+            return self.fail("`oauth` requires a server created with `McpServer::http`");
+        };
+        match Session::new(oauth, http.url.clone(), config.redactor.clone()) {
+            Ok(session) => http.session = Some(Arc::new(session)),
+            Err(reason) => return self.fail(reason),
+        }
+        self
+    }
+
+    /// Starts a login whose redirect comes to a [route](crate::oauth::Login::route) of the program. Returns the authorization URL to
+    /// which the browser of the user is sent, or `None` if the user is logged in.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server is not available or has no `Login::route`, or if its authorization server is refused.
+    pub async fn start_login(&self) -> Result<Option<String>, McpError> {
+        let (config, session) = self.session()?;
+        if !session.is_login_needed() {
+            match Connection::open(config).await {
+                Err(error) if error.kind() == McpErrorKind::LoginRequired => {}
+                opened => return opened.map(|_| None),
+            }
+        }
+        let started = session.start_for_route().await;
+        started.map(Some).map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
+    }
+
+    /// Finishes a login with the URL to which the authorization server redirected the browser, or its path and query. The
+    /// user of [`OAuth::user`] must be the one who started it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the redirect belongs to no login of this server and user that was started less than five minutes ago and
+    /// is not finished, if it comes from another authorization server, or if the user or the server refused.
+    pub async fn finish_login(&self, redirect: &str) -> Result<(), McpError> {
+        let (config, session) = self.session()?;
+        let finished = session.finish(redirect).await;
+        finished.map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
     }
 
     /// Sets the longest time for a response, and for the list of tools as a whole; 60 seconds by default. For a call, the time
@@ -373,14 +430,30 @@ impl McpServer {
     /// # Errors
     ///
     /// Returns an error if the configuration is invalid or the server differs from the [pinned](Self::pinned) fingerprint. Unless the
-    /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time, or
-    /// cannot list its tools.
+    /// server is [`optional`](Self::optional), it is also an error if the server is unavailable, does not respond in time,
+    /// cannot list its tools, or requires a login that fails or does not start here.
     pub async fn connect(self) -> Result<McpTools, McpError> {
         let config = self.config?;
-        let tools = McpTools::new(ConnectionManager::start(config).await?);
-        tools.tools().await?;
-        Ok(tools)
+        let mut logins = 0;
+        loop {
+            let connected = connect_once(config.clone()).await;
+            let error = match &connected {
+                Ok(tools) => tools.last_error(),
+                Err(error) => Some(error.clone()),
+            };
+            let Some(error) = error else { return connected };
+            // If nobody logs in, an optional server is one that is not available.
+            if let Err(error) = config.log_in(error, &mut logins).await {
+                return connected.map_err(|_| error);
+            }
+        }
     }
+}
+
+async fn connect_once(config: ServerConfig) -> Result<McpTools, McpError> {
+    let tools = McpTools::new(ConnectionManager::start(config).await?);
+    tools.tools().await?;
+    Ok(tools)
 }
 
 /// Shows only the name of the server, because arguments and headers may be secrets.

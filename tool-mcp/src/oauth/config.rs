@@ -1,0 +1,241 @@
+//! How a program obtains tokens, as it configures it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::store::{CredentialStore, InMemoryCredentials};
+
+type Show = Arc<dyn Fn(&str) + Send + Sync>;
+type Ask = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<String>> + Send>> + Send + Sync>;
+
+/// How a person logs in: where the authorization URL is shown, and how its redirect comes back.
+///
+/// This crate never opens or requests the authorization URL by itself.
+#[derive(Clone)]
+pub struct Login(LoginKind);
+
+#[derive(Clone)]
+pub(super) enum LoginKind {
+    Loopback { port: u16, show: Show },
+    Paste { redirect_uri: String, ask: Ask },
+    Route { redirect_uri: String },
+}
+
+impl Login {
+    /// Shows the URL to the user of this machine, and waits up to five minutes for the redirect on a port of `127.0.0.1`. The function
+    /// prints the URL or opens a browser, and must not block.
+    ///
+    /// The port is chosen by the system, as authorization servers have to allow for programs of a user. Use
+    /// [`port`](Self::port) for a server that requires the redirect URI that was registered.
+    #[must_use]
+    pub fn loopback(show: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(LoginKind::Loopback { port: 0, show: Arc::new(show) })
+    }
+
+    /// Sets the port of [`loopback`](Self::loopback): the redirect URI is then `http://127.0.0.1:PORT/callback`.
+    #[must_use]
+    pub fn port(self, port: u16) -> Self {
+        match self.0 {
+            LoginKind::Loopback { show, .. } => Self(LoginKind::Loopback { port, show }),
+            other => Self(other),
+        }
+    }
+
+    /// Shows the URL to a user who has the browser elsewhere, and asks for the URL to which it was redirected, such as
+    /// `http://127.0.0.1/callback`: the page does not exist, but the browser's address bar has its URL. It must be pasted within five
+    /// minutes.
+    ///
+    /// ```
+    /// use tool_mcp::oauth::Login;
+    ///
+    /// # async fn read_line() -> std::io::Result<String> { Ok(String::new()) }
+    /// let login = Login::paste("http://127.0.0.1/callback", |url| async move {
+    ///     println!("open {url} and paste the URL of the page that cannot be found:");
+    ///     read_line().await
+    /// });
+    /// # let _ = login;
+    /// ```
+    #[must_use]
+    pub fn paste<Asking>(
+        redirect_uri: impl Into<String>,
+        ask: impl Fn(String) -> Asking + Send + Sync + 'static,
+    ) -> Self
+    where
+        Asking: Future<Output = io::Result<String>> + Send + 'static,
+    {
+        let ask: Ask = Arc::new(move |url| Box::pin(ask(url)));
+        Self(LoginKind::Paste { redirect_uri: redirect_uri.into(), ask })
+    }
+
+    /// Receives the redirect on a route of the program, such as `https://app.example/oauth/callback`.
+    ///
+    /// The program calls [`McpServer::start_login`](crate::McpServer::start_login) and sends the browser to the URL that it returns; the
+    /// route calls [`McpServer::finish_login`](crate::McpServer::finish_login), in any process with the same store. Both
+    /// need the [`user`](OAuth::user) of the browser's session, so that nobody can log a user in to the account of another one.
+    #[must_use]
+    pub fn route(redirect_uri: impl Into<String>) -> Self {
+        Self(LoginKind::Route { redirect_uri: redirect_uri.into() })
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+/// How tokens for an MCP server are obtained: by OAuth 2.1, as the protocol specifies it.
+///
+/// The authorization server is found through the MCP server. The client is, in this order: one that was [registered](Self::client) with
+/// that authorization server, one with a [metadata document](Self::client_metadata_url), or one that registers itself for
+/// each login.
+///
+/// Tokens are sent to their server only, and never follow a redirect. One that the server rejects is renewed, and the request is sent
+/// again: of the processes that share a [store](Self::store), one renews a login at a time.
+///
+/// ```no_run
+/// use tool_mcp::McpServer;
+/// use tool_mcp::oauth::{FileCredentials, Login, OAuth};
+///
+/// # async fn run() -> Result<(), tool_mcp::McpError> {
+/// let oauth = OAuth::new(Login::loopback(|url| println!("To log in, open {url}")))
+///     .store(FileCredentials::new("/home/me/.config/my-program/logins.json"));
+/// let tools = McpServer::http("https://tickets.example.org/mcp").oauth(oauth).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct OAuth {
+    pub(super) grant: Grant,
+    pub(super) clients: Vec<RegisteredClient>,
+    pub(super) client_metadata_url: Option<String>,
+    pub(super) client_name: String,
+    pub(super) user: String,
+    pub(super) store: Arc<dyn CredentialStore>,
+}
+
+#[derive(Clone)]
+pub(super) enum Grant {
+    /// A person logs in.
+    AuthorizationCode(LoginKind),
+    ClientCredentials,
+}
+
+/// A client that was registered with one authorization server.
+#[derive(Clone)]
+pub(super) struct RegisteredClient {
+    pub(super) issuer: String,
+    pub(super) id: String,
+    pub(super) secret: Option<SecretString>,
+}
+
+impl RegisteredClient {
+    /// Returns a copy of the secret, to be sent.
+    pub(super) fn secret(&self) -> Option<String> {
+        self.secret.as_ref().map(|secret| secret.expose_secret().to_owned())
+    }
+}
+
+impl OAuth {
+    /// Obtains tokens for a person, who logs in this way.
+    #[must_use]
+    pub fn new(login: Login) -> Self {
+        Self::with_grant(Grant::AuthorizationCode(login.0))
+    }
+
+    fn with_grant(grant: Grant) -> Self {
+        Self {
+            grant,
+            clients: Vec::new(),
+            client_metadata_url: None,
+            client_name: env!("CARGO_PKG_NAME").to_owned(),
+            user: String::new(),
+            store: Arc::new(InMemoryCredentials::default()),
+        }
+    }
+
+    /// Obtains tokens for the program itself, with the secret of a client that was registered with the authorization server
+    /// `issuer`. Nobody logs in.
+    ///
+    /// ```
+    /// use tool_mcp::oauth::OAuth;
+    ///
+    /// let oauth = OAuth::client_credentials("https://login.example", "nightly-report", "secret");
+    /// # let _ = oauth;
+    /// ```
+    #[must_use]
+    pub fn client_credentials(
+        issuer: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<SecretString>,
+    ) -> Self {
+        Self::with_grant(Grant::ClientCredentials).confidential_client(issuer, id, secret)
+    }
+
+    /// Adds a client without a secret that was registered with the authorization server `issuer`, exactly as its metadata states it.
+    #[must_use]
+    pub fn client(mut self, issuer: impl Into<String>, id: impl Into<String>) -> Self {
+        self.clients.push(RegisteredClient { issuer: issuer.into(), id: id.into(), secret: None });
+        self
+    }
+
+    /// Adds a client with a secret, which is sent to the authorization server `issuer` only.
+    #[must_use]
+    pub fn confidential_client(
+        mut self,
+        issuer: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<SecretString>,
+    ) -> Self {
+        let secret = Some(secret.into());
+        self.clients.push(RegisteredClient { issuer: issuer.into(), id: id.into(), secret });
+        self
+    }
+
+    /// Sets the `https` URL of a document that describes the client, for authorization servers that support it. It is then the
+    /// id of the client.
+    #[must_use]
+    pub fn client_metadata_url(mut self, url: impl Into<String>) -> Self {
+        self.client_metadata_url = Some(url.into());
+        self
+    }
+
+    /// Sets the name that users read when a client that registered itself asks for their consent. The default is `tool-mcp`.
+    #[must_use]
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = name.into();
+        self
+    }
+
+    /// Sets the user of the program that logs in, for a program with many users: each has tokens of their own. Take it from the
+    /// session of the user, never from a request's parameters.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = user.into();
+        self
+    }
+
+    /// Sets the store for logins. By default, they are lost at the end of the program; clones share them.
+    #[must_use]
+    pub fn store(mut self, store: impl CredentialStore) -> Self {
+        self.store = Arc::new(store);
+        self
+    }
+
+    /// Returns the client that was registered with the authorization server.
+    pub(super) fn registered_client(&self, issuer: &str) -> Option<&RegisteredClient> {
+        self.clients.iter().find(|client| client.issuer == issuer)
+    }
+}
+
+/// Shows no secrets.
+impl fmt::Debug for OAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuth").field("user", &self.user).finish_non_exhaustive()
+    }
+}

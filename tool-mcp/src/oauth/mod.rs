@@ -1,0 +1,30 @@
+//! Logins for MCP servers: OAuth 2.1, as the protocol specifies it.
+//!
+//! [`OAuth`] configures how tokens are obtained, [`Login`] how a person logs in, and a [`CredentialStore`] holds the result. The page
+//! [Servers that need a login](crate::guide::servers_that_need_a_login) shows each of the ways.
+//!
+//! `rmcp`'s `AuthorizationManager` is not used: it stores neither the secrets of clients nor redirect URIs, its stores cannot compare
+//! and swap, it accepts servers without PKCE, and it logs codes.
+
+mod error;
+mod random;
+mod store;
+mod file_store;
+mod challenge;
+mod request;
+mod metadata;
+mod config;
+mod client;
+mod tokens;
+mod loopback;
+mod redirect;
+mod session;
+
+pub(crate) use self::challenge::Challenge;
+pub(crate) use self::error::OAuthError;
+pub(crate) use self::session::Session;
+pub(crate) use self::tokens::bearer;
+
+pub use self::config::{Login, OAuth};
+pub use self::file_store::FileCredentials;
+pub use self::store::{Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials};

@@ -1,0 +1,380 @@
+//! The tokens of one server: logging in, renewing, and asking for more scopes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tool_http::client::{Redactor, is_loopback};
+
+use super::challenge::Challenge;
+use super::client::Client;
+use super::config::{Grant, LoginKind, OAuth};
+use super::error::OAuthError;
+use super::loopback::Loopback;
+use super::metadata::Discovery;
+use super::random::{digest, random_text};
+use super::redirect::Redirect;
+use super::request::check_url;
+use super::store::{CredentialKey, load, swap};
+use super::tokens::{LoginRecord, TokenSource, union};
+
+/// The longest time from the start of a login to its redirect.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The longest wait for another process that renews the same login: longer than its request takes.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Obtains the tokens of one server for one user.
+pub(crate) struct Session {
+    oauth: OAuth,
+    server: Url,
+    /// Gets each access token.
+    redactor: Redactor,
+    state: Mutex<State>,
+    /// Held during a login, so that calls that fail together ask the user once.
+    login: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<LoginRecord>,
+    /// The latest challenge of the server.
+    challenge: Challenge,
+    needs_login: bool,
+}
+
+impl State {
+    /// Returns the token in use, unless it is the one that was rejected.
+    fn newer_token(&self, rejected: Option<&String>) -> Option<String> {
+        let token = &self.current.as_ref()?.access_token;
+        (Some(token) != rejected).then(|| token.clone())
+    }
+}
+
+/// A login that was started, as it is stored until its redirect.
+#[derive(Serialize, Deserialize)]
+struct PendingLogin {
+    server: String,
+    key: CredentialKey,
+    source: TokenSource,
+    redirect_uri: String,
+    verifier: String,
+    requires_issuer: bool,
+}
+
+impl Session {
+    /// # Errors
+    ///
+    /// Returns an error if tokens for the server would be sent without TLS to another machine.
+    pub(crate) fn new(oauth: OAuth, server: Url, redactor: Redactor) -> Result<Self, &'static str> {
+        if server.scheme() != "https" && !is_loopback(&server) {
+            return Err("`oauth` requires an `https` URL, or a server on this machine");
+        }
+        Ok(Self { oauth, server, redactor, state: Mutex::default(), login: tokio::sync::Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the token in use. `None` if there is none yet: the challenge to a request without one leads to it.
+    pub(crate) fn token(&self) -> Option<String> {
+        Some(self.state().current.as_ref()?.access_token.clone())
+    }
+
+    /// Returns a token in place of the one that the server rejected with a challenge, or of none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a person has to log in, or if there can be no token.
+    pub(crate) async fn replace_token(
+        self: &Arc<Self>,
+        mut challenge: Challenge,
+        rejected: Option<String>,
+        program: &Handle,
+    ) -> Result<String, OAuthError> {
+        if let Some(token) = self.state().newer_token(rejected.as_ref()) {
+            return Ok(token);
+        }
+        let lacks_scope = challenge.is_insufficient_scope();
+        if lacks_scope {
+            let scopes = self.add_scopes(&challenge.scopes().unwrap_or_default())?;
+            challenge.set_scopes(&scopes);
+        }
+        let discovery = self.discover(&challenge).await?;
+        self.state().challenge = challenge;
+        let key = self.login_key(&discovery);
+        if let Grant::ClientCredentials = self.oauth.grant {
+            return self.request_for_program(discovery).await;
+        }
+        if lacks_scope {
+            return self.needs_login("further scopes are needed", rejected.as_ref());
+        }
+        // In a task of the program: a request that is dropped must not lose the answer to a refresh token that can be used once.
+        let session = Arc::clone(self);
+        let task = program.spawn(async move { session.renew(key, rejected).await });
+        task.await.map_err(|_| OAuthError::failed("the runtime of the program has ended"))?
+    }
+
+    /// Returns the scopes of the login and those that a request lacked.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if all were requested before, because to ask again would be a loop.
+    fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
+        let state = self.state();
+        let known = state.current.as_ref().map(|login| &*login.source.scopes).unwrap_or_default();
+        let scopes = union(known, lacking.iter().map(String::as_str));
+        if scopes.len() > known.len() {
+            return Ok(scopes);
+        }
+        Err(OAuthError::failed(format!(
+            "the scopes `{}` are needed, which were requested before; give the user the right to them",
+            lacking.join(" ")
+        )))
+    }
+
+    async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
+        let is_preferred = |issuer: &str| self.oauth.registered_client(issuer).is_some();
+        Discovery::request(&self.server, challenge, is_preferred).await
+    }
+
+    /// Returns the key of the login, which does not depend on the id of a client that registers itself.
+    fn login_key(&self, discovery: &Discovery) -> CredentialKey {
+        let configured = Client::configured(&self.oauth, &discovery.server);
+        CredentialKey {
+            issuer: discovery.server.issuer.clone(),
+            client: configured.map(|client| client.id).unwrap_or_default(),
+            resource: discovery.resource.clone(),
+            user: self.oauth.user.clone(),
+            pending: None,
+        }
+    }
+
+    /// Records that a person has to log in, unless somebody has done so while the request for the rejected token was in flight.
+    fn needs_login(&self, reason: &str, rejected: Option<&String>) -> Result<String, OAuthError> {
+        let mut state = self.state();
+        if let Some(token) = state.newer_token(rejected) {
+            return Ok(token);
+        }
+        state.needs_login = true;
+        let way = match self.oauth.grant {
+            Grant::AuthorizationCode(LoginKind::Route { .. }) => "start one with `McpServer::start_login`",
+            _ => "connect again to log in",
+        };
+        Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
+    }
+
+    /// Adopts the stored login, or renews it if no other process has done so.
+    async fn renew(&self, key: CredentialKey, rejected: Option<String>) -> Result<String, OAuthError> {
+        let store = &*self.oauth.store;
+        let lock = tokio::time::timeout(LOCK_TIMEOUT, store.lock(&key)).await;
+        let _lock = lock
+            .map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
+            .map_err(OAuthError::store)?;
+        loop {
+            let stored = load::<LoginRecord>(store, &key).await?;
+            let Some((login, revision)) = stored else {
+                return self.needs_login("nobody has logged in", rejected.as_ref());
+            };
+            if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
+                return Ok(self.adopt(login));
+            }
+            let Some(refresh_token) = login.refresh_token else {
+                return self.needs_login("the login has expired", rejected.as_ref());
+            };
+            let mut source = login.source;
+            if let Some(registered) = self.oauth.registered_client(&key.issuer) {
+                source.client.secret = registered.secret();
+            }
+            let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
+            let mut renewed = match source.request(&self.server, &grant).await {
+                Err(OAuthError::InvalidGrant(reason)) => {
+                    swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
+                    return self.needs_login(&reason, rejected.as_ref());
+                }
+                renewed => renewed?,
+            };
+            renewed.refresh_token.get_or_insert(refresh_token);
+            if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
+                return Ok(self.adopt(renewed));
+            }
+            // The user has logged in or out meanwhile, and all processes use the result of that.
+        }
+    }
+
+    /// Obtains a token with the credentials of the program, which no other process needs.
+    async fn request_for_program(&self, discovery: Discovery) -> Result<String, OAuthError> {
+        let Discovery { resource, scopes, server } = discovery;
+        let client = Client::configured(&self.oauth, &server).filter(|client| client.secret.is_some());
+        let client = client.ok_or_else(|| {
+            let issuer = &server.issuer;
+            OAuthError::failed(format!(
+                "its authorization server is `{issuer}`, and the client is one of another"
+            ))
+        })?;
+        let scope = scopes.join(" ");
+        let source = TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes };
+        let mut grant = vec![("grant_type", "client_credentials")];
+        if !scope.is_empty() {
+            grant.push(("scope", &scope));
+        }
+        Ok(self.adopt(source.request(&self.server, &grant).await?))
+    }
+
+    /// Uses a login from now on, and returns its token.
+    fn adopt(&self, login: LoginRecord) -> String {
+        let token = login.access_token.clone();
+        self.redactor.add_shared(&token);
+        let mut state = self.state();
+        (state.current, state.needs_login) = (Some(login), false);
+        token
+    }
+
+    /// Returns `true` if the server rejected a request because a person has to log in.
+    pub(crate) fn is_login_needed(&self) -> bool {
+        self.state().needs_login
+    }
+
+    /// Lets the user log in, if the redirect comes to this function. Returns `false` if it comes to a route of the program.
+    pub(crate) async fn log_in(&self) -> Result<bool, OAuthError> {
+        let Grant::AuthorizationCode(kind) = &self.oauth.grant else { return Ok(false) };
+        let _login = self.login.lock().await;
+        if !self.is_login_needed() {
+            return Ok(true);
+        }
+        let limited = async {
+            match kind {
+                LoginKind::Route { .. } => Ok(None),
+                LoginKind::Loopback { port, show } => {
+                    let loopback = Loopback::bind(*port).await?;
+                    let (url, state) = self.start(&loopback.redirect_uri()).await?;
+                    show(url.as_str());
+                    Ok(Some(loopback.receive(&state).await))
+                }
+                LoginKind::Paste { redirect_uri, ask } => {
+                    let (url, _) = self.start(redirect_uri).await?;
+                    let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
+                    ask(url.into()).await.map(Some).map_err(no_redirect)
+                }
+            }
+        };
+        let redirect = tokio::time::timeout(LOGIN_TIMEOUT, limited).await;
+        match redirect
+            .map_err(|_| OAuthError::failed(format!("nobody logged in within {LOGIN_TIMEOUT:?}")))??
+        {
+            Some(redirect) => self.finish(&redirect).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Starts a login whose redirect comes to a route of the program. Returns the authorization URL.
+    pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
+        match &self.oauth.grant {
+            Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
+                Ok(self.start(redirect_uri).await?.0.into())
+            }
+            _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
+        }
+    }
+
+    /// Starts a login. Returns the authorization URL and its `state`.
+    async fn start(&self, redirect_uri: &str) -> Result<(Url, String), OAuthError> {
+        let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
+        if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
+            return Err(OAuthError::failed(format!(
+                "the redirect URI `{redirect_uri}` would send codes without TLS; use `https`"
+            )));
+        }
+        let challenge = self.state().challenge.clone();
+        let discovery = self.discover(&challenge).await?;
+        let key = self.login_key(&discovery);
+        let Discovery { resource, scopes, server } = discovery;
+        server.require_pkce()?;
+        let endpoint = server.authorization_endpoint.as_deref();
+        let endpoint =
+            endpoint.ok_or_else(|| OAuthError::failed("its authorization server has no login page"))?;
+        let mut url = check_url(endpoint, &self.server)?;
+        let client = match Client::configured(&self.oauth, &server) {
+            Some(client) => client,
+            None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
+        };
+        let is_offline = |scope: &&String| *scope == "offline_access";
+        let scopes = union(&scopes, server.scopes_supported.iter().find(is_offline).map(String::as_str));
+        let (state, verifier) = (random_text()?, random_text()?);
+        url.query_pairs_mut().extend_pairs([
+            ("response_type", "code"),
+            ("client_id", &client.id),
+            ("redirect_uri", redirect_uri),
+            ("state", &state),
+            ("code_challenge", &digest(&verifier)),
+            ("code_challenge_method", "S256"),
+            ("resource", &resource),
+        ]);
+        if !scopes.is_empty() {
+            url.query_pairs_mut().append_pair("scope", &scopes.join(" "));
+        }
+        if scopes.iter().any(|scope| is_offline(&scope)) {
+            // Otherwise the scope is ignored (OpenID Connect Core, section 11).
+            url.query_pairs_mut().append_pair("prompt", "consent");
+        }
+        let pending = PendingLogin {
+            server: self.server.to_string(),
+            key,
+            source: TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes },
+            redirect_uri: redirect_uri.to_owned(),
+            verifier,
+            requires_issuer: server.authorization_response_iss_parameter_supported,
+        };
+        let expires_at = Some(SystemTime::now() + LOGIN_TIMEOUT);
+        swap(&*self.oauth.store, &pending_key(&state), None, Some(&pending), expires_at).await?;
+        Ok((url, state))
+    }
+
+    /// Finishes a login with the URL of its redirect, or its path and query.
+    pub(crate) async fn finish(&self, redirect: &str) -> Result<(), OAuthError> {
+        let redirect = Redirect::parse(redirect)?;
+        let store = &*self.oauth.store;
+        let pending_key = pending_key(redirect.state());
+        let unknown = || {
+            OAuthError::failed(
+                "the redirect is of no login that was started and is not finished; log in again",
+            )
+        };
+        let stored = load::<PendingLogin>(store, &pending_key).await?;
+        let (pending, revision) = stored.ok_or_else(unknown)?;
+        let PendingLogin { server, key, source, redirect_uri, verifier, requires_issuer } = pending;
+        if key.user != self.oauth.user || server != self.server.as_str() {
+            return Err(OAuthError::failed("the redirect is of the login of another user or server"));
+        }
+        // Of two copies of a redirect, one goes on.
+        if !swap::<PendingLogin>(store, &pending_key, Some(&revision), None, None).await? {
+            return Err(unknown());
+        }
+        redirect.check_issuer(&key.issuer, requires_issuer)?;
+        redirect.check_target(&redirect_uri)?;
+        let grant = [
+            ("grant_type", "authorization_code"),
+            ("code", redirect.code()?),
+            ("redirect_uri", &redirect_uri),
+            ("code_verifier", &verifier),
+        ];
+        let login = source.request(&self.server, &grant).await?;
+        // The newest login replaces any other.
+        loop {
+            let stored = load::<LoginRecord>(store, &key).await?;
+            let revision = stored.map(|(_, revision)| revision);
+            if swap(store, &key, revision.as_deref(), Some(&login), None).await? {
+                self.adopt(login);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Returns the key of a login that was started. Readers of keys do not learn its `state`.
+fn pending_key(state: &str) -> CredentialKey {
+    CredentialKey { pending: Some(digest(state)), ..CredentialKey::default() }
+}

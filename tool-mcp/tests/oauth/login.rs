@@ -1,0 +1,293 @@
+//! Who logs in how, as which client, and how long a login lasts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_mcp::{McpErrorKind, McpServer};
+
+use super::support::{
+    ROUTE, call, call_error, fake, finish, logged_in, parameter, problem, route_server, willing_user,
+    with_parameter,
+};
+
+#[tokio::test]
+async fn a_user_of_this_machine_logs_in_while_connecting() {
+    let fake = fake().await;
+    let (login, logins) = willing_user(&fake);
+    let store = InMemoryCredentials::default();
+    let oauth = OAuth::new(login).client_name("My program").store(store.clone());
+    let server = McpServer::http(fake.url()).oauth(oauth.clone()).trusted();
+    let tools = server.connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+
+    let registration: Value = serde_json::from_str(&fake.requests("/register")[0]).unwrap();
+    assert_eq!(registration["application_type"], "native");
+    assert_eq!(registration["client_name"], "My program");
+    let request = &fake.requests("/authorize")[0];
+    let redirect_uri = parameter(request, "redirect_uri").unwrap();
+    assert_eq!(registration["redirect_uris"], json!([redirect_uri]));
+    assert!(redirect_uri.starts_with("http://127.0.0.1:") && redirect_uri.ends_with("/callback"));
+    // The challenge names `read` alone, and the metadata more.
+    assert_eq!(parameter(request, "scope").unwrap(), "read");
+    assert_eq!(parameter(request, "code_challenge_method").unwrap(), "S256");
+    for request in [request, &fake.requests("/token")[0]] {
+        assert_eq!(parameter(request, "resource").unwrap(), fake.url());
+    }
+
+    // Another process with the same store.
+    let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!((logins.load(Ordering::SeqCst), fake.requests("/token").len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_user_of_another_machine_pastes_the_redirect() {
+    let fake = fake().await;
+    let user = Arc::clone(&fake);
+    let login = Login::paste("http://127.0.0.1/callback", move |url| {
+        let user = Arc::clone(&user);
+        async move { Ok(format!(" {}\n", user.approve(&url).await?)) }
+    });
+    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+
+    let login = Login::paste("http://127.0.0.1/callback", async |_| Err(std::io::Error::other("closed")));
+    let error =
+        McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).connect().await.unwrap_err();
+    let problem = problem(&error, McpErrorKind::Unauthorized);
+    assert_eq!(problem, "cannot be authorized: no redirect was given: closed");
+}
+
+#[tokio::test]
+async fn a_route_finishes_a_login_once_for_the_user_that_started_it() {
+    let fake = fake().await;
+    let store = InMemoryCredentials::default();
+    let of = |user| {
+        let oauth = OAuth::new(Login::route(ROUTE)).store(store.clone()).user(user);
+        McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted()
+    };
+    let error = of("ada").connect().await.unwrap_err();
+    let expected = "requires a login: nobody has logged in; start one with `McpServer::start_login`";
+    assert_eq!(problem(&error, McpErrorKind::LoginRequired), expected);
+
+    let url = of("ada").start_login().await.unwrap().unwrap();
+    let redirect = fake.approve(&url).await.unwrap();
+    let error = of("grace").finish_login(&redirect).await.unwrap_err();
+    let expected = "cannot be authorized: the redirect is of the login of another user or server";
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    // A server has only the path and the query of a request.
+    let path = redirect.strip_prefix("https://app.example").unwrap();
+    of("ada").finish_login(path).await.unwrap();
+    let error = of("ada").finish_login(&redirect).await.unwrap_err();
+    let expected = "cannot be authorized: the redirect is of no login that was started and is not finished; log in again";
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+
+    assert_eq!(of("ada").start_login().await.unwrap(), None);
+    assert_eq!(call(&of("ada").connect().await.unwrap(), "read").await.unwrap(), "read: read");
+    assert_eq!(of("grace").connect().await.unwrap_err().kind(), McpErrorKind::LoginRequired);
+}
+
+#[tokio::test]
+async fn a_redirect_can_report_that_the_user_refused() {
+    let fake = fake().await;
+    let server = route_server(&fake, InMemoryCredentials::default());
+    let url = server.start_login().await.unwrap().unwrap();
+    let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
+    let error = server.finish_login(&format!("{redirect}&error=access_denied")).await.unwrap_err();
+    let problem = problem(&error, McpErrorKind::Unauthorized);
+    assert_eq!(problem, "cannot be authorized: the login was refused: access_denied");
+}
+
+#[tokio::test]
+async fn a_registered_client_comes_before_a_document_and_a_registration() {
+    let document = "https://app.example/client.json";
+    for (id, secret, method) in [
+        ("desk", None, "none"),
+        ("desk app", Some("a secret+"), "client_secret_basic"),
+        ("desk", Some("secret"), "client_secret_post"),
+        (document, None, "none"),
+    ] {
+        let fake = fake().await;
+        fake.set_metadata("token_endpoint_auth_methods_supported", json!([method]));
+        let mut oauth = OAuth::new(willing_user(&fake).0).client_metadata_url(document);
+        if id != document {
+            fake.add_client(id, secret);
+            oauth = match secret {
+                Some(secret) => oauth.confidential_client(fake.issuer(), id, secret),
+                None => oauth.client(fake.issuer(), id),
+            };
+        }
+        // It is never used here.
+        oauth = oauth.confidential_client("https://other.example", "other", "other-secret");
+        let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+        fake.expire_access_tokens();
+        assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        assert_eq!(parameter(&fake.requests("/authorize")[0], "client_id").as_deref(), Some(id));
+        assert_eq!(fake.requests("/register"), [""; 0]);
+        for request in fake.requests("/token") {
+            assert_eq!(parameter(&request, "client_secret").is_some(), method == "client_secret_post");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_login_replaces_a_fixed_token() {
+    let fake = fake().await;
+    let (server, _) = logged_in(&fake).await;
+    let tools = server.bearer_token("sk-fixed-token").connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    let server = McpServer::http(fake.url()).name("tickets").bearer_token("sk-fixed-token");
+    let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let expected = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`, or log in with `oauth`";
+    assert_eq!(problem, expected);
+}
+
+#[tokio::test]
+async fn a_server_without_registration_needs_a_registered_client() {
+    let fake = fake().await;
+    fake.set_metadata("registration_endpoint", Value::Null);
+    let error = route_server(&fake, InMemoryCredentials::default()).start_login().await.unwrap_err();
+    let expected = format!(
+        "cannot be authorized: the authorization server `{}` registers no clients; register one with its operator and set \
+         `OAuth::client`",
+        fake.issuer()
+    );
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+}
+
+#[tokio::test]
+async fn a_program_uses_its_own_credentials() {
+    let fake = fake().await;
+    fake.add_client("report", Some("secret"));
+    let oauth = OAuth::client_credentials(fake.issuer(), "report", "secret");
+    let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+    fake.expire_access_tokens();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
+    let grants: Vec<_> =
+        fake.requests("/token").iter().map(|body| parameter(body, "grant_type").unwrap()).collect();
+    assert_eq!(grants, ["client_credentials"; 3]);
+
+    let oauth = OAuth::client_credentials("https://other.example", "report", "secret");
+    let error = McpServer::http(fake.url()).name("tickets").oauth(oauth).connect().await.unwrap_err();
+    let expected = format!(
+        "cannot be authorized: its authorization server is `{}`, and the client is one of another",
+        fake.issuer()
+    );
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+}
+
+#[tokio::test]
+async fn further_scopes_are_added_to_those_of_the_login() {
+    let fake = fake().await;
+    let (login, logins) = willing_user(&fake);
+    let oauth = OAuth::new(login);
+    let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+    // Two calls at once ask the user once.
+    let (one, other) = tokio::join!(call(&tools, "write"), call(&tools, "write"));
+    assert_eq!((one.unwrap(), other.unwrap()), ("write: read write".into(), "write: read write".into()));
+    assert_eq!(logins.load(Ordering::SeqCst), 2);
+    assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
+}
+
+#[tokio::test]
+async fn a_scope_that_is_not_granted_is_requested_once() {
+    let fake = fake().await;
+    fake.refuse_scope("write");
+    let (login, logins) = willing_user(&fake);
+    let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
+    let tools = server.connect().await.unwrap();
+    let expected = "cannot be authorized: the scopes `write` are needed, which were requested before; give the user the right to them";
+    for _ in 0..2 {
+        assert_eq!(problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized), expected);
+        assert_eq!(logins.load(Ordering::SeqCst), 2);
+    }
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+}
+
+#[tokio::test]
+async fn an_expired_token_is_renewed_once_for_all_calls() {
+    let fake = fake().await;
+    let tools = logged_in(&fake).await.0.connect().await.unwrap();
+    for round in 2..5 {
+        fake.expire_access_tokens();
+        let calls = (0..10).map(|_| call(&tools, "read"));
+        for called in futures_util::future::join_all(calls).await {
+            assert_eq!(called.unwrap(), "read: read");
+        }
+        assert_eq!(fake.requests("/token").len(), round);
+    }
+    assert_eq!((fake.reused_refresh_tokens(), fake.requests("/authorize").len()), (0, 1));
+}
+
+/// The server has exchanged the refresh token when the caller loses interest.
+#[tokio::test]
+async fn a_dropped_call_does_not_lose_the_login() {
+    let fake = fake().await;
+    let (server, store) = logged_in(&fake).await;
+    let tools = server.connect().await.unwrap();
+    fake.expire_access_tokens();
+    let paused = fake.pause("/token");
+    tokio::select! {
+        _ = call(&tools, "read") => panic!("the response was held back"),
+        () = paused.arrived() => {}
+    }
+    drop(tools);
+    paused.resume();
+    let tools = route_server(&fake, store).connect().await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!((fake.reused_refresh_tokens(), fake.requests("/token").len()), (0, 2));
+}
+
+#[tokio::test]
+async fn a_login_that_has_ended_is_started_again() {
+    let fake = fake().await;
+    let (login, logins) = willing_user(&fake);
+    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    fake.end_logins();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!(logins.load(Ordering::SeqCst), 2);
+
+    let (server, _) = logged_in(&fake).await;
+    let tools = server.clone().connect().await.unwrap();
+    fake.end_logins();
+    let problem = problem(&call_error(&tools, "read").await, McpErrorKind::LoginRequired);
+    assert!(problem.starts_with("requires a login: the token endpoint"), "{problem}");
+    finish(&fake, &server).await.unwrap();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+}
+
+#[tokio::test]
+async fn metadata_is_found_at_the_paths_of_the_standards() {
+    let fake = fake().await;
+    let issuer = format!("{}/tenant", fake.issuer());
+    let resource = json!({ "resource": fake.issuer(), "authorization_servers": [issuer] });
+    fake.respond("/.well-known/oauth-protected-resource/mcp", 404, "");
+    fake.respond("/.well-known/oauth-protected-resource", 200, resource.to_string());
+    let metadata = json!({
+        "issuer": issuer,
+        "authorization_endpoint": format!("{}/authorize", fake.issuer()),
+        "token_endpoint": format!("{}/token", fake.issuer()),
+        "code_challenge_methods_supported": ["S256"],
+        "scopes_supported": ["offline_access"],
+    });
+    let oauth = OAuth::new(Login::route(ROUTE)).client(&issuer, "desk");
+    let server = McpServer::http(fake.url()).oauth(oauth);
+    let paths = [
+        "/.well-known/oauth-authorization-server/tenant",
+        "/.well-known/openid-configuration/tenant",
+        "/tenant/.well-known/openid-configuration",
+    ];
+    for path in paths {
+        fake.respond(path, 200, metadata.to_string());
+        let url = server.start_login().await;
+        fake.respond(path, 404, "");
+        let url = url.unwrap().unwrap();
+        assert_eq!(parameter(&url, "client_id").as_deref(), Some("desk"));
+        assert_eq!(parameter(&url, "resource"), Some(fake.issuer()));
+        assert_eq!(parameter(&url, "scope").as_deref(), Some("read offline_access"));
+        assert_eq!(parameter(&url, "prompt").as_deref(), Some("consent"));
+    }
+}

@@ -1,0 +1,8 @@
+//! Logins for MCP servers, against the fake authorization server.
+
+mod hostile;
+mod login;
+mod loopback;
+mod processes;
+mod secrets;
+mod support;
