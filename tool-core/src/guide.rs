@@ -32,6 +32,7 @@ pages! {
     langchain
     langchain4j
     layers_and_guards
+    long_runs
     memory
     openai_agents
     production_checklist

@@ -101,8 +101,19 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         Event::Waiting(_) => write_part(out, "Waiting", ""),
         Event::Agent { agent, event, .. } => write_event(out, &format!("{path}{agent} › "), event),
         Event::HandedOff { agent, .. } => write_part(out, &format!("{path}Handed off to {agent}"), ""),
+        Event::Compacted { outputs, messages, .. } => {
+            write_part(out, &format!("{path}Compacted: {}", hidden(*outputs, *messages)), "");
+        }
         // A layer can answer in place of the model.
         Event::Done(answer) => write_part(out, "Done", if answer.turns() == 0 { answer.text() } else { "" }),
         _ => {}
+    }
+}
+
+/// Describes what the model no longer reads.
+fn hidden(outputs: usize, messages: usize) -> String {
+    match messages {
+        0 => format!("{outputs} outputs are hidden from the model"),
+        _ => format!("a summary stands for {messages} messages"),
     }
 }

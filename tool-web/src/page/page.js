@@ -434,6 +434,9 @@ class Log {
         this.calls.get(event.call)?.decisions.push(event);
         break;
       case "agent": this.agent(event); break;
+      case "compacted": this.note(this.place, event.messages
+        ? `compacted: a summary stands for ${event.messages} messages`
+        : `compacted: ${event.outputs} outputs are hidden from the model`); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
       case "done":
         if (event.text && !this.place.querySelector(":scope > .prose.text")) this.addProse("text", event.text);
