@@ -309,7 +309,7 @@ impl<'d> RunTree<'d> {
     fn work(&mut self, id: NodeId, phase: AgentPhase) {
         let Some(Node { agent: Some(agent), running, .. }) = &mut self.nodes[id] else { return };
         let Some(mut asked) = agent.asked.take() else { return };
-        let scope = agent.asked_by.scope.clone();
+        let scope = Clone::clone(&agent.asked_by.scope);
         let work = async move {
             let worked = AssertUnwindSafe(scope.instrument(asked.work(phase))).catch_unwind().await;
             Progress::Worked(asked, worked)

@@ -8,7 +8,7 @@ use crate::run::{Answer, Run, RunError};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 pub(in crate::agent) struct Disabled;
 
 impl Disabled {
