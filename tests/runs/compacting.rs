@@ -1,5 +1,8 @@
 //! Compaction: what the model no longer reads of a long run.
 
+#[path = "../support/billing.rs"]
+mod billing;
+
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::Compaction;
@@ -12,6 +15,8 @@ use tool_core::model::{
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, ToolCall, tool, tools};
+
+use self::billing::{Bill, BillingModel};
 
 #[tool("Reads a page", pure)]
 fn read(page: u32) -> String {
@@ -305,4 +310,29 @@ async fn runs_inside_are_compacted() {
     let answer = outer.ask("Go").await.unwrap();
     assert!(!answer.inner_runs()[0].run().compactions().is_empty());
     assert!(breaks(&model.requests()) > 0);
+}
+
+/// By a simulated provider: compaction never costs much more than doing nothing, and saves most of the bill of a long run.
+#[tokio::test]
+async fn compaction_pays() {
+    #[tool("Reads a page that stays", keep_output)]
+    fn keep(page: u32) -> String {
+        format!("page {page}: {}", "lorem ipsum ".repeat(330))
+    }
+    async fn bill(turns: usize, tool: &'static str, compaction: Option<Compaction>) -> Bill {
+        let model = BillingModel::new(turns, tool);
+        let agent = Agent::builder(model.clone()).tools(tools![read, keep]).limits(|l| l.max_turns(500));
+        let agent = compaction.into_iter().fold(agent, tool_core::agent::AgentBuilder::compaction);
+        agent.build().unwrap().ask("Read all pages").await.unwrap();
+        model.bill()
+    }
+    for tool in ["read", "keep"] {
+        for (turns, most) in [(3, 1.2), (10, 1.2), (20, 1.2), (50, 1.0), (100, 0.6), (200, 0.35)] {
+            let none = bill(turns, tool, None).await;
+            let ours = bill(turns, tool, Some(Compaction::when_it_pays())).await;
+            assert!(ours.price <= most * none.price, "{turns} of {tool}: {} of {}", ours.price, none.price);
+            let hits = ours.cached as f64 / ours.repeated.max(1) as f64;
+            assert!(hits >= 0.9, "{turns} of {tool}: {hits}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ const BYTES_PER_TOKEN: usize = 4;
 /// A model that calls a tool for a number of turns, and bills each request by the part that is not in the cache: the last requests
 /// of the same prefix.
 #[derive(Clone)]
-pub struct BillingModel {
+pub(crate) struct BillingModel {
     turns: usize,
     tool: &'static str,
     state: Arc<Mutex<State>>,
@@ -33,24 +33,24 @@ struct State {
 
 /// What the requests have cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bill {
+pub(crate) struct Bill {
     /// In input tokens.
-    pub price: f64,
-    pub tokens: usize,
+    pub(crate) price: f64,
+    pub(crate) tokens: usize,
     /// The tokens that were read from the cache.
-    pub cached: usize,
+    pub(crate) cached: usize,
     /// The tokens that the request before had sent.
-    pub repeated: usize,
-    pub summaries: usize,
+    pub(crate) repeated: usize,
+    pub(crate) summaries: usize,
 }
 
 impl BillingModel {
     /// Calls this tool with a page, in so many turns.
-    pub fn new(turns: usize, tool: &'static str) -> Self {
+    pub(crate) fn new(turns: usize, tool: &'static str) -> Self {
         Self { turns, tool, state: Arc::default() }
     }
 
-    pub fn bill(&self) -> Bill {
+    pub(crate) fn bill(&self) -> Bill {
         self.state.lock().unwrap().bill
     }
 }
