@@ -1,17 +1,10 @@
-//! What a run hides of its conversation from the model. The log keeps all of it.
+//! The record of what a run hides of its conversation from the model.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Fact, Run};
-use crate::content::abbreviate;
-use crate::model::{Message, Usage};
-
-/// The characters that remain of an output that is hidden.
-const KEPT_CHARS: usize = 500;
+use super::settings::is_default;
 
 /// One [compaction](crate::agent::Compaction) of a run: what the model no longer reads of the messages before it. The messages themselves
 /// stay part of the run.
@@ -24,7 +17,7 @@ pub struct CompactionRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) emptied: Vec<usize>,
     /// The messages before this position are hidden, other than instructions and the question.
-    #[serde(default, skip_serializing_if = "super::settings::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) hidden: usize,
     /// What takes the place of the hidden messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,100 +67,4 @@ pub(crate) struct ContextSize {
     pub(crate) reread: u64,
     /// The number of compactions in a row that hid too little, or failed.
     pub(crate) useless: u8,
-}
-
-/// What the compactions of a run hide together.
-pub(crate) struct Hidden<'a> {
-    before: usize,
-    question: usize,
-    summary: Option<&'a str>,
-    cleared: HashSet<usize>,
-    emptied: HashSet<usize>,
-}
-
-impl Hidden<'_> {
-    /// Returns `true` if nothing of the message is visible.
-    pub(crate) fn hides(&self, position: usize, message: &Message) -> bool {
-        position < self.before && position != self.question && !matches!(message, Message::System(_))
-    }
-
-    /// Returns `true` if not everything of the message is visible.
-    pub(crate) fn changes(&self, position: usize, message: &Message) -> bool {
-        self.hides(position, message) || self.cleared.contains(&position)
-    }
-}
-
-impl Run {
-    /// Returns what was hidden from the model, in the order of time.
-    #[must_use]
-    pub fn compactions(&self) -> &[CompactionRecord] {
-        self.history.compactions()
-    }
-
-    pub(crate) fn record_compaction(&mut self, compaction: CompactionRecord) {
-        self.append(Fact::Compacted(compaction.into()));
-    }
-
-    pub(crate) fn context_size(&self) -> &ContextSize {
-        static NOTHING: ContextSize = ContextSize { tokens: 0, messages: 0, reread: 0, useless: 0 };
-        self.head.context.as_deref().unwrap_or(&NOTHING)
-    }
-
-    pub(crate) fn change_context_size(&mut self, change: impl FnOnce(&mut ContextSize)) {
-        self.touch();
-        change(self.head.context.get_or_insert_default());
-    }
-
-    /// Adds what summaries have used.
-    pub(crate) fn add_compaction_usage(&mut self, usage: Usage) {
-        self.touch();
-        self.add_layer_usage(vec![("compaction".to_owned(), usage)]);
-    }
-
-    /// Returns what the compactions hide.
-    pub(crate) fn hidden(&self) -> Hidden<'_> {
-        let all = self.compactions();
-        let last = all.iter().rev().find(|one| one.summary.is_some());
-        Hidden {
-            before: last.map_or(0, |one| one.hidden),
-            question: self.history.given(),
-            summary: last.and_then(|one| one.summary.as_deref()),
-            cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
-            emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
-        }
-    }
-
-    /// Returns the messages from a position on, as the model sees them.
-    pub(crate) fn visible<'a>(
-        &'a self,
-        from: usize,
-        hidden: &'a Hidden<'a>,
-    ) -> impl Iterator<Item = Cow<'a, Message>> {
-        let messages = self.messages().iter().enumerate().skip(from);
-        messages.flat_map(move |(position, message)| {
-            // Behind the question, if that is among the hidden messages.
-            let summary = hidden.summary.filter(|_| position == hidden.before);
-            let summary = summary.map(|text| Cow::Owned(Message::user(text)));
-            let shown = match message {
-                _ if hidden.hides(position, message) => None,
-                Message::Tool(result) if hidden.cleared.contains(&position) => {
-                    let mut result = result.clone();
-                    let kept = if hidden.emptied.contains(&position) { 0 } else { KEPT_CHARS };
-                    result.content = cleared(&result.content.text(), kept).into();
-                    Some(Cow::Owned(Message::Tool(result)))
-                }
-                message => Some(Cow::Borrowed(message)),
-            };
-            summary.into_iter().chain(shown)
-        })
-    }
-}
-
-/// Returns what remains of an output.
-fn cleared(text: &str, kept: usize) -> String {
-    let chars = text.chars().count();
-    let beginning = if kept == 0 { String::new() } else { format!("{}\n", abbreviate(text, kept)) };
-    format!(
-        "{beginning}[The output had {chars} characters and was removed to save room. `read_output` returns it.]"
-    )
 }

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam, ClientRequest,
-    ProgressToken, RequestId, ServerResult,
+    InputRequiredResult, ProgressToken, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tool_core::tool::Progress;
+use tool_core::tool::{AskError, Progress};
 use tool_core::{CancellationToken, ToolContext, ToolError, ToolOutput};
 
 use super::connection::VerifiedConnection;
 use super::connection_manager::ConnectionManager;
-use super::error::{is_interrupted, is_session_expired};
+use super::error::{is_interrupted, is_session_expired, is_state_expired};
+use super::input::{Given, MAX_ROUNDS, Round};
 use super::monitor::Monitor;
 use super::output::into_output;
 use super::progress::CallProgress;
@@ -36,6 +37,8 @@ enum CallError {
     /// The server refused the request because the user has to log in.
     LoginRequired(McpError),
     OutcomeUnknown(McpError),
+    /// The server does not accept the state that it has left with the client.
+    StateExpired(McpError),
     Failed(McpError),
 }
 
@@ -45,12 +48,15 @@ impl From<CallError> for McpError {
             CallError::NotExecuted(error)
             | CallError::LoginRequired(error)
             | CallError::OutcomeUnknown(error)
+            | CallError::StateExpired(error)
             | CallError::Failed(error) => error,
         }
     }
 }
 
 /// Calls the tool.
+///
+/// A call whose server asks for input waits for the answers of the user, and is then sent again with them.
 ///
 /// A call that requires a login is sent again after it. A call that was not executed is sent again once on a new connection, and so is a call whose outcome is unknown unless its
 /// tool is `at_most_once`.
@@ -66,12 +72,66 @@ pub(super) async fn call(
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let config = manager.config();
-    let connection = manager.verified().await.map_err(ToolError::failed)?;
+    let asker = context.asker();
+    let mut given = Given::default();
+    for number in 1..=MAX_ROUNDS {
+        // Recorded, so that the server is not asked again when the call goes on with the answers.
+        let sent = async {
+            match send(&manager, &tool, &arguments, &given, context.progress()).await? {
+                Reply::Result(result) => Err(End::Result(result)),
+                Reply::Input(required) => {
+                    Round::new(&config.name, required).map_err(|error| End::Failed(ToolError::failed(error)))
+                }
+            }
+        };
+        match asker.once(&format!("round {number}"), sent).await {
+            Ok(round) => given.answer(round, &tool, asker).await?,
+            Err(End::Result(result)) => {
+                return into_output(result, config.max_output_chars, &config.redactor);
+            }
+            Err(End::Failed(error)) => return Err(error),
+        }
+    }
+    let problem = format!("asked for input more than {MAX_ROUNDS} times during one call");
+    Err(ToolError::failed(McpError::invalid_response(&config.name, problem)))
+}
+
+/// The end of a call that asks for nothing more.
+enum End {
+    Result(CallToolResult),
+    Failed(ToolError),
+}
+
+impl From<AskError> for End {
+    fn from(error: AskError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<CallError> for End {
+    fn from(error: CallError) -> Self {
+        Self::Failed(ToolError::failed(McpError::from(error)))
+    }
+}
+
+/// Sends a request until it has a reply. A call whose state the server no longer accepts is sent again without it.
+async fn send(
+    manager: &ConnectionManager,
+    tool: &McpTool,
+    arguments: &Map<String, Value>,
+    given: &Given,
+    progress: &Progress,
+) -> Result<Reply, CallError> {
+    let config = manager.config();
+    let connection = manager.verified().await.map_err(CallError::Failed)?;
     let mut logins = 0;
     let first = loop {
-        match call_once(&manager, &connection, &tool, arguments.clone(), context.progress()).await {
+        match call_once(manager, &connection, tool, arguments, given, progress).await {
             Err(CallError::LoginRequired(error)) => {
-                config.log_in(error, &mut logins).await.map_err(ToolError::failed)?;
+                config.log_in(error, &mut logins).await.map_err(CallError::Failed)?;
+            }
+            Err(CallError::StateExpired(_)) if !tool.offered().policy().at_most_once => {
+                break call_once(manager, &connection, tool, arguments, &Given::default(), progress).await;
             }
             called => break called,
         }
@@ -82,27 +142,33 @@ pub(super) async fn call(
         _ => false,
     };
     let limit = config.timeout.min(MAX_RECONNECT_WAIT);
-    let result = if is_repeatable && manager.is_reconnected(connection.number(), limit).await {
-        let connection = manager.verified().await.map_err(ToolError::failed)?;
-        call_once(&manager, &connection, &tool, arguments, context.progress()).await
-    } else {
-        first
-    };
-    let result = result.map_err(|error| ToolError::failed(McpError::from(error)))?;
-    into_output(result, config.max_output_chars, &config.redactor)
+    if is_repeatable && manager.is_reconnected(connection.number(), limit).await {
+        let connection = manager.verified().await.map_err(CallError::Failed)?;
+        return call_once(manager, &connection, tool, arguments, given, progress).await;
+    }
+    first
+}
+
+/// What a server returns for a call.
+enum Reply {
+    Result(CallToolResult),
+    Input(InputRequiredResult),
 }
 
 async fn call_once(
     manager: &ConnectionManager,
     connection: &VerifiedConnection,
     tool: &McpTool,
-    arguments: Map<String, Value>,
+    arguments: &Map<String, Value>,
+    given: &Given,
     progress: &Progress,
-) -> Result<CallToolResult, CallError> {
+) -> Result<Reply, CallError> {
     let config = manager.config();
     let request_name = format!("the call of `{}`", truncate_name(tool.original_name()));
     let progress = CallProgress::new(progress);
-    let params = CallToolRequestParams::new(tool.original_name().to_owned()).with_arguments(arguments);
+    let params =
+        CallToolRequestParams::new(tool.original_name().to_owned()).with_arguments(arguments.clone());
+    let params = given.add_to(params);
     let mut request = CallToolRequest::new(params);
     request.extensions.insert(progress.clone());
     // A request that was not sent before the end of the call is not sent at all.
@@ -157,15 +223,14 @@ async fn call_once(
     };
     cancel_on_drop.request = None;
     match response {
-        Ok(Ok(ServerResult::CallToolResult(result))) => Ok(result),
+        Ok(Ok(ServerResult::CallToolResult(result))) => Ok(Reply::Result(result)),
         // A result without content.
         Ok(Ok(ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_))) => {
-            Ok(CallToolResult::success(Vec::new()))
+            Ok(Reply::Result(CallToolResult::success(Vec::new())))
         }
-        Ok(Ok(ServerResult::InputRequiredResult(_) | ServerResult::CreateTaskResult(_))) => {
-            let problem = format!(
-                "answered {request_name} with a request for input or a task, which the client does not support"
-            );
+        Ok(Ok(ServerResult::InputRequiredResult(required))) => Ok(Reply::Input(required)),
+        Ok(Ok(ServerResult::CreateTaskResult(_))) => {
+            let problem = format!("answered {request_name} with a task, which the client does not support");
             Err(CallError::Failed(McpError::invalid_response(&config.name, problem)))
         }
         Ok(Ok(_)) => Err(CallError::Failed(McpError::unexpected_result(&config.name, &request_name))),
@@ -174,6 +239,10 @@ async fn call_once(
             Err(CallError::NotExecuted(McpError::session_expired(&config.name, &request_name)))
         }
         Ok(Err(error)) if is_interrupted(&error) => Err(lost_error()),
+        Ok(Err(error)) if given.has_state() && is_state_expired(&error) => {
+            let error = McpError::from_service_error(&config.name, &request_name, error, &config.redactor);
+            Err(CallError::StateExpired(error))
+        }
         Ok(Err(error)) => Err(service_error(error)),
     }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ClientRequest, ErrorData, Implementation, ListToolsRequest,
-    PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
+    ClientCapabilities, ClientConfig, ClientRequest, ElicitationCapability, ErrorData,
+    FormElicitationCapability, Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion,
+    ServerPeerInfo, ServerResult, UrlElicitationCapability,
 };
 use rmcp::model::{
     ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod, ListRootsRequestMethod,
@@ -214,17 +215,28 @@ where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    serve_client_with_lifecycle(Client, transport, lifecycle).await
+    // Only with the newest protocol, a call can wait for answers without a connection.
+    let client = Client { can_ask: matches!(lifecycle, ClientLifecycleMode::Discover { .. }) };
+    serve_client_with_lifecycle(client, transport, lifecycle).await
 }
 
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
-struct Client;
+struct Client {
+    can_ask: bool,
+}
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let name = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), name)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        let mut capabilities = ClientCapabilities::default();
+        if self.can_ask {
+            capabilities.elicitation = Some(
+                ElicitationCapability::new()
+                    .with_form(FormElicitationCapability::default())
+                    .with_url(UrlElicitationCapability::default()),
+            );
+        }
+        ClientConfig::new(capabilities, name).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {

@@ -350,6 +350,14 @@ pub(super) fn is_session_expired(error: &ServiceError) -> bool {
     matches!(error.error.downcast_ref(), Some(HttpError::SessionExpired))
 }
 
+/// Returns `true` if the server refused a request because of the state that it had left with the client, which may have expired.
+pub(super) fn is_state_expired(error: &ServiceError) -> bool {
+    let ServiceError::McpError(error) = error else { return false };
+    let reason = error.data.as_ref().and_then(|data| data["reason"].as_str());
+    error.code == ErrorCode::INVALID_PARAMS
+        && (reason == Some("invalid_request_state") || error.message.contains("requestState"))
+}
+
 /// Names the changed tools, with letters, digits, `_` and `-` only, because the server chooses the names of new ones.
 fn summarize(difference: &Difference) -> String {
     let mut names: Vec<String> = Vec::new();

@@ -24,6 +24,7 @@ mod connection;
 mod fetch_listing;
 mod connection_manager;
 mod output;
+mod input;
 mod call;
 mod server_tool;
 mod tools;

@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::ask_error::{AskError, AskErrorKind};
 use super::ask_question::AskQuestion;
@@ -87,7 +88,19 @@ impl Asker {
         if let (Some(definitions), Some(schema)) = (root.get("$defs"), schema.as_object_mut()) {
             schema.insert("$defs".into(), definitions.clone());
         }
-        let text = text.into();
+        self.question(text.into(), schema, root)
+    }
+
+    /// Asks for a JSON value that this schema describes. The answer need not match it.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn ask_json(&self, text: impl Into<String>, schema: Value) -> AskQuestion<'_, Value> {
+        let root =
+            json!({ "type": "object", "properties": { "answer": schema.clone() }, "required": ["answer"] });
+        self.question(text.into(), schema, root)
+    }
+
+    /// Returns a question whose answer is the member `answer` of an object with this schema.
+    fn question<T: AnswerType>(&self, text: String, schema: Value, root: Value) -> AskQuestion<'_, T> {
         let occurrence = self.count(&format!("{schema} {text}"));
         let question = Question {
             text,

@@ -1,0 +1,108 @@
+//! What the model sees of a run that was compacted. The log keeps all of it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::compaction::{CompactionRecord, ContextSize};
+use super::state::{Fact, Run};
+use crate::content::abbreviate;
+use crate::model::{Message, Usage};
+
+/// The characters that remain of an output that is hidden.
+const KEPT_CHARS: usize = 500;
+
+/// What the compactions of a run hide together.
+pub(crate) struct Hidden<'a> {
+    before: usize,
+    question: usize,
+    summary: Option<&'a str>,
+    cleared: HashSet<usize>,
+    emptied: HashSet<usize>,
+}
+
+impl Hidden<'_> {
+    /// Returns `true` if nothing of the message is visible.
+    pub(crate) fn hides(&self, position: usize, message: &Message) -> bool {
+        position < self.before && position != self.question && !matches!(message, Message::System(_))
+    }
+
+    /// Returns `true` if not everything of the message is visible.
+    pub(crate) fn changes(&self, position: usize, message: &Message) -> bool {
+        self.hides(position, message) || self.cleared.contains(&position)
+    }
+}
+
+impl Run {
+    /// Returns what was hidden from the model, in the order of time.
+    #[must_use]
+    pub fn compactions(&self) -> &[CompactionRecord] {
+        self.history.compactions()
+    }
+
+    pub(crate) fn record_compaction(&mut self, compaction: CompactionRecord) {
+        self.append(Fact::Compacted(compaction.into()));
+    }
+
+    pub(crate) fn context_size(&self) -> &ContextSize {
+        static NOTHING: ContextSize = ContextSize { tokens: 0, messages: 0, reread: 0, useless: 0 };
+        self.head.context.as_deref().unwrap_or(&NOTHING)
+    }
+
+    pub(crate) fn change_context_size(&mut self, change: impl FnOnce(&mut ContextSize)) {
+        self.touch();
+        change(self.head.context.get_or_insert_default());
+    }
+
+    /// Adds what summaries have used.
+    pub(crate) fn add_compaction_usage(&mut self, usage: Usage) {
+        self.touch();
+        self.add_layer_usage(vec![("compaction".to_owned(), usage)]);
+    }
+
+    /// Returns what the compactions hide.
+    pub(crate) fn hidden(&self) -> Hidden<'_> {
+        let all = self.compactions();
+        let last = all.iter().rev().find(|one| one.summary.is_some());
+        Hidden {
+            before: last.map_or(0, |one| one.hidden),
+            question: self.history.given(),
+            summary: last.and_then(|one| one.summary.as_deref()),
+            cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
+            emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
+        }
+    }
+
+    /// Returns the messages from a position on, as the model sees them.
+    pub(crate) fn visible<'a>(
+        &'a self,
+        from: usize,
+        hidden: &'a Hidden<'a>,
+    ) -> impl Iterator<Item = Cow<'a, Message>> {
+        let messages = self.messages().iter().enumerate().skip(from);
+        messages.flat_map(move |(position, message)| {
+            // Behind the question, if that is among the hidden messages.
+            let summary = hidden.summary.filter(|_| position == hidden.before);
+            let summary = summary.map(|text| Cow::Owned(Message::user(text)));
+            let shown = match message {
+                _ if hidden.hides(position, message) => None,
+                Message::Tool(result) if hidden.cleared.contains(&position) => {
+                    let mut result = result.clone();
+                    let kept = if hidden.emptied.contains(&position) { 0 } else { KEPT_CHARS };
+                    result.content = cleared(&result.content.text(), kept).into();
+                    Some(Cow::Owned(Message::Tool(result)))
+                }
+                message => Some(Cow::Borrowed(message)),
+            };
+            summary.into_iter().chain(shown)
+        })
+    }
+}
+
+/// Returns what remains of an output.
+fn cleared(text: &str, kept: usize) -> String {
+    let chars = text.chars().count();
+    let beginning = if kept == 0 { String::new() } else { format!("{}\n", abbreviate(text, kept)) };
+    format!(
+        "{beginning}[The output had {chars} characters and was removed to save room. `read_output` returns it.]"
+    )
+}

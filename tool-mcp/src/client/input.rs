@@ -1,0 +1,219 @@
+//! What a server asks the user for during a call: the call waits for the answers, for days if need be.
+
+use rmcp::model::{
+    CallToolRequestParams, ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tool_core::content::printable;
+use tool_core::tool::{AskError, AskErrorKind, Asker, DynamicTool};
+use tool_core::{Tool, ToolContext, ToolError};
+
+use super::text::{truncate, truncate_name};
+use super::{McpError, McpTool};
+
+/// The number of times that a server may ask during a call, and what it may ask for at once.
+pub(super) const MAX_ROUNDS: usize = 10;
+const MAX_REQUESTS: usize = 16;
+
+/// The longest state that a server may keep with the client, in bytes.
+const MAX_STATE_BYTES: usize = 32 * 1024;
+
+/// The characters of a server's message that a person reads.
+const MAX_MESSAGE_CHARS: usize = 2_000;
+
+/// The number of times that a person is asked for an answer that fits.
+const MAX_ATTEMPTS: usize = 3;
+
+/// Words in the names of properties that ask for secrets, which servers must not ask for in a form.
+const SECRETS: [&str; 7] =
+    ["password", "passphrase", "passwd", "secret", "api_key", "apikey", "access_token"];
+
+/// What a server asks for, and what it wants back with the answers.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Round {
+    requests: Vec<(String, Request)>,
+    /// Opaque, and as secret as what the server has put into it.
+    state: Option<String>,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+enum Request {
+    Form {
+        message: String,
+        schema: Value,
+    },
+    Url {
+        message: String,
+        url: String,
+    },
+    /// Asks for something that a person must not be asked.
+    Refused,
+}
+
+/// What was answered to a server, and what it wants back with it.
+#[derive(Default)]
+pub(super) struct Given {
+    responses: InputResponses,
+    state: Option<String>,
+    /// All answers of this call. A server that has forgotten them asks the same again.
+    known: Vec<(String, Request, Value)>,
+}
+
+impl Given {
+    pub(super) fn has_state(&self) -> bool {
+        self.state.is_some()
+    }
+
+    pub(super) fn add_to(&self, mut params: CallToolRequestParams) -> CallToolRequestParams {
+        if !self.responses.is_empty() {
+            params = params.with_input_responses(self.responses.clone());
+        }
+        match &self.state {
+            Some(state) => params.with_request_state(state.clone()),
+            None => params,
+        }
+    }
+
+    /// Asks the user for what the server asks for.
+    pub(super) async fn answer(
+        &mut self,
+        round: Round,
+        tool: &McpTool,
+        asker: &Asker,
+    ) -> Result<(), ToolError> {
+        let server = truncate_name(tool.server_name());
+        self.responses.clear();
+        self.state = round.state;
+        for (key, request) in round.requests {
+            let known = self.known.iter().find(|(one, asked, _)| *one == key && *asked == request);
+            let response = match known {
+                Some((.., response)) => response.clone(),
+                None => request.ask(&server, asker).await?.to_json(),
+            };
+            self.responses.insert(key.clone(), response.clone());
+            self.known.push((key, request, response));
+        }
+        Ok(())
+    }
+}
+
+/// What a person has answered.
+enum Answer {
+    Accepted(Option<Value>),
+    Declined,
+    Cancelled,
+}
+
+impl Round {
+    /// Reads what a server asks for.
+    pub(super) fn new(server: &str, required: InputRequiredResult) -> Result<Self, McpError> {
+        let invalid = |problem: String| McpError::invalid_response(server, problem);
+        let state = required.request_state;
+        if state.as_ref().is_some_and(|state| state.len() > MAX_STATE_BYTES) {
+            return Err(invalid(format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client")));
+        }
+        let asked = required.input_requests.unwrap_or_default();
+        if asked.len() > MAX_REQUESTS {
+            return Err(invalid(format!("asks for more than {MAX_REQUESTS} things at once")));
+        }
+        let requests = asked.into_iter().map(|(key, request)| Ok((key, Request::new(request)?)));
+        let requests = requests.collect::<Result<_, String>>().map_err(invalid)?;
+        Ok(Self { requests, state })
+    }
+}
+
+impl Request {
+    async fn ask(&self, server: &str, asker: &Asker) -> Result<Answer, ToolError> {
+        match self {
+            Self::Refused => Ok(Answer::Declined),
+            Self::Form { message, schema } => ask_form(asker, server, message, schema).await,
+            Self::Url { message, url } => ask_to_open(asker, server, message, url).await,
+        }
+    }
+
+    fn new(request: InputRequest) -> Result<Self, String> {
+        let InputRequest::Elicitation(request) = request else {
+            return Err("asks for something that the client does not support".to_owned());
+        };
+        Ok(match request.params {
+            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+                let schema = serde_json::to_value(requested_schema).map_err(|error| error.to_string())?;
+                match asks_for_secret(&schema) {
+                    true => Self::Refused,
+                    false => Self::Form { message: truncate(&message, MAX_MESSAGE_CHARS), schema },
+                }
+            }
+            ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
+                match url.starts_with("https://") || url.starts_with("http://") {
+                    true => Self::Url { message: truncate(&message, MAX_MESSAGE_CHARS), url },
+                    false => Self::Refused,
+                }
+            }
+            _ => return Err("asks in a form that the client does not support".to_owned()),
+        })
+    }
+}
+
+impl Answer {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Accepted(Some(content)) => json!({ "action": "accept", "content": content }),
+            Self::Accepted(None) => json!({ "action": "accept" }),
+            Self::Declined => json!({ "action": "decline" }),
+            Self::Cancelled => json!({ "action": "cancel" }),
+        }
+    }
+}
+
+/// Returns `true` if a form asks for a secret: servers have to do that on a page of their own.
+fn asks_for_secret(schema: &Value) -> bool {
+    let properties = schema["properties"].as_object();
+    properties.into_iter().flatten().any(|(name, property)| {
+        let title = property["title"].as_str().unwrap_or_default();
+        let said = format!("{name} {title}").to_lowercase().replace(['-', ' '], "_");
+        SECRETS.iter().any(|word| said.contains(word))
+    })
+}
+
+/// Asks for the values of a form until they match its schema.
+async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) -> Result<Answer, ToolError> {
+    let form = DynamicTool::new("form", schema.clone(), |_: Map<String, Value>, _: ToolContext| async {
+        Ok::<_, ToolError>(String::new())
+    });
+    let form = form.map_err(|_| ToolError::failed("the server asks for values of an invalid form"))?;
+    let mut problem = String::new();
+    for _ in 0..MAX_ATTEMPTS {
+        let text = format!("The server `{server}` asks: {}{problem}", printable(message));
+        match asker.ask_json(text, schema.clone()).await {
+            Ok(content) => match form.check_arguments(&content.to_string(), &ToolContext::new()) {
+                Ok(()) => return Ok(Answer::Accepted(Some(content))),
+                Err(error) => problem = format!("\n({error})"),
+            },
+            Err(error) => return refusal(error),
+        }
+    }
+    Ok(Answer::Cancelled)
+}
+
+/// Asks for the consent to open a page. The page is neither opened nor read.
+async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> Result<Answer, ToolError> {
+    let (message, url) = (printable(message), printable(url));
+    let text = format!(
+        "The server `{server}` asks you to open a page: {message}\n{url}\nHave you opened it, or will you?"
+    );
+    match asker.ask::<bool>(text).await {
+        Ok(true) => Ok(Answer::Accepted(None)),
+        Ok(false) => Ok(Answer::Declined),
+        Err(error) => refusal(error),
+    }
+}
+
+/// Returns what a server reads if nobody has answered.
+fn refusal(error: AskError) -> Result<Answer, ToolError> {
+    match error.kind() {
+        AskErrorKind::Declined => Ok(Answer::Declined),
+        AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(Answer::Cancelled),
+        _ => Err(error.into()),
+    }
+}
