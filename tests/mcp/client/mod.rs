@@ -1,5 +1,6 @@
 //! Tools of MCP servers, against servers of every kind, good and bad.
 
+mod asking;
 mod bounds;
 mod broken;
 mod hostile;

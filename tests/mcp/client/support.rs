@@ -62,6 +62,11 @@ impl Received {
         self.0.lock().unwrap().iter().find(|message| message["method"] == method).cloned()
     }
 
+    /// Returns all requests of a method.
+    pub(crate) fn all(&self, method: &str) -> Vec<Value> {
+        self.0.lock().unwrap().iter().filter(|message| message["method"] == method).cloned().collect()
+    }
+
     /// Returns the responses of the client.
     pub(crate) fn responses(&self) -> Vec<Value> {
         self.0.lock().unwrap().iter().filter(|message| message.get("method").is_none()).cloned().collect()
