@@ -208,3 +208,91 @@ async fn hostile_servers_are_bounded() {
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
+
+fn task(status: &str, more: Value) -> Reply {
+    let mut task = json!({
+        "taskId": "t-1",
+        "status": status,
+        "createdAt": "2026-11-27T00:00:00Z",
+        "lastUpdatedAt": "2026-11-27T00:00:00Z",
+        "ttlMs": 60_000,
+        "pollIntervalMs": 1_000,
+    });
+    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Reply::Result(task)
+}
+
+/// A server whose calls become tasks, which work once, then ask, and then are complete.
+fn with_tasks() -> (McpServer, Received) {
+    let polls = Arc::new(Mutex::new((0, false)));
+    scripted_server(move |_: &ServerConnection, method, message| match method {
+        "initialize" => Reply::Error(-32601, "Method not found"),
+        "server/discover" => Reply::Result(json!({
+            "resultType": "complete",
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": { "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } },
+            "ttlMs": 0,
+            "cacheScope": "private",
+        })),
+        "tools/list" => Reply::Result(
+            json!({ "resultType": "complete", "tools": [tool("book")], "ttlMs": 0, "cacheScope": "private" }),
+        ),
+        "tools/call" => task("working", json!({ "resultType": "task" })),
+        "tasks/update" => {
+            polls.lock().unwrap().1 = message["params"]["inputResponses"]["seat"]["action"] == "accept";
+            Reply::Result(json!({ "resultType": "complete" }))
+        }
+        "tasks/get" => {
+            let mut polls = polls.lock().unwrap();
+            polls.0 += 1;
+            let complete = |more: Value| {
+                let mut fields = json!({ "resultType": "complete" });
+                fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                fields
+            };
+            match *polls {
+                (1, _) => task("working", complete(json!({}))),
+                (_, false) => {
+                    let asked = json!({ "inputRequests": { "seat": form("Which seat?", "seat") } });
+                    task("input_required", complete(asked))
+                }
+                (_, true) => {
+                    let result = json!({ "result": { "content": [{ "type": "text", "text": "booked" }] } });
+                    task("completed", complete(result))
+                }
+            }
+        }
+        _ => Reply::NoResponse,
+    })
+}
+
+/// The result of a task is fetched later, by any process; what it asks for meanwhile, a person answers.
+#[tokio::test]
+async fn a_task_is_fetched_later() {
+    let (server, received) = with_tasks();
+    let connected = server.connect().await.unwrap();
+    let agent = agent(connected.tools().await.unwrap());
+    let mut driver = agent.start("Book");
+    assert!(driver.advance().await.unwrap());
+    // The call parks itself until the server wants to be asked again.
+    assert!(driver.advance().await.unwrap());
+    let mut run = restored(&driver.into_run());
+    let wait = run.waits().remove(0);
+    assert!(wait.is_until() && wait.deadline.is_some());
+    run.tick(wait.deadline.unwrap());
+    let mut run = agent.resume(run).await.unwrap_err().into_run();
+    let wait = run.waits().remove(0);
+    assert_eq!(wait.question().unwrap().text(), "The server `raw` asks: Which seat?");
+    run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
+    let mut driver = agent.resume(restored(&run)).start();
+    driver.advance().await.unwrap();
+    let mut run = driver.into_run();
+    let wait = run.waits().remove(0);
+    run.tick(wait.deadline.unwrap());
+    let answer = agent.resume(restored(&run)).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "booked");
+    assert_eq!((received.count("tools/call"), received.count("tasks/update")), (1, 1));
+    let declared =
+        &received.all("tools/call")[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    assert!(declared["extensions"]["io.modelcontextprotocol/tasks"].is_object(), "{declared}");
+}

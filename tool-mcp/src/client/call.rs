@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam, ClientRequest,
-    InputRequiredResult, ProgressToken, RequestId, ServerResult,
+    CreateTaskResult, InputRequiredResult, ProgressToken, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -21,6 +22,7 @@ use super::input::{Given, MAX_ROUNDS, Round};
 use super::monitor::Monitor;
 use super::output::into_output;
 use super::progress::CallProgress;
+use super::task::Task;
 use super::text::truncate_name;
 use super::{McpError, McpErrorKind, McpTool};
 
@@ -78,14 +80,18 @@ pub(super) async fn call(
         // Recorded, so that the server is not asked again when the call goes on with the answers.
         let sent = async {
             match send(&manager, &tool, &arguments, &given, context.progress()).await? {
-                Reply::Result(result) => Err(End::Result(result)),
-                Reply::Input(required) => {
-                    Round::new(&config.name, required).map_err(|error| End::Failed(ToolError::failed(error)))
-                }
+                Reply::Result(result) => return Err(End::Result(result)),
+                Reply::Input(required) => Round::new(&config.name, required).map(Sent::Input),
+                Reply::Task(created) => Task::new(&config.name, created).map(Sent::Task),
             }
+            .map_err(|error| End::Failed(ToolError::failed(error)))
         };
         match asker.once(&format!("round {number}"), sent).await {
-            Ok(round) => given.answer(round, &tool, asker).await?,
+            Ok(Sent::Input(round)) => given.answer(round, &tool, asker).await?,
+            Ok(Sent::Task(task)) => {
+                let result = task.result(&manager, &tool, &context, given).await?;
+                return into_output(result, config.max_output_chars, &config.redactor);
+            }
             Err(End::Result(result)) => {
                 return into_output(result, config.max_output_chars, &config.redactor);
             }
@@ -94,6 +100,13 @@ pub(super) async fn call(
     }
     let problem = format!("asked for input more than {MAX_ROUNDS} times during one call");
     Err(ToolError::failed(McpError::invalid_response(&config.name, problem)))
+}
+
+/// What a server has returned that is no result.
+#[derive(Serialize, Deserialize)]
+enum Sent {
+    Input(Round),
+    Task(Task),
 }
 
 /// The end of a call that asks for nothing more.
@@ -153,6 +166,7 @@ async fn send(
 enum Reply {
     Result(CallToolResult),
     Input(InputRequiredResult),
+    Task(CreateTaskResult),
 }
 
 async fn call_once(
@@ -229,10 +243,7 @@ async fn call_once(
             Ok(Reply::Result(CallToolResult::success(Vec::new())))
         }
         Ok(Ok(ServerResult::InputRequiredResult(required))) => Ok(Reply::Input(required)),
-        Ok(Ok(ServerResult::CreateTaskResult(_))) => {
-            let problem = format!("answered {request_name} with a task, which the client does not support");
-            Err(CallError::Failed(McpError::invalid_response(&config.name, problem)))
-        }
+        Ok(Ok(ServerResult::CreateTaskResult(created))) => Ok(Reply::Task(created)),
         Ok(Ok(_)) => Err(CallError::Failed(McpError::unexpected_result(&config.name, &request_name))),
         Err(_) => Err(lost_error()),
         Ok(Err(error)) if is_session_expired(&error) => {

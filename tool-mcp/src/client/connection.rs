@@ -220,6 +220,9 @@ where
     serve_client_with_lifecycle(client, transport, lifecycle).await
 }
 
+/// The name of the extension by which a client states that it fetches the results of tasks.
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
 struct Client {
     can_ask: bool,
@@ -235,6 +238,9 @@ impl ClientHandler for Client {
                     .with_form(FormElicitationCapability::default())
                     .with_url(UrlElicitationCapability::default()),
             );
+        }
+        if self.can_ask {
+            capabilities.extensions.get_or_insert_default().insert(TASKS.to_owned(), serde_json::Map::new());
         }
         ClientConfig::new(capabilities, name).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }

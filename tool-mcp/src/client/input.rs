@@ -1,7 +1,8 @@
 //! What a server asks the user for during a call: the call waits for the answers, for days if need be.
 
 use rmcp::model::{
-    CallToolRequestParams, ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses,
+    CallToolRequestParams, ElicitRequestParams, InputRequest, InputRequests, InputRequiredResult,
+    InputResponses,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -82,19 +83,31 @@ impl Given {
         tool: &McpTool,
         asker: &Asker,
     ) -> Result<(), ToolError> {
-        let server = truncate_name(tool.server_name());
         self.responses.clear();
-        self.state = round.state;
+        self.state = round.state.clone();
+        self.answer_new(round, tool, asker).await.map(drop)
+    }
+
+    /// Asks the user for what the server asks for. Returns the answers that it has not got yet.
+    pub(super) async fn answer_new(
+        &mut self,
+        round: Round,
+        tool: &McpTool,
+        asker: &Asker,
+    ) -> Result<InputResponses, ToolError> {
+        let (server, mut new) = (truncate_name(tool.server_name()), InputResponses::new());
         for (key, request) in round.requests {
             let known = self.known.iter().find(|(one, asked, _)| *one == key && *asked == request);
-            let response = match known {
-                Some((.., response)) => response.clone(),
-                None => request.ask(&server, asker).await?.to_json(),
-            };
+            if let Some((.., response)) = known {
+                self.responses.insert(key, response.clone());
+                continue;
+            }
+            let response = request.ask(&server, asker).await?.to_json();
             self.responses.insert(key.clone(), response.clone());
+            new.insert(key.clone(), response.clone());
             self.known.push((key, request, response));
         }
-        Ok(())
+        Ok(new)
     }
 }
 
@@ -106,6 +119,11 @@ enum Answer {
 }
 
 impl Round {
+    /// Reads what a task asks for.
+    pub(super) fn of_task(server: &str, asked: InputRequests) -> Result<Self, McpError> {
+        Self::of(server, asked, None)
+    }
+
     /// Reads what a server asks for.
     pub(super) fn new(server: &str, required: InputRequiredResult) -> Result<Self, McpError> {
         let invalid = |problem: String| McpError::invalid_response(server, problem);
@@ -113,7 +131,11 @@ impl Round {
         if state.as_ref().is_some_and(|state| state.len() > MAX_STATE_BYTES) {
             return Err(invalid(format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client")));
         }
-        let asked = required.input_requests.unwrap_or_default();
+        Self::of(server, required.input_requests.unwrap_or_default(), state)
+    }
+
+    fn of(server: &str, asked: InputRequests, state: Option<String>) -> Result<Self, McpError> {
+        let invalid = |problem: String| McpError::invalid_response(server, problem);
         if asked.len() > MAX_REQUESTS {
             return Err(invalid(format!("asks for more than {MAX_REQUESTS} things at once")));
         }

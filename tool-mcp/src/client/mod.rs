@@ -25,6 +25,7 @@ mod fetch_listing;
 mod connection_manager;
 mod output;
 mod input;
+mod task;
 mod call;
 mod server_tool;
 mod tools;
