@@ -291,6 +291,37 @@ async fn other_calls_continue_while_an_output_is_judged() {
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
 }
 
+/// All outcomes that end while one is judged are judged as well, each call is executed once, and the first that ends the run ends it.
+#[tokio::test]
+async fn outcomes_that_end_together_are_judged_one_by_one() {
+    for calls in 1..=6 {
+        for ends in [None, Some(0), Some(1)] {
+            let log = Log::default();
+            let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let count = Arc::clone(&judged);
+            let guard = guard::output(move |_| {
+                let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                match ends == Some(number) {
+                    true => OutputVerdict::end("enough"),
+                    false => OutputVerdict::Pass,
+                }
+            });
+            let texts: Vec<_> = (0..calls).map(|number| format!(r#"{{"text": "{number}"}}"#)).collect();
+            let model =
+                ScriptedModel::new().calls_all(texts.iter().map(|text| ("act", &**text))).says("Done.");
+            let outcome = agent(model, &log).layer(guard).build().unwrap().ask("go").await;
+            let acted = log.all().len();
+            match ends.filter(|at| *at < calls) {
+                None => {
+                    assert_eq!(outcome.unwrap().tool_executions().len(), calls);
+                    assert_eq!((acted, judged.load(std::sync::atomic::Ordering::SeqCst)), (calls, calls));
+                }
+                Some(_) => assert!(outcome.unwrap_err().to_string().contains("enough")),
+            }
+        }
+    }
+}
+
 /// An agent in flight needs its state to be stored before it goes on.
 #[tokio::test(start_paused = true)]
 async fn agents_in_flight_continue_while_an_output_is_judged() {

@@ -228,16 +228,49 @@ async fn what_is_hidden_can_be_read_and_searched() {
         .calls("read", r#"{"page": 2}"#)
         .expects(|request| request.tools().iter().any(|tool| tool.name() == "read_output"))
         .calls("read_output", r#"{"search": "SECRET 7919"}"#)
-        .calls("read_output", r#"{"id": "call_1_0", "from": 1, "lines": 1}"#)
+        .calls("read_output", r#"{"id": "call_1_0", "from": 3590}"#)
         .calls("read_output", r#"{"id": "call_9_0"}"#)
         .says("Done.");
     let compaction = Compaction::when_it_pays().at_tokens(1_500).keep_recent_tokens(1_000);
     let agent = Agent::builder(model).tools(tools![read]).compaction(compaction).build().unwrap();
     let answer = agent.ask("Read").await.unwrap();
     let outputs: Vec<_> = answer.tool_executions()[2..].iter().map(ToString::to_string).collect();
-    assert!(outputs[0].contains("read call_1_0, line 1: page 1, secret 7919"), "{outputs:?}");
-    assert!(outputs[1].contains("lines 1 to 1 of 201: page 1, secret 7919"), "{outputs:?}");
-    assert!(outputs[2].contains("no output with the id `call_9_0` was removed"), "{outputs:?}");
+    assert!(outputs[0].contains("read call_1_0, character 8: page 1, secret 7919"), "{outputs:?}");
+    assert!(outputs[1].contains("characters 3590 to 36"), "{outputs:?}");
+    assert!(outputs[2].contains("nothing with the id `call_9_0` was removed"), "{outputs:?}");
+}
+
+/// A summary is asked for in no form, whatever the answer of the run has; and the earlier one stays if there is no other.
+#[tokio::test]
+async fn a_summary_has_no_form_and_is_not_lost() {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Count {
+        pages: u32,
+    }
+    fn in_text(request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        assert!(request.response_format().is_none());
+        summarizes(request)
+    }
+    let model = Constrained(Long { summary: in_text, ..Long::new(12, "contract") });
+    let requests = model.0.clone();
+    let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+    let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction);
+    let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
+    let error = agent.ask("Read all").answer_as::<Count>().await.map(|count| count.pages).unwrap_err();
+    assert!(requests.requests().last().unwrap()[1].text().contains(SUMMARY), "{error}");
+}
+
+/// A model that is constrained to a form.
+struct Constrained(Long);
+
+impl ChatModel for Constrained {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        self.0.chat(request)
+    }
+
+    fn supports_response_format(&self) -> bool {
+        true
+    }
 }
 
 /// What must not be repeated is named behind each summary.

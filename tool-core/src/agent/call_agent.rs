@@ -46,7 +46,7 @@ async fn ask(tool: &AgentTool, question: String, context: &ToolContext) -> Resul
     if let Some(mut link) = context.agent_link() {
         let (answer, answered) = oneshot::channel();
         let lost = || ToolError::not_executed("the run had ended");
-        link.send(AgentQuestion { question, answer }).await.map_err(|_| lost())?;
+        link.send(AgentQuestion { question, context: context.clone(), answer }).await.map_err(|_| lost())?;
         return answered.await.map_err(|_| lost())?;
     }
     // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.

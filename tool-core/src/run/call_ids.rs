@@ -16,7 +16,10 @@ impl Run {
     /// with the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
     /// zero in every reply or use the tool's name as the id; such ids identify nothing.
     pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
-        let new_index = || Box::new(CallIndex::new(self.history.messages(), self.history.executions()));
+        // What is hidden can be asked for again.
+        let counted = self.history.compactions().last().map_or(0, |last| last.executions);
+        let new_index =
+            || Box::new(CallIndex::new(self.history.messages(), self.history.executions(), counted));
         let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();

@@ -26,14 +26,15 @@ pub(super) struct CallIndex {
 }
 
 impl CallIndex {
-    pub(super) fn new(messages: &[Message], executions: &[ToolExecution]) -> Self {
+    /// Creates the index. Requests are counted from an execution on.
+    pub(super) fn new(messages: &[Message], executions: &[ToolExecution], counted: usize) -> Self {
         let mut index = Self::default();
         for message in messages.iter().filter_map(Message::as_assistant) {
             for (position, call) in message.tool_calls.iter().enumerate() {
                 index.insert_id(&call.id, position);
             }
         }
-        for execution in executions {
+        for execution in executions.iter().skip(counted) {
             index.count_request(&execution.call.name, execution.original_arguments());
         }
         index

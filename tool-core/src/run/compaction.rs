@@ -8,7 +8,7 @@ use super::settings::is_default;
 
 /// One [compaction](crate::agent::Compaction) of a run: what the model no longer reads of the messages before it. The messages themselves
 /// stay part of the run.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionRecord {
     /// The positions of the results whose outputs are replaced by a line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -19,12 +19,20 @@ pub struct CompactionRecord {
     /// The messages before this position are hidden, other than instructions and the question.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) hidden: usize,
+    /// The number of executions before. Calls that were requested before can be requested again.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) executions: usize,
     /// What takes the place of the hidden messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<String>,
 }
 
 impl CompactionRecord {
+    /// Returns `true` if it hides nothing from this position on.
+    pub(super) fn is_before(&self, position: usize) -> bool {
+        self.hidden <= position && self.cleared.iter().all(|one| *one < position)
+    }
+
     /// Returns the number of outputs that the model no longer reads in full.
     #[must_use]
     pub fn cleared_outputs(&self) -> usize {

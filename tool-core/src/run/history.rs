@@ -127,6 +127,7 @@ impl History {
             executions,
             given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
+            compactions: self.compactions.iter().filter(|one| one.is_before(position)).cloned().collect(),
             ..Self::default()
         }
     }
@@ -220,7 +221,9 @@ impl History {
                 };
                 for compaction in &mut self.compactions {
                     compaction.cleared.iter_mut().chain(&mut compaction.emptied).for_each(moved);
-                    moved(&mut compaction.hidden);
+                    if compaction.summary.is_some() {
+                        moved(&mut compaction.hidden);
+                    }
                 }
             }
         }

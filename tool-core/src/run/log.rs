@@ -63,7 +63,10 @@ impl Run {
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
             Fact::Opened(tools) => self.history.set_given_tools(tools),
             Fact::Found(names) => self.history.add_found_tools(names),
-            Fact::Compacted(compaction) => self.history.add_compaction(*compaction),
+            Fact::Compacted(compaction) => {
+                self.call_index = None;
+                self.history.add_compaction(*compaction);
+            }
             Fact::Amended(Amendment::Result(execution)) if matches!(self.stage, Stage::Calling(_)) => {
                 self.set_outcome(execution);
             }

@@ -110,7 +110,12 @@ impl Run {
     pub fn startable(&self, in_flight: &InFlight) -> Vec<ToolCall> {
         match &self.stage {
             Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
-            Stage::Undoing(undoing) if !in_flight.contains(&undoing.call.id) => vec![undoing.call.clone()],
+            Stage::Undoing(undoing)
+                if !in_flight.contains(&undoing.call.id)
+                    && !in_flight.suspended.contains(&undoing.call.id) =>
+            {
+                vec![undoing.call.clone()]
+            }
             _ => Vec::new(),
         }
     }

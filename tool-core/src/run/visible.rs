@@ -14,7 +14,8 @@ const KEPT_CHARS: usize = 500;
 /// What the compactions of a run hide together.
 pub(crate) struct Hidden<'a> {
     before: usize,
-    question: usize,
+    /// The first question of the run, and the last one among the hidden messages.
+    questions: [usize; 2],
     summary: Option<&'a str>,
     cleared: HashSet<usize>,
     emptied: HashSet<usize>,
@@ -23,7 +24,9 @@ pub(crate) struct Hidden<'a> {
 impl Hidden<'_> {
     /// Returns `true` if nothing of the message is visible.
     pub(crate) fn hides(&self, position: usize, message: &Message) -> bool {
-        position < self.before && position != self.question && !matches!(message, Message::System(_))
+        position < self.before
+            && !self.questions.contains(&position)
+            && !matches!(message, Message::System(_))
     }
 
     /// Returns `true` if not everything of the message is visible.
@@ -39,7 +42,13 @@ impl Run {
         self.history.compactions()
     }
 
-    pub(crate) fn record_compaction(&mut self, compaction: CompactionRecord) {
+    /// Returns the text that stands for hidden messages now.
+    pub(crate) fn summary_in_use(&self) -> Option<&str> {
+        self.compactions().iter().rev().find_map(CompactionRecord::summary)
+    }
+
+    pub(crate) fn record_compaction(&mut self, mut compaction: CompactionRecord) {
+        compaction.executions = self.tool_executions().len();
         self.append(Fact::Compacted(compaction.into()));
     }
 
@@ -63,9 +72,11 @@ impl Run {
     pub(crate) fn hidden(&self) -> Hidden<'_> {
         let all = self.compactions();
         let last = all.iter().rev().find(|one| one.summary.is_some());
+        let (before, first) = (last.map_or(0, |one| one.hidden), self.history.given());
+        let asked = self.messages()[..before].iter().rposition(|one| matches!(one, Message::User(_)));
         Hidden {
-            before: last.map_or(0, |one| one.hidden),
-            question: self.history.given(),
+            before,
+            questions: [first, asked.unwrap_or(first)],
             summary: last.and_then(|one| one.summary.as_deref()),
             cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
             emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
@@ -88,7 +99,7 @@ impl Run {
                 Message::Tool(result) if hidden.cleared.contains(&position) => {
                     let mut result = result.clone();
                     let kept = if hidden.emptied.contains(&position) { 0 } else { KEPT_CHARS };
-                    result.content = cleared(&result.content.text(), kept).into();
+                    result.content = cleared(&result.call_id, &result.content.text(), kept).into();
                     Some(Cow::Owned(Message::Tool(result)))
                 }
                 message => Some(Cow::Borrowed(message)),
@@ -99,10 +110,10 @@ impl Run {
 }
 
 /// Returns what remains of an output.
-fn cleared(text: &str, kept: usize) -> String {
+fn cleared(id: &str, text: &str, kept: usize) -> String {
     let chars = text.chars().count();
     let beginning = if kept == 0 { String::new() } else { format!("{}\n", abbreviate(text, kept)) };
     format!(
-        "{beginning}[The output had {chars} characters and was removed to save room. `read_output` returns it.]"
+        "{beginning}[The output had {chars} characters and was removed to save room. `read_output` with the id `{id}` returns it.]"
     )
 }

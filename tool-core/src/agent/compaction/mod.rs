@@ -6,6 +6,6 @@ mod reader;
 mod view;
 
 pub use self::options::Compaction;
-pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts};
+pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts, Urgency};
 pub(super) use self::reader::READ_OUTPUT;
 pub(super) use self::view::CompactedView;

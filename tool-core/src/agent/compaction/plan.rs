@@ -64,6 +64,16 @@ pub(in crate::agent) struct Plan {
     pub(in crate::agent) is_small: bool,
 }
 
+/// How urgent a compaction is.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::agent) enum Urgency {
+    Usual,
+    /// Earlier ones did not help. Only a window that is nearly full is a reason for another one.
+    OnlyAtWindow,
+    /// The request is too long, or somebody has asked for it.
+    HasTo,
+}
+
 impl Rates {
     /// Without prices.
     const USUAL: Self = Self { cached: 0.1, written: 1.25, output: 5.0 };
@@ -150,15 +160,16 @@ impl Measure {
         measure
     }
 
-    /// Returns what is to be hidden now, if it pays, or has to be. `has_to` be, the request is too long for the model.
+    /// Returns what is to be hidden now, if it pays, or has to be.
     pub(in crate::agent) fn plan(
         self,
         options: &Compaction,
         reread: u64,
         rates: Rates,
         window: Option<u64>,
-        has_to: bool,
+        urgency: Urgency,
     ) -> Option<Plan> {
+        let (has_to, is_last) = (urgency == Urgency::HasTo, urgency == Urgency::OnlyAtWindow);
         let summary = (self.hideable / 8).clamp(200, 1_500);
         let (hideable, clearable) = (self.hideable as f64, self.clearable as f64);
         let reread = reread as f64 * rates.cached;
@@ -167,10 +178,10 @@ impl Measure {
         let summarizing = self.total as f64 * rates.cached
             + summary as f64 * rates.output
             + (self.kept + summary) as f64 * rates.written;
-        let is_worth = hideable > 0.0 && options.at.is_none();
+        let is_worth = hideable > 0.0 && options.at.is_none() && !is_last;
         let clears = is_worth && clearable > 0.0 && reread * (clearable / hideable) >= WORTH * clearing;
         let summarizes = is_worth && reread >= WORTH * summarizing;
-        let marks = options.at.into_iter().chain(options.at_most);
+        let marks = options.at.into_iter().chain(options.at_most).filter(|_| !is_last);
         let safe = window.map(|window| (window as f64 * SAFETY) as u64);
         let mark = marks.chain(safe).min().filter(|mark| self.total >= *mark);
         // What has to be hidden brings the request below half of the mark, or near to what always stays.
@@ -184,7 +195,8 @@ impl Measure {
             None => clears,
         };
         let saved = if is_enough { self.clearable } else { self.hideable - summary };
-        let is_small = saved < self.total / 5;
+        // One that pays is worth it, however small it is.
+        let is_small = low.is_some() && saved < self.total / 5;
         let hide = if is_enough && !self.clear.is_empty() { None } else { Some(self.boundary) };
         Some(Plan { clear: self.clear, empty: self.empty, hide, is_small })
     }

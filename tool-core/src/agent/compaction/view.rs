@@ -34,7 +34,8 @@ impl CompactedView {
 
     /// Adds the tool that reads what is hidden, unless its name is taken.
     pub(in crate::agent) fn with_reader(&mut self, tools: ToolSet) -> ToolSet {
-        if tools.get(READ_OUTPUT).is_some() {
+        // A model that is offered nothing may not be able to call anything.
+        if tools.is_empty() || tools.get(READ_OUTPUT).is_some() {
             return tools;
         }
         match &self.tools {

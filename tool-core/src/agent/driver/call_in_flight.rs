@@ -12,7 +12,9 @@ use crate::agent::executor::{CallExecutor, Link};
 use crate::agent::trace::Scope;
 use crate::model::ToolCall;
 use crate::run::Run;
-use crate::tool::{AgentQuestion, Asking, Attempt, CallNotes, Outcome, ToolError, ToolExecution};
+use crate::tool::{
+    AgentQuestion, Asking, Attempt, CallNotes, Outcome, ToolContext, ToolError, ToolExecution,
+};
 
 /// What a call in flight needs from the driver of its run.
 pub(super) enum Message {
@@ -26,6 +28,7 @@ pub(super) enum Message {
 pub(super) struct AskedBy {
     pub(super) call: ToolCall,
     pub(super) question: String,
+    pub(super) context: ToolContext,
     pub(super) answer: oneshot::Sender<Outcome>,
     /// Ends the call without an outcome.
     pub(super) suspended: CancellationToken,
@@ -77,17 +80,19 @@ async fn ask_agent<Id: Copy>(
     asking: Asking,
     (mut sender, id): Sender<Id>,
 ) -> ToolExecution {
-    let (agent, mut asked) = mpsc::channel(0);
+    let (agent, mut questions) = mpsc::channel(0);
     let (suspended, scope) = (CancellationToken::new(), Arc::new(OnceLock::new()));
     let link = Link { agent, suspended: suspended.clone(), scope: Arc::clone(&scope) };
     let mut execution = pin!(executor.execute(call.clone(), attempt, Some(link), asking));
-    let asked = match select(execution.as_mut(), asked.next()).await {
+    let asked = match select(execution.as_mut(), questions.next()).await {
         // It has not asked: its arguments are wrong, or a layer of its set has refused it.
         Either::Left((execution, _)) => return execution,
         Either::Right((asked, _)) => asked,
     };
-    if let (Some(AgentQuestion { question, answer }), Some(scope)) = (asked, scope.get().cloned()) {
-        let asked_by = AskedBy { call, question, answer, suspended, scope };
+    // A call asks its agent once.
+    drop(questions);
+    if let (Some(AgentQuestion { question, context, answer }), Some(scope)) = (asked, scope.get().cloned()) {
+        let asked_by = AskedBy { call, question, context, answer, suspended, scope };
         // The driver polls this future.
         let _ = sender.send((id, Message::Asked(Box::new(asked_by)))).await;
     }

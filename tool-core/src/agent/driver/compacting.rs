@@ -7,15 +7,15 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::hold::Hold;
-use super::model_request::{Passage, Reply, call_model};
-use crate::agent::compaction::{Compaction, Measure, Plan, Rates, ToolFacts};
+use super::model_request::{Passage, call_model};
+use crate::agent::compaction::{Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts, Urgency};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::lock::lock;
 use crate::agent::{Event, RunDriver};
 use crate::content::abbreviate;
-use crate::layer::Phase;
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Message, ToolCall};
+use crate::layer::{Phase, RunEnded};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Message, ToolCall, ToolChoice, ToolPolicy};
 use crate::run::{CompactionRecord, RunErrorKind};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
@@ -27,29 +27,90 @@ const MAX_USELESS: u8 = 3;
 const MAX_ARGUMENTS_CHARS: usize = 200;
 const MAX_OUTPUT_CHARS: usize = 500;
 
+/// The number of these calls that are named.
+const MAX_FACTS: usize = 30;
+
 /// What takes the place of messages if there is no summary.
 const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
 
 impl RunDriver {
-    /// Compacts the run before the next request, if that pays or has to be. Returns `true` if it was compacted.
-    pub(super) async fn compact_if_needed(&mut self) -> Result<bool, RunErrorKind> {
+    /// Compacts the run before the next request, if that pays or has to be. Returns the event to emit once that is saved.
+    pub(super) async fn compact_if_needed(&mut self) -> Result<Option<Event>, RunErrorKind> {
+        if let Some(options) = self.ordered_compaction.take() {
+            return self.compact_now(&options, true).await;
+        }
         let agent = self.tools.agent.clone();
         let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
-            return Ok(false);
+            return Ok(None);
         };
         let measure = self.measure(options);
         self.hideable = measure.hideable;
-        let size = self.run.context_size();
-        if size.useless >= MAX_USELESS || self.has_bound_reasoning() {
-            return Ok(false);
+        if self.has_bound_reasoning() {
+            return Ok(None);
         }
         let model = agent.model();
         let rates = Rates::of(agent.0.prices.as_ref(), model.model_name());
         let window = self.context_window(model.model_name());
-        match measure.plan(options, size.reread, rates, window, false) {
+        let size = self.run.context_size();
+        let urgency = if size.useless < MAX_USELESS { Urgency::Usual } else { Urgency::OnlyAtWindow };
+        match measure.plan(options, size.reread, rates, window, urgency) {
             Some(plan) => self.compact(options, plan, true).boxed().await,
-            None => Ok(false),
+            None => Ok(None),
         }
+    }
+
+    /// Compacts a run whose request the provider has refused as too long. Returns the event to emit once that is saved.
+    pub(super) async fn compact_too_long(&mut self) -> Result<Option<Event>, RunErrorKind> {
+        let agent = self.tools.agent.clone();
+        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
+            return Ok(None);
+        };
+        let compacted = self.compact_now(options, false).await?;
+        if compacted.is_some() {
+            self.resolve_offer().await?;
+        }
+        Ok(compacted)
+    }
+
+    /// Compacts the run for a caller, and stores it. What precedes a request happens before: handoffs, and what layers judge.
+    pub(in crate::agent) async fn compact_for_caller(
+        &mut self,
+        options: &Compaction,
+    ) -> Result<(), RunErrorKind> {
+        if !self.run.is_asking() || !self.tools.agent.0.sends_earlier_turns {
+            return Ok(());
+        }
+        let has_failed = self.run.has_failed();
+        self.ordered_compaction = Some(options.clone());
+        self.prepare().await?;
+        self.change_run().set_failed(has_failed);
+        self.store_run().await
+    }
+
+    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
+    async fn compact_now(
+        &mut self,
+        options: &Compaction,
+        can_read: bool,
+    ) -> Result<Option<Event>, RunErrorKind> {
+        let plan = self.measure(options).plan(options, 0, Rates::of(None, None), None, Urgency::HasTo);
+        let Some(plan) = plan else { return Ok(None) };
+        self.compact(options, plan, can_read).boxed().await
+    }
+
+    fn measure(&self, options: &Compaction) -> Measure {
+        Measure::of(options, &self.run, |name| {
+            let policy = self.policy(name);
+            let is_pure = policy.is_some_and(|policy| policy.pure) || name == READ_OUTPUT;
+            ToolFacts { is_pure, keeps_output: policy.is_some_and(|policy| policy.keep_output) }
+        })
+    }
+
+    /// Returns the policy of a tool, also of one that is not offered now.
+    fn policy(&self, name: &str) -> Option<&ToolPolicy> {
+        let agents = [&self.tools].into_iter().chain(&self.earlier_tools);
+        let mut sets = [&self.offer.tools].into_iter().chain(agents.map(|tools| &tools.agent.0.tools));
+        sets.find_map(|tools| tools.get(name)).map(|tool| tool.definition().policy())
     }
 
     /// Returns the size of a model's context window, if it is known.
@@ -61,49 +122,6 @@ impl RunDriver {
             None => known,
         };
         known.context_window
-    }
-
-    /// Compacts a run whose request the provider has refused as too long. Returns `true` if it was compacted.
-    pub(super) async fn compact_too_long(&mut self) -> Result<bool, RunErrorKind> {
-        let agent = self.tools.agent.clone();
-        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
-            return Ok(false);
-        };
-        self.compact_now(options, false).await
-    }
-
-    /// Compacts the run for a caller, and stores it.
-    pub(in crate::agent) async fn compact_for_caller(
-        &mut self,
-        options: &Compaction,
-    ) -> Result<(), RunErrorKind> {
-        self.begin_step().await?;
-        if self.run.is_asking() {
-            self.resolve_offer().await?;
-            self.compact_now(options, true).await?;
-        }
-        self.store_run().await
-    }
-
-    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
-    async fn compact_now(&mut self, options: &Compaction, can_read: bool) -> Result<bool, RunErrorKind> {
-        let plan = self.measure(options).plan(options, 0, Rates::of(None, None), None, true);
-        let Some(plan) = plan else { return Ok(false) };
-        let is_compacted = self.compact(options, plan, can_read).boxed().await?;
-        if is_compacted {
-            self.resolve_offer().await?;
-        }
-        Ok(is_compacted)
-    }
-
-    fn measure(&self, options: &Compaction) -> Measure {
-        Measure::of(options, &self.run, |name| {
-            let tool = self.offer.tools.get(name).map(|tool| tool.definition().policy());
-            tool.map_or_else(ToolFacts::default, |policy| ToolFacts {
-                is_pure: policy.pure,
-                keeps_output: policy.keep_output,
-            })
-        })
     }
 
     /// Returns `true` if the model has reasoned in this turn of the user, and the provider accepts that behind nothing else.
@@ -118,19 +136,19 @@ impl RunDriver {
         options: &Compaction,
         plan: Plan,
         can_read: bool,
-    ) -> Result<bool, RunErrorKind> {
+    ) -> Result<Option<Event>, RunErrorKind> {
         let Plan { clear, empty, hide, is_small } = plan;
         let summary = match hide {
             None => None,
             Some(before) => self.summary(options, before, can_read).await?,
         };
         if !self.run.is_asking() {
-            return Ok(false);
+            return Ok(None);
         }
         let has_failed = hide.is_some() && summary.is_none();
         let record = match hide.filter(|_| !has_failed) {
-            Some(hidden) => CompactionRecord { hidden, summary, cleared: Vec::new(), emptied: Vec::new() },
-            None => CompactionRecord { hidden: 0, summary: None, cleared: clear, emptied: empty },
+            Some(hidden) => CompactionRecord { hidden, summary, ..CompactionRecord::default() },
+            None => CompactionRecord { cleared: clear, emptied: empty, ..CompactionRecord::default() },
         };
         let (outputs, messages) = (record.cleared.len(), record.hidden);
         let is_useless = is_small || has_failed;
@@ -140,12 +158,11 @@ impl RunDriver {
             size.useless = useless;
         });
         if outputs == 0 && messages == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         self.run.record_compaction(record);
         self.sent = Default::default();
-        self.emitter.emit(|| Event::Compacted { outputs, messages }).await;
-        Ok(true)
+        Ok(Some(Event::Compacted { outputs, messages }))
     }
 
     /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
@@ -156,7 +173,8 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<String>, RunErrorKind> {
         if options.model.is_none() && !can_read {
-            return Ok(Some(format!("{NO_SUMMARY}{}", self.facts(before))));
+            let earlier = self.run.summary_in_use().map(|text| format!("{text}\n\n")).unwrap_or_default();
+            return Ok(Some(format!("{earlier}{NO_SUMMARY}{}", self.facts(before))));
         }
         let Some(text) = self.ask_for_summary(options).await? else { return Ok(None) };
         let Some(text) = self.judge_summary(text).await? else { return Ok(None) };
@@ -189,6 +207,8 @@ impl RunDriver {
                     .cloned()
                     .chain([Message::user(&*options.prompt)])
                     .collect::<Vec<_>>();
+                // The tools stay, because they precede the messages in the cache.
+                let own = own.with_response_format(None).with_tool_choice(ToolChoice::Auto);
                 (agent.model(), own.with_other_messages(&messages, None))
             }
         };
@@ -201,7 +221,18 @@ impl RunDriver {
         let asked = call_model(model, &request, &mut nobody, passage);
         let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
         let reply = match asked {
-            Ok(reply) => reply.ok().and_then(Reply::into_response),
+            Ok(Ok(reply)) => match reply.into_response() {
+                Some(Err(error)) => {
+                    // A layer can end the run by any of its requests.
+                    if let Ok(ended) = error.downcast::<RunEnded>() {
+                        let end = self.layers.end_of_reply(ended);
+                        self.change_run().stop_by_layer(end);
+                    }
+                    None
+                }
+                response => response.and_then(Result::ok),
+            },
+            Ok(Err(_)) => None,
             Err(interruption) => {
                 let is_of_run = match interruption {
                     Interruption::Cancelled => true,
@@ -254,12 +285,17 @@ impl RunDriver {
             _ => None,
         });
         let results: HashSet<_> = results.collect();
-        let is_unique = |name: &str| {
-            self.offer.tools.get(name).is_some_and(|tool| tool.definition().policy().at_most_once)
-        };
+        let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
         let mut facts = String::new();
-        let executions = self.run.tool_executions().iter();
-        for one in executions.filter(|one| is_unique(&one.call().name) && results.contains(&*one.call().id)) {
+        let executions = self.run.tool_executions().iter().rev();
+        let done: Vec<_> = executions
+            .filter(|one| is_unique(&one.call().name) && results.contains(&*one.call().id))
+            .collect();
+        if done.len() > MAX_FACTS {
+            let _ =
+                write!(facts, "\n- and {} earlier ones, which `read_output` finds", done.len() - MAX_FACTS);
+        }
+        for one in done.into_iter().take(MAX_FACTS).rev() {
             let call = one.call();
             let outcome = match one.outcome() {
                 Ok(output) => output.to_string(),

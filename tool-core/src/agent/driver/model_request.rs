@@ -32,9 +32,9 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Returns the response, if there is one.
-    pub(super) fn into_response(self) -> Option<ChatResponse> {
-        self.response?.ok()
+    /// Returns the response or its error, unless a verdict has ended the request.
+    pub(super) fn into_response(self) -> Option<Result<ChatResponse, ModelError>> {
+        self.response
     }
 }
 
@@ -83,22 +83,18 @@ impl RunDriver {
         }
     }
 
-    /// Sends the request of this step. One that is too long for the model is sent once more after the run was compacted.
-    pub(super) async fn ask_within_window(
+    /// Compacts and stores a run whose request is too long for the model. Returns what counts the next request, unless the run has ended.
+    async fn shorten(
         &mut self,
-        meter: Option<Arc<RequestMeter>>,
-    ) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
-        match self.ask_model(meter).await {
-            Err(RunErrorKind::Model(error)) if error.kind() == ModelErrorKind::ContextLength => {
-                if !self.compact_too_long().await? {
-                    return Err(RunErrorKind::Model(error));
-                }
-                let meter = self.price_request().await;
-                self.store_run().await?;
-                self.ask_model(meter).await
-            }
-            asked => asked,
-        }
+        error: ModelError,
+    ) -> Result<Option<Option<Arc<RequestMeter>>>, RunErrorKind> {
+        let Some(compacted) = self.compact_too_long().await? else {
+            return if self.run.is_asking() { Err(RunErrorKind::Model(error)) } else { Ok(None) };
+        };
+        let meter = self.price_request().await;
+        self.store_run().await?;
+        self.emit_all([compacted]).await?;
+        Ok(Some(meter))
     }
 
     /// Sends the request of this step for a caller that drives step by step.
@@ -106,7 +102,16 @@ impl RunDriver {
         self.prepare().await?;
         let meter = self.price_request().await;
         self.store_run().await?;
-        let Some((response, hold)) = self.ask_within_window(meter).await? else {
+        let asked = match self.ask_model(meter).await {
+            Err(RunErrorKind::Model(error)) if error.kind() == ModelErrorKind::ContextLength => {
+                match self.shorten(error).await? {
+                    Some(meter) => self.ask_model(meter).await?,
+                    None => None,
+                }
+            }
+            asked => asked?,
+        };
+        let Some((response, hold)) = asked else {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
         };
         self.reply = Some(hold);

@@ -19,6 +19,8 @@ pub(super) struct OpenCalls {
     executing: Vec<Executing>,
     /// Others must end before one of the calls can start.
     pub(super) is_held: bool,
+    /// One of these is exclusive.
+    pub(super) holds_exclusive: bool,
     /// Those that have asked agents which cannot answer now.
     left: Vec<AskedBy>,
     was_undoing: bool,
@@ -48,6 +50,7 @@ impl OpenCalls {
             in_flight: InFlight::new(driver.agent().max_concurrent_calls()),
             executing: Vec::new(),
             is_held: false,
+            holds_exclusive: false,
             left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
@@ -82,6 +85,16 @@ impl OpenCalls {
         self.in_flight.contains(call_id)
     }
 
+    /// Returns the next outcome that layers have to judge, unless they judge another one or the run has ended.
+    pub(super) fn next_to_judge(&mut self, run: &Run) -> Option<ToolExecution> {
+        let is_free = !self.is_judging && !self.has_ended(run);
+        is_free.then(|| self.to_judge.pop_front()).flatten()
+    }
+
+    pub(super) fn is_in_flight(&self, call_id: &str) -> bool {
+        self.in_flight.contains(call_id)
+    }
+
     /// Ends a call whose outcome is recorded.
     pub(super) fn end(&mut self, call_id: &str) {
         self.in_flight.end(call_id);
@@ -106,7 +119,7 @@ impl OpenCalls {
     pub(super) fn clear(&mut self) {
         self.executing.clear();
         self.to_judge.clear();
-        self.is_held = false;
+        (self.is_held, self.holds_exclusive) = (false, false);
         self.failure = None;
     }
 

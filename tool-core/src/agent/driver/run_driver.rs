@@ -13,6 +13,7 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::sent::Sent;
+use crate::agent::compaction::Compaction;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::question::Begun;
@@ -118,6 +119,10 @@ pub struct RunDriver {
     pub(in crate::agent) sent: Sent,
     /// The tokens that the next request sends again and that could be hidden.
     pub(super) hideable: u64,
+    /// The run is compacted in this way before its next request.
+    pub(super) ordered_compaction: Option<Compaction>,
+    /// It was compacted because the request of this step was too long.
+    pub(super) is_shortened: bool,
     /// The key of the conversation in the memory, if the application sets one.
     pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
@@ -176,6 +181,8 @@ impl RunDriver {
             offer: Offer::default(),
             sent: Sent::default(),
             hideable: 0,
+            ordered_compaction: None,
+            is_shortened: false,
             memory_key: None,
             conversation: None,
             started_calls: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -201,7 +201,9 @@ impl<'d> RunTree<'d> {
             Progress::Judged(judged) => {
                 let (execution, ruling) = *judged;
                 self.record_outcome(id, execution, ruling)?;
-                if let Some(next) = self.calling(id).and_then(|run| run.calls.to_judge.pop_front()) {
+                while let Some(next) =
+                    self.calling(id).and_then(|run| run.calls.next_to_judge(&run.driver.run))
+                {
                     self.judge(id, next).await?;
                 }
             }
@@ -239,12 +241,14 @@ impl<'d> RunTree<'d> {
             AgentWork::Done(output) => {
                 if let Some(AgentNode { asked_by, asked: Some(asked), panic, .. }) = self.remove(id) {
                     let outcome = match panic {
-                        None => asked.finish(output),
-                        Some(panic) => {
-                            let text = format!("panicked: {}", panic_text(&*panic));
-                            Err(ToolError::panicked(&asked_by.call.id, &text))
-                        }
+                        // A hook of the agent hears of the end.
+                        None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
+                        Some(panic) => Err(panic),
                     };
+                    let outcome = outcome.unwrap_or_else(|panic| {
+                        let text = format!("panicked: {}", panic_text(&*panic));
+                        Err(ToolError::panicked(&asked_by.call.id, &text))
+                    });
                     // The call waits for it.
                     let _ = asked_by.answer.send(outcome);
                 }
@@ -296,12 +300,9 @@ impl<'d> RunTree<'d> {
 
     /// Adds the run of an agent, which begins to work.
     pub(super) fn add(&mut self, agent: AgentNode) {
-        let free = self.nodes.iter().position(Option::is_none);
-        let id = free.unwrap_or_else(|| {
-            self.nodes.push(None);
-            self.nodes.len() - 1
-        });
-        self.nodes[id] = Some(Node { agent: Some(agent), ..Node::default() });
+        // A place is not used again, because messages for a run that has ended can be on their way.
+        let id = self.nodes.len();
+        self.nodes.push(Some(Node { agent: Some(agent), ..Node::default() }));
         self.work(id, AgentPhase::Driving(Phase::Beginning));
     }
 

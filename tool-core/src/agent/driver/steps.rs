@@ -14,20 +14,20 @@ use crate::agent::spending::RequestMeter;
 use crate::agent::tool_search::unwrap_call;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase as LayerPhase;
-use crate::model::{ChatResponse, Message, ToolCall};
+use crate::model::{ChatResponse, Message, ModelErrorKind, ToolCall};
 use crate::run::{NormalizedResponse, RunErrorKind, Step};
-use crate::tool::{Timestamp, ToolExecution};
+use crate::tool::Timestamp;
 
 /// How far a step is. Between two phases, the run is saved.
 pub(super) enum Phase {
     /// Nothing of it has happened.
     Beginning,
-    /// Layers and deciders are asked. This outcome is known, and not emitted yet.
-    Preparing { judged: Option<Box<ToolExecution>>, round: Round },
+    /// Layers and deciders are asked. This event is not emitted yet.
+    Preparing { event: Option<Box<Event>>, round: Round },
     /// It is known what to do.
     Prepared,
-    /// The request to the model can be sent, which is counted by this.
-    Priced(Option<Arc<RequestMeter>>),
+    /// The request to the model can be sent, which is counted by this. The event of its compaction is not emitted yet.
+    Priced { meter: Option<Arc<RequestMeter>>, compacted: Option<Box<Event>> },
 }
 
 /// What a driver has done, or needs before it goes on.
@@ -80,9 +80,9 @@ impl RunDriver {
 
     async fn work_in_span(&mut self, phase: Phase) -> Result<Work, RunErrorKind> {
         match phase {
-            Phase::Priced(meter) => {
-                self.take_turn(meter).boxed().await?;
-                return Ok(Work::Asked);
+            Phase::Priced { meter, compacted } => {
+                self.emit_all(compacted.map(|event| *event)).await?;
+                return self.take_turn(meter).boxed().await;
             }
             Phase::Prepared => self.settle_step().await?,
             earlier => {
@@ -96,7 +96,10 @@ impl RunDriver {
             }
         }
         match next_step(&mut self.run, &self.offer, &self.sent, &self.tools, &self.earlier_tools) {
-            Step::CallModel(_) => Ok(Work::Save(Phase::Priced(self.price_request().boxed().await))),
+            Step::CallModel(_) => {
+                let meter = self.price_request().boxed().await;
+                Ok(Work::Save(Phase::Priced { meter, compacted: None }))
+            }
             Step::CallTools(calls) => Ok(Work::Calls(calls)),
             Step::Waiting(_) => Ok(Work::Waiting),
             Step::Done => {
@@ -110,13 +113,31 @@ impl RunDriver {
         }
     }
 
-    /// Asks the model and records its response.
-    async fn take_turn(&mut self, meter: Option<Arc<RequestMeter>>) -> Result<(), RunErrorKind> {
-        if let Some((response, hold)) = self.ask_within_window(meter).boxed().await? {
+    /// Asks the model and records its response. A request that is too long for the model is sent once more after the run was compacted.
+    async fn take_turn(&mut self, meter: Option<Arc<RequestMeter>>) -> Result<Work, RunErrorKind> {
+        let asked = match self.ask_model(meter).await {
+            Err(RunErrorKind::Model(error))
+                if error.kind() == ModelErrorKind::ContextLength && !self.is_shortened =>
+            {
+                if let Some(compacted) = self.compact_too_long().await? {
+                    self.is_shortened = true;
+                    let meter = self.price_request().await;
+                    return Ok(Work::Save(Phase::Priced { meter, compacted: Some(compacted.into()) }));
+                }
+                match self.run.is_asking() {
+                    true => Err(RunErrorKind::Model(error)),
+                    // It was stopped meanwhile.
+                    false => Ok(None),
+                }
+            }
+            asked => asked,
+        };
+        self.is_shortened = false;
+        if let Some((response, hold)) = asked? {
             let events = self.apply_response(response, hold).await?;
             self.emit_all(events).await?;
         }
-        Ok(())
+        Ok(Work::Asked)
     }
 
     /// Prepares the next step for a caller that takes it: takes the lease, loads the history, resolves the tools, asks the deciders, and
@@ -134,10 +155,8 @@ impl RunDriver {
     /// Prepares a step from a phase on. Returns the phase with which it continues once the run is saved, unless it is prepared.
     async fn prepare_from(&mut self, phase: Phase) -> Result<Option<Phase>, RunErrorKind> {
         let mut round = match phase {
-            Phase::Preparing { judged, round } => {
-                if let Some(judged) = judged {
-                    self.emit_all([Event::CallFinished(*judged)]).await?;
-                }
+            Phase::Preparing { event, round } => {
+                self.emit_all(event.map(|event| *event)).await?;
                 round
             }
             _ => {
@@ -149,7 +168,8 @@ impl RunDriver {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await?;
             if let Some(judged) = self.review_results().await? {
-                return Ok(Some(Phase::Preparing { judged: Some(judged.into()), round }));
+                let event = Some(Box::new(Event::CallFinished(judged)));
+                return Ok(Some(Phase::Preparing { event, round }));
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
@@ -164,8 +184,8 @@ impl RunDriver {
                 }
             }
             if self.run.is_asking() {
-                if self.compact_if_needed().await? {
-                    return Ok(Some(Phase::Preparing { judged: None, round }));
+                if let Some(event) = self.compact_if_needed().await? {
+                    return Ok(Some(Phase::Preparing { event: Some(event.into()), round }));
                 }
                 if self.run.is_asking() {
                     break;
@@ -184,7 +204,7 @@ impl RunDriver {
                 break;
             }
             match self.decide(round).await? {
-                Deciding::Unsaved(round) => return Ok(Some(Phase::Preparing { judged: None, round })),
+                Deciding::Unsaved(round) => return Ok(Some(Phase::Preparing { event: None, round })),
                 Deciding::Decided => round = Round::default(),
                 Deciding::Deferred => {
                     self.clock = None;

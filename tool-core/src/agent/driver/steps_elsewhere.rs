@@ -55,7 +55,7 @@ impl RunDriver {
         let mut executed = pin!(tools.execute_call(&call, &context));
         let (outcome, history) = match (select(executed.as_mut(), asked.next()).await, tool) {
             (Either::Left((executed, _)), _) => executed,
-            (Either::Right((Some(AgentQuestion { question, answer }), _)), Some(tool)) => {
+            (Either::Right((Some(AgentQuestion { question, answer, .. }), _)), Some(tool)) => {
                 let outcome = match agent_call.is_too_deep() {
                     Some(error) => Err(error),
                     None => match agent_call.begin(tool, question).end_if(is_last) {

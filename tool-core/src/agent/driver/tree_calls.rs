@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 
+use super::agent_call::AgentCall;
 use super::call_in_flight::{Message, execute_call};
 use super::open_calls::Executing;
 use super::review::OutputRuling;
@@ -22,6 +23,8 @@ impl RunTree<'_> {
         // The run may have stopped meanwhile.
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         match message {
+            // A call can have left a task that records something after its end.
+            Message::Noted { call_id, .. } if !calls.is_in_flight(&call_id) => Ok(None),
             Message::Noted { call_id, notes, noted } => {
                 driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
                 driver.update_elapsed();
@@ -36,7 +39,10 @@ impl RunTree<'_> {
                 Ok(stopped)
             }
             Message::Asked(asked_by) => {
-                let agent_call = driver.agent_call(&calls.executor, &asked_by.call);
+                let agent_call = AgentCall {
+                    context: asked_by.context.clone(),
+                    ..driver.agent_call(&calls.executor, &asked_by.call)
+                };
                 let tool = calls.executor.agent_of(&asked_by.call);
                 let asked = match (agent_call.is_too_deep(), tool) {
                     (Some(error), _) => Err(error),
@@ -126,20 +132,24 @@ impl RunTree<'_> {
             self.end_calls(id);
             return Ok(());
         }
-        calls.is_held = false;
+        (calls.is_held, calls.holds_exclusive) = (false, false);
         let startable = calls.startable(&driver.run);
         if startable.is_empty() {
             return Ok(());
         }
         let (place, in_flight, exclusive_agents) =
             (self.place(id), self.in_flight(), self.exclusive_agents());
+        // Otherwise an exclusive call could wait for ever while others overlap.
+        let is_awaited = exclusive_agents.is_empty() && self.holds_exclusive(id);
         let in_flight = TreeInFlight::new(in_flight, exclusive_agents.iter().map(Vec::as_slice));
         for call in startable {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
             let is_exclusive = driver.run.is_exclusive(&call.id);
             let asks_agent = calls.executor.agent_of(&call).is_some();
-            if !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
+            let waits = is_awaited && !is_exclusive && !asks_agent;
+            if waits || !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
                 calls.is_held = true;
+                calls.holds_exclusive |= is_exclusive;
                 continue;
             }
             let attempt = driver.begin_attempt(&call)?;
@@ -147,6 +157,13 @@ impl RunTree<'_> {
             self.execute(id, call, attempt);
         }
         Ok(())
+    }
+
+    /// Returns `true` if another run has an exclusive call that cannot start yet.
+    fn holds_exclusive(&self, id: NodeId) -> bool {
+        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != id);
+        let mut calls = others.filter_map(|(_, node)| node.as_ref()?.calls.as_ref());
+        calls.any(|calls| calls.holds_exclusive)
     }
 
     /// Returns the calls that lead to a run.

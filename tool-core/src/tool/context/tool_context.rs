@@ -71,6 +71,8 @@ pub(crate) struct AttemptContext {
 /// What a call asks an agent, and where it gets its outcome from.
 pub(crate) struct AgentQuestion {
     pub(crate) question: String,
+    /// The context that the agent's tool was called with.
+    pub(crate) context: ToolContext,
     pub(crate) answer: oneshot::Sender<Outcome>,
 }
 
