@@ -90,11 +90,19 @@ impl Frontend {
     /// Lets the browser execute the calls of these [external tools](tool_core::tool::ExternalTool) of the agent: it reads their arguments
     /// and supplies their results, which nothing trusts. Calls of others are the application's. Tools that an AG-UI frontend sends need no
     /// permission.
-    pub fn browser_tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent.
+    pub fn browser_tools(
+        mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Self, UnknownToolError> {
+        let names = self.own_tools(names)?;
         let Executors { browser, application, .. } = &mut self.chats.executors;
-        browser.extend(names.into_iter().map(Into::into));
-        application.retain(|name, _| !browser.contains(name));
-        Self::of(self.chats)
+        application.retain(|name, _| !names.contains(name));
+        browser.extend(names);
+        Ok(Self::of(self.chats))
     }
 
     /// Lets users approve and deny calls of these tools of the agent in their own chats, as the model has made them. By default there is
@@ -128,15 +136,22 @@ impl Frontend {
         mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, UnknownToolError> {
-        for name in names.into_iter().map(Into::into) {
-            if let Some(agent) =
-                self.chats.source.agent.as_ref().filter(|agent| agent.tools().get(&name).is_none())
-            {
-                return Err(UnknownToolError::new(agent, name));
-            }
-            self.chats.executors.approvable.insert(name);
-        }
+        let names = self.own_tools(names)?;
+        self.chats.executors.approvable.extend(names);
         Ok(Self::of(self.chats))
+    }
+
+    /// Returns the names, which are those of own tools of the agent.
+    fn own_tools(
+        &self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<Vec<String>, UnknownToolError> {
+        let agent = self.chats.source.agent.as_ref();
+        let known = |name: String| match agent.filter(|agent| agent.tools().get(&name).is_none()) {
+            Some(agent) => Err(UnknownToolError::new(agent, name)),
+            None => Ok(name),
+        };
+        names.into_iter().map(|name| known(name.into())).collect()
     }
 
     /// Returns the routes as an [`axum::Router`].
@@ -169,7 +184,7 @@ impl fmt::Debug for Frontend {
     }
 }
 
-/// The error of a chat whose users are to approve calls of a tool that its agent does not have.
+/// The error of a chat whose users are to approve calls, or whose browser is to execute calls, of a tool that its agent does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownToolError {
     name: String,

@@ -263,7 +263,9 @@ async fn calls_of_the_application_are_neither_shown_nor_answered() {
     }
     let script = ScriptedModel::new().calls("lookup", r#"{"card": "visa"}"#).says("Done.");
     let agent = Agent::builder(script).tool(lookup()).build().unwrap();
-    let chat = crate::ui_stream(agent).browser_tools(["lookup"]);
+    let unknown = crate::ui_stream(agent.clone()).browser_tools(["look"]).unwrap_err();
+    assert_eq!(unknown.to_string(), "the agent has no tool `look` of its own; it has `lookup`");
+    let chat = crate::ui_stream(agent).browser_tools(["lookup"]).unwrap();
     let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
     let shown = send(&chat, json!({ "id": "c", "messages": [message] })).await;
     assert!(shown.contains("visa"), "{shown}");
