@@ -91,30 +91,26 @@ impl Session {
     /// Returns an error if a person has to log in, or if there can be no token.
     pub(crate) async fn replace_token(
         self: &Arc<Self>,
-        mut challenge: Challenge,
+        challenge: Challenge,
         rejected: Option<String>,
         program: &Handle,
     ) -> Result<String, OAuthError> {
         if let Some(token) = self.state().newer_token(rejected.as_ref()) {
             return Ok(token);
         }
-        let lacks_scope = challenge.is_insufficient_scope();
-        if lacks_scope {
-            let scopes = self.add_scopes(&challenge.scopes().unwrap_or_default())?;
-            challenge.set_scopes(&scopes);
-        }
+        let lacking = match challenge.is_insufficient_scope() {
+            true => self.add_scopes(&challenge.scopes().unwrap_or_default())?,
+            false => Vec::new(),
+        };
         let discovery = self.discover(&challenge).await?;
         self.state().challenge = challenge;
         let key = self.login_key(&discovery);
         if let Grant::ClientCredentials = self.oauth.grant {
-            return self.request_for_program(discovery).await;
-        }
-        if lacks_scope {
-            return self.needs_login("further scopes are needed", rejected.as_ref());
+            return self.request_for_program(discovery, &lacking).await;
         }
         // In a task of the program: a request that is dropped must not lose the answer to a refresh token that can be used once.
         let session = Arc::clone(self);
-        let task = program.spawn(async move { session.renew(key, rejected).await });
+        let task = program.spawn(async move { session.renew(key, rejected, lacking).await });
         task.await.map_err(|_| OAuthError::failed("the runtime of the program has ended"))?
     }
 
@@ -167,8 +163,14 @@ impl Session {
         Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
     }
 
-    /// Adopts the stored login, or renews it if no other process has done so.
-    async fn renew(&self, key: CredentialKey, rejected: Option<String>) -> Result<String, OAuthError> {
+    /// Adopts the stored login, or renews it if no other process has done so. If it lacks scopes, they are recorded for its successor,
+    /// which another process can start.
+    async fn renew(
+        &self,
+        key: CredentialKey,
+        rejected: Option<String>,
+        lacking: Vec<String>,
+    ) -> Result<String, OAuthError> {
         let store = &*self.oauth.store;
         let lock = tokio::time::timeout(LOCK_TIMEOUT, store.lock(&key)).await;
         let _lock = lock
@@ -176,11 +178,18 @@ impl Session {
             .map_err(OAuthError::store)?;
         loop {
             let stored = load::<LoginRecord>(store, &key).await?;
-            let Some((login, revision)) = stored else {
+            let Some((mut login, revision)) = stored else {
                 return self.needs_login("nobody has logged in", rejected.as_ref());
             };
             if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
                 return Ok(self.adopt(login));
+            }
+            if !lacking.is_empty() {
+                login.lacking.clone_from(&lacking);
+                if swap(store, &key, Some(&revision), Some(&login), None).await? {
+                    return self.needs_login("further scopes are needed", rejected.as_ref());
+                }
+                continue;
             }
             let Some(refresh_token) = login.refresh_token else {
                 return self.needs_login("the login has expired", rejected.as_ref());
@@ -198,6 +207,7 @@ impl Session {
                 renewed => renewed?,
             };
             renewed.refresh_token.get_or_insert(refresh_token);
+            renewed.lacking = login.lacking;
             if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
                 return Ok(self.adopt(renewed));
             }
@@ -206,8 +216,13 @@ impl Session {
     }
 
     /// Obtains a token with the credentials of the program, which no other process needs.
-    async fn request_for_program(&self, discovery: Discovery) -> Result<String, OAuthError> {
+    async fn request_for_program(
+        &self,
+        discovery: Discovery,
+        lacking: &[String],
+    ) -> Result<String, OAuthError> {
         let Discovery { resource, scopes, server } = discovery;
+        let scopes = union(lacking, scopes.iter().map(String::as_str));
         let client = Client::configured(&self.oauth, &server).filter(|client| client.secret.is_some());
         let client = client.ok_or_else(|| {
             let issuer = &server.issuer;
@@ -231,6 +246,16 @@ impl Session {
         let mut state = self.state();
         (state.current, state.needs_login) = (Some(login), false);
         token
+    }
+
+    /// Makes the next request find the login of the store, which may be a newer one.
+    pub(crate) fn forget_token(&self) {
+        self.state().current = None;
+    }
+
+    /// Returns `true` if a request lacked a scope since the login.
+    pub(crate) fn lacks_scope(&self) -> bool {
+        self.state().current.as_ref().is_some_and(|login| !login.lacking.is_empty())
     }
 
     /// Returns `true` if the server rejected a request because a person has to log in.
@@ -302,6 +327,9 @@ impl Session {
             None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
         };
         let is_offline = |scope: &&String| *scope == "offline_access";
+        let stored = load::<LoginRecord>(&*self.oauth.store, &key).await?;
+        let lacking = stored.map(|(login, _)| login.lacking).unwrap_or_default();
+        let scopes = union(&lacking, scopes.iter().map(String::as_str));
         let scopes = union(&scopes, server.scopes_supported.iter().find(is_offline).map(String::as_str));
         let (state, verifier) = (random_text()?, random_text()?);
         url.query_pairs_mut().extend_pairs([

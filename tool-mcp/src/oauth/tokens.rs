@@ -32,6 +32,9 @@ pub(super) struct LoginRecord {
     pub(super) access_token: String,
     pub(super) refresh_token: Option<String>,
     expires_at: Option<SystemTime>,
+    /// The scopes to request in the next login, because a request lacked some of them.
+    #[serde(default)]
+    pub(super) lacking: Vec<String>,
 }
 
 impl LoginRecord {
@@ -99,6 +102,7 @@ impl TokenSource {
             access_token: tokens.access_token,
             refresh_token: tokens.refresh_token,
             expires_at: lifetime.and_then(|lifetime| requested_at.checked_add(lifetime)),
+            lacking: Vec::new(),
         })
     }
 

@@ -192,6 +192,24 @@ async fn further_scopes_are_added_to_those_of_the_login() {
     assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
 }
 
+/// Each request of a web application has a server of its own, and knows only the store.
+#[tokio::test]
+async fn a_web_application_asks_for_further_scopes() {
+    let fake = fake().await;
+    let (server, store) = logged_in(&fake).await;
+    let tools = server.connect().await.unwrap();
+    assert_eq!(call_error(&tools, "write").await.kind(), McpErrorKind::LoginRequired);
+    // A renewal keeps what is lacking.
+    fake.expire_access_tokens();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    let route = || route_server(&fake, store.clone());
+    let url = route().start_login().await.unwrap().expect("a scope is lacking");
+    assert_eq!(parameter(&url, "scope").as_deref(), Some("read write"));
+    route().finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    assert_eq!(route().start_login().await.unwrap(), None);
+    assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
+}
+
 #[tokio::test]
 async fn a_scope_that_is_not_granted_is_requested_once() {
     let fake = fake().await;
