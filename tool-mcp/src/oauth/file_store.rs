@@ -26,7 +26,7 @@ type StoreError = Box<dyn Error + Send + Sync>;
 /// use tool_mcp::oauth::{FileCredentials, Login, OAuth};
 ///
 /// let store = FileCredentials::new("/home/me/.config/my-program/logins.json");
-/// let oauth = OAuth::new(Login::loopback(|url| println!("open {url}"))).store(store);
+/// let oauth = OAuth::new(Login::loopback(|login| println!("open {}", login.url))).store(store);
 /// # let _ = oauth;
 /// ```
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::challenge::Challenge;
+use super::config::OAuth;
 use super::error::OAuthError;
 use super::request::{check_url, get_document};
 
@@ -41,11 +42,11 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Requests the metadata. Of several authorization servers, the first one is chosen for which `is_preferred` returns `true`.
+    /// Requests the metadata. Of several authorization servers, the first one is chosen with which a client is registered.
     pub(super) async fn request(
         server: &Url,
         challenge: &Challenge,
-        is_preferred: impl Fn(&str) -> bool,
+        oauth: &OAuth,
     ) -> Result<Self, OAuthError> {
         let metadata = match request_resource_metadata(server, challenge).await? {
             Some(metadata) => metadata,
@@ -63,9 +64,15 @@ impl Discovery {
             )));
         }
         let issuers = &metadata.authorization_servers;
-        let issuer = issuers.iter().find(|issuer| is_preferred(issuer)).or(issuers.first());
+        let issuer = issuers.iter().find(|issuer| oauth.registered_client(issuer).is_some());
+        let issuer = issuer.or(issuers.first());
         let issuer =
             issuer.ok_or_else(|| OAuthError::failed("its metadata names no authorization server"))?;
+        if oauth.registered_client(issuer).is_none() && oauth.is_bound() {
+            return Err(OAuthError::failed(format!(
+                "its authorization server is `{issuer}`, and the client is one of another"
+            )));
+        }
         Ok(Self {
             resource: metadata.resource,
             // What the rejected request needs is more exact than all that there is.

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tool_http::client::{Redactor, is_loopback};
+use tool_http::client::{Redactor, is_loopback, redact_url};
 
 use super::challenge::Challenge;
 use super::client::Client;
-use super::config::{Grant, LoginKind, OAuth};
+use super::config::{Grant, LoginKind, LoginPrompt, OAuth};
 use super::error::OAuthError;
 use super::loopback::Loopback;
 use super::metadata::Discovery;
@@ -133,8 +133,7 @@ impl Session {
     }
 
     async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
-        let is_preferred = |issuer: &str| self.oauth.registered_client(issuer).is_some();
-        Discovery::request(&self.server, challenge, is_preferred).await
+        Discovery::request(&self.server, challenge, &self.oauth).await
     }
 
     /// Returns the key of the login, which does not depend on the id of a client that registers itself.
@@ -224,12 +223,8 @@ impl Session {
         let Discovery { resource, scopes, server } = discovery;
         let scopes = union(lacking, scopes.iter().map(String::as_str));
         let client = Client::configured(&self.oauth, &server).filter(|client| client.secret.is_some());
-        let client = client.ok_or_else(|| {
-            let issuer = &server.issuer;
-            OAuthError::failed(format!(
-                "its authorization server is `{issuer}`, and the client is one of another"
-            ))
-        })?;
+        let client = client
+            .ok_or_else(|| OAuthError::failed(format!("the client of `{}` has no secret", server.issuer)))?;
         let scope = scopes.join(" ");
         let source = TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes };
         let mut grant = vec![("grant_type", "client_credentials")];
@@ -275,14 +270,14 @@ impl Session {
                 LoginKind::Route { .. } => Ok(None),
                 LoginKind::Loopback { port, show } => {
                     let loopback = Loopback::bind(*port).await?;
-                    let (url, state) = self.start(&loopback.redirect_uri()).await?;
-                    show(url.as_str());
+                    let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
+                    show(&prompt);
                     Ok(Some(loopback.receive(&state).await))
                 }
                 LoginKind::Paste { redirect_uri, ask } => {
-                    let (url, _) = self.start(redirect_uri).await?;
+                    let (prompt, _) = self.start(redirect_uri).await?;
                     let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
-                    ask(url.into()).await.map(Some).map_err(no_redirect)
+                    ask(prompt).await.map(Some).map_err(no_redirect)
                 }
             }
         };
@@ -299,14 +294,14 @@ impl Session {
     pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
         match &self.oauth.grant {
             Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
-                Ok(self.start(redirect_uri).await?.0.into())
+                Ok(self.start(redirect_uri).await?.0.url)
             }
             _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
         }
     }
 
-    /// Starts a login. Returns the authorization URL and its `state`.
-    async fn start(&self, redirect_uri: &str) -> Result<(Url, String), OAuthError> {
+    /// Starts a login. Returns what to show, and its `state`.
+    async fn start(&self, redirect_uri: &str) -> Result<(LoginPrompt, String), OAuthError> {
         let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
         if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
             return Err(OAuthError::failed(format!(
@@ -348,6 +343,12 @@ impl Session {
             // Otherwise the scope is ignored (OpenID Connect Core, section 11).
             url.query_pairs_mut().append_pair("prompt", "consent");
         }
+        let prompt = LoginPrompt {
+            url: url.into(),
+            server: redact_url(&self.server),
+            issuer: server.issuer,
+            scopes: scopes.clone(),
+        };
         let pending = PendingLogin {
             server: self.server.to_string(),
             key,
@@ -358,7 +359,7 @@ impl Session {
         };
         let expires_at = Some(SystemTime::now() + LOGIN_TIMEOUT);
         swap(&*self.oauth.store, &pending_key(&state), None, Some(&pending), expires_at).await?;
-        Ok((url, state))
+        Ok((prompt, state))
     }
 
     /// Finishes a login with the URL of its redirect, or its path and query.

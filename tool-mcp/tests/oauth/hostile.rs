@@ -69,10 +69,16 @@ async fn another_issuer_gets_no_refresh_token_and_no_secret() {
     let oauth = OAuth::new(Login::route(ROUTE)).confidential_client(fake.issuer(), "desk", "secret");
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
     finish(&fake, &server).await.unwrap();
-    let tools = server.connect().await.unwrap();
+    let tools = server.clone().connect().await.unwrap();
     name_issuer(&fake, &evil.issuer());
     fake.expire_access_tokens();
-    assert_eq!(call_error(&tools, "read").await.kind(), McpErrorKind::LoginRequired);
+    let expected = format!(
+        "cannot be authorized: its authorization server is `{}`, and the client is one of another",
+        evil.issuer()
+    );
+    assert_eq!(problem(&call_error(&tools, "read").await, McpErrorKind::Unauthorized), expected);
+    assert_eq!(problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized), expected);
+    assert_eq!([SERVER_METADATA, "/register"].map(|path| evil.requests(path).len()), [0, 0]);
     assert_eq!((evil.requests("/token"), fake.requests("/token").len()), (Vec::<String>::new(), 1));
 }
 

@@ -46,9 +46,13 @@ async fn a_user_of_this_machine_logs_in_while_connecting() {
 async fn a_user_of_another_machine_pastes_the_redirect() {
     let fake = fake().await;
     let user = Arc::clone(&fake);
-    let login = Login::paste("http://127.0.0.1/callback", move |url| {
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
         let user = Arc::clone(&user);
-        async move { Ok(format!(" {}\n", user.approve(&url).await?)) }
+        async move {
+            assert_eq!((&*login.server, &*login.issuer), (&*user.url(), &*user.issuer()));
+            assert_eq!(login.scopes, ["read"]);
+            Ok(format!(" {}\n", user.approve(&login.url).await?))
+        }
     });
     let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
