@@ -8,7 +8,7 @@ use serde_json::json;
 use super::config::OAuth;
 use super::error::OAuthError;
 use super::metadata::ServerMetadata;
-use super::request::{check_url, send};
+use super::request::send;
 
 /// A client of an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
@@ -47,7 +47,8 @@ impl Client {
             ))
         };
         let endpoint = metadata.registration_endpoint.as_deref();
-        let endpoint = check_url(endpoint.ok_or_else(|| failed("registers no clients"))?, server)?;
+        let endpoint = endpoint.ok_or_else(|| failed("registers no clients"))?;
+        let endpoint = oauth.check_url(endpoint, &metadata.issuer, server)?;
         let body = json!({
             "client_name": oauth.client_name,
             "redirect_uris": [redirect_uri],

@@ -6,8 +6,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::error::OAuthError;
+use super::request::check_url;
 use super::store::{CredentialStore, InMemoryCredentials};
 
 type Show = Arc<dyn Fn(&LoginPrompt) + Send + Sync>;
@@ -249,6 +252,11 @@ impl OAuth {
     pub fn store(mut self, store: impl CredentialStore) -> Self {
         self.store = Arc::new(store);
         self
+    }
+
+    /// Checks a URL of an authorization server that an MCP server named.
+    pub(super) fn check_url(&self, text: &str, issuer: &str, server: &Url) -> Result<Url, OAuthError> {
+        check_url(text, server, self.registered_client(issuer).is_some())
     }
 
     /// Returns `true` if only authorization servers with a registered client are accepted.

@@ -77,7 +77,7 @@ impl Discovery {
             resource: metadata.resource,
             // What the rejected request needs is more exact than all that there is.
             scopes: challenge.scopes().unwrap_or(metadata.scopes_supported),
-            server: request_server_metadata(issuer, server).await?,
+            server: request_server_metadata(issuer, oauth.check_url(issuer, issuer, server)?).await?,
         })
     }
 }
@@ -104,7 +104,7 @@ async fn request_resource_metadata(
     challenge: &Challenge,
 ) -> Result<Option<ResourceMetadata>, OAuthError> {
     if let Some(url) = &challenge.resource_metadata {
-        return get_document(&check_url(url, server)?).await;
+        return get_document(&check_url(url, server, false)?).await;
     }
     for path in [server.path().trim_end_matches('/'), ""] {
         let mut url = server.clone();
@@ -117,8 +117,8 @@ async fn request_resource_metadata(
     Ok(None)
 }
 
-async fn request_server_metadata(issuer: &str, server: &Url) -> Result<ServerMetadata, OAuthError> {
-    let base = check_url(issuer, server)?;
+/// Requests the metadata of the authorization server `issuer` at its URL.
+async fn request_server_metadata(issuer: &str, base: Url) -> Result<ServerMetadata, OAuthError> {
     let path = base.path().trim_end_matches('/').to_owned();
     let mut paths = vec![
         format!("/.well-known/oauth-authorization-server{path}"),

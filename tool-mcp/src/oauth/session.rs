@@ -16,7 +16,7 @@ use super::loopback::Loopback;
 use super::metadata::Discovery;
 use super::random::{digest, random_text};
 use super::redirect::Redirect;
-use super::request::check_url;
+use super::request::encode_for_shells;
 use super::store::{CredentialKey, load, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
@@ -198,7 +198,7 @@ impl Session {
                 source.client.secret = registered.secret();
             }
             let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
-            let mut renewed = match source.request(&self.server, &grant).await {
+            let mut renewed = match self.request(&source, &key.issuer, &grant).await {
                 Err(OAuthError::InvalidGrant(reason)) => {
                     swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
                     return self.needs_login(&reason, rejected.as_ref());
@@ -231,7 +231,17 @@ impl Session {
         if !scope.is_empty() {
             grant.push(("scope", &scope));
         }
-        Ok(self.adopt(source.request(&self.server, &grant).await?))
+        Ok(self.adopt(self.request(&source, &server.issuer, &grant).await?))
+    }
+
+    /// Requests tokens with the parameters of a grant.
+    async fn request(
+        &self,
+        source: &TokenSource,
+        issuer: &str,
+        grant: &[(&str, &str)],
+    ) -> Result<LoginRecord, OAuthError> {
+        source.request(self.oauth.check_url(&source.token_endpoint, issuer, &self.server)?, grant).await
     }
 
     /// Uses a login from now on, and returns its token.
@@ -316,7 +326,7 @@ impl Session {
         let endpoint = server.authorization_endpoint.as_deref();
         let endpoint =
             endpoint.ok_or_else(|| OAuthError::failed("its authorization server has no login page"))?;
-        let mut url = check_url(endpoint, &self.server)?;
+        let mut url = self.oauth.check_url(endpoint, &server.issuer, &self.server)?;
         let client = match Client::configured(&self.oauth, &server) {
             Some(client) => client,
             None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
@@ -343,6 +353,7 @@ impl Session {
             // Otherwise the scope is ignored (OpenID Connect Core, section 11).
             url.query_pairs_mut().append_pair("prompt", "consent");
         }
+        encode_for_shells(&mut url);
         let prompt = LoginPrompt {
             url: url.into(),
             server: redact_url(&self.server),
@@ -390,7 +401,7 @@ impl Session {
             ("redirect_uri", &redirect_uri),
             ("code_verifier", &verifier),
         ];
-        let login = source.request(&self.server, &grant).await?;
+        let login = self.request(&source, &key.issuer, &grant).await?;
         // The newest login replaces any other.
         loop {
             let stored = load::<LoginRecord>(store, &key).await?;

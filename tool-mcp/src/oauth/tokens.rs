@@ -12,7 +12,7 @@ use tool_http::client::Redactor;
 
 use super::client::Client;
 use super::error::OAuthError;
-use super::request::{check_url, encode_form, send};
+use super::request::{encode_form, send};
 
 /// From where the tokens of a login come.
 #[derive(Clone, Serialize, Deserialize)]
@@ -54,13 +54,12 @@ struct TokenResponse {
 }
 
 impl TokenSource {
-    /// Requests tokens with the parameters of a grant, which appear in no error.
+    /// Requests tokens at the token endpoint, whose URL was checked, with the parameters of a grant, which appear in no error.
     pub(super) async fn request(
         &self,
-        server: &Url,
+        endpoint: Url,
         grant: &[(&str, &str)],
     ) -> Result<LoginRecord, OAuthError> {
-        let endpoint = check_url(&self.token_endpoint, server)?;
         let mut pairs = grant.to_vec();
         pairs.push(("resource", &self.resource));
         let Client { id, secret, authentication } = &self.client;

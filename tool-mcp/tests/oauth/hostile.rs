@@ -112,17 +112,54 @@ async fn a_server_without_pkce_is_refused() {
     assert_eq!(fake.requests("/register"), [""; 0]);
 }
 
+/// The error of a URL that is not allowed.
+fn not_allowed(url: &str) -> String {
+    format!(
+        "it names the URL `{url}`, which is not allowed; only `https` without a user is, and on this machine or in a \
+         private network only the origin of a server there and the issuer of `OAuth::client`"
+    )
+}
+
+#[tokio::test]
+async fn other_programs_of_this_machine_get_no_requests() {
+    let (fake, other) = (fake().await, fake().await);
+    let url = format!("{}/register", other.issuer());
+    fake.set_metadata("registration_endpoint", json!(url));
+    assert_eq!(start_error(&fake).await, not_allowed(&url));
+    fake.set_metadata("registration_endpoint", json!(format!("{}/register", fake.issuer())));
+    let url = format!("{}/token", other.issuer());
+    fake.set_metadata("token_endpoint", json!(url));
+    assert_eq!(finish_error(&fake, str::to_owned).await, not_allowed(&url));
+    name_issuer(&fake, &other.issuer());
+    assert_eq!(start_error(&fake).await, not_allowed(&other.issuer()));
+    for path in ["/register", "/token", SERVER_METADATA] {
+        assert_eq!(other.requests(path), [""; 0]);
+    }
+}
+
+/// A user must not take the user of a URL for its host, and a program must not execute a part of it.
+#[tokio::test]
+async fn the_url_that_is_shown_is_harmless() {
+    let fake = fake().await;
+    let port = fake.issuer().rsplit_once(':').unwrap().1.to_owned();
+    let url = format!("http://login.bank.example@127.0.0.1:{port}/authorize");
+    fake.set_metadata("authorization_endpoint", json!(url));
+    let shown = start_error(&fake).await;
+    assert!(shown.contains("which is not allowed") && !shown.contains("bank"), "{shown}");
+    fake.set_metadata("authorization_endpoint", json!(format!("{}/a;$(x)?y=`z`", fake.issuer())));
+    let server = route_server(&fake, InMemoryCredentials::default());
+    let url = server.start_login().await.unwrap().unwrap();
+    let expected = format!("{}/a%3B%24%28x%29?y=%60z%60&response_type=code&", fake.issuer());
+    assert!(url.starts_with(&expected), "{url}");
+}
+
 #[tokio::test]
 async fn nothing_is_sent_without_tls_to_another_machine() {
     let fake = fake().await;
-    let not_allowed = |url: &str| {
-        format!(
-            "it names the URL `{url}`, which is not allowed; only `https` is, or this machine for a server on it"
-        )
-    };
     for (member, url) in [
         ("authorization_endpoint", "http://login.example/authorize"),
         ("registration_endpoint", "ftp://login.example/register"),
+        ("authorization_endpoint", "https://login.example;$(x)/authorize"),
     ] {
         fake.set_metadata(member, json!(url));
         assert_eq!(start_error(&fake).await, not_allowed(url));
@@ -303,12 +340,14 @@ async fn a_token_does_not_follow_a_redirect() {
 #[tokio::test]
 async fn a_login_of_the_store_is_for_its_user_and_resource_alone() {
     let (fake, other) = (fake().await, fake().await);
-    let (_, store) = logged_in(&fake).await;
-    let error = route_server(&other, store.clone()).connect().await.unwrap_err();
-    assert_eq!(error.kind(), McpErrorKind::LoginRequired);
+    fake.add_client("desk", None);
+    let oauth = OAuth::new(Login::route(ROUTE)).client(fake.issuer(), "desk");
+    let of = |fake: &OAuthServer| McpServer::http(fake.url()).oauth(oauth.clone());
+    finish(&fake, &of(&fake)).await.unwrap();
+    assert!(of(&fake).connect().await.is_ok());
     // The other server claims to have the same authorization server.
     name_issuer(&other, &fake.issuer());
-    let error = route_server(&other, store).connect().await.unwrap_err();
+    let error = of(&other).connect().await.unwrap_err();
     assert_eq!(error.kind(), McpErrorKind::LoginRequired);
     assert_eq!(fake.requests("/token").len(), 1);
 }
