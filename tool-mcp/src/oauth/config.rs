@@ -143,6 +143,8 @@ pub struct OAuth {
     pub(super) client_metadata_url: Option<String>,
     pub(super) client_name: String,
     pub(super) user: String,
+    /// `None` allows all.
+    scopes: Option<Vec<String>>,
     pub(super) store: Arc<dyn CredentialStore>,
 }
 
@@ -182,12 +184,14 @@ impl OAuth {
             client_metadata_url: None,
             client_name: env!("CARGO_PKG_NAME").to_owned(),
             user: String::new(),
+            scopes: None,
             store: Arc::new(InMemoryCredentials::default()),
         }
     }
 
     /// Obtains tokens for the program itself, with the secret of a client that was registered with the authorization server
-    /// `issuer`. Nobody logs in.
+    /// `issuer`. Nobody logs in, so only [`scopes`](Self::scopes) that the author allows are requested: by default none, which leaves
+    /// them to the authorization server.
     ///
     /// ```
     /// use tool_mcp::oauth::OAuth;
@@ -201,7 +205,7 @@ impl OAuth {
         id: impl Into<String>,
         secret: impl Into<SecretString>,
     ) -> Self {
-        Self::with_grant(Grant::ClientCredentials).confidential_client(issuer, id, secret)
+        Self::with_grant(Grant::ClientCredentials).confidential_client(issuer, id, secret).scopes([""; 0])
     }
 
     /// Adds a client without a secret that was registered with the authorization server `issuer`, exactly as its metadata states it.
@@ -239,6 +243,15 @@ impl OAuth {
         self
     }
 
+    /// Limits the scopes that are requested to these, whatever the MCP server states. By default, a user who logs in decides about those
+    /// that the server names. A call that needs another one fails. `offline_access` is requested where the authorization server
+    /// supports it, and if it is one of these.
+    #[must_use]
+    pub fn scopes<Scope: Into<String>>(mut self, scopes: impl IntoIterator<Item = Scope>) -> Self {
+        self.scopes = Some(scopes.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Sets the user of the program that logs in, for a program with many users: each has tokens of their own. Take it from the
     /// session of the user, never from a request's parameters.
     #[must_use]
@@ -252,6 +265,14 @@ impl OAuth {
     pub fn store(mut self, store: impl CredentialStore) -> Self {
         self.store = Arc::new(store);
         self
+    }
+
+    /// Returns `true` if a scope can be requested. Servers could show anything to the user in one that is not well-formed.
+    pub(super) fn allows_scope(&self, scope: &String) -> bool {
+        let is_valid = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
+        !scope.is_empty()
+            && scope.bytes().all(is_valid)
+            && self.scopes.as_ref().is_none_or(|allowed| allowed.contains(scope))
     }
 
     /// Checks a URL of an authorization server that an MCP server named.

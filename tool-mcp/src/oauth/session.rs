@@ -118,8 +118,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if all were requested before, because to ask again would be a loop.
+    /// Returns an error if the author does not allow them, or if all were requested before, because to ask again would be a loop.
     fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
+        if let Some(scope) = lacking.iter().find(|scope| !self.oauth.allows_scope(scope)) {
+            return Err(OAuthError::failed(format!(
+                "the scope `{scope}` is needed, which `OAuth::scopes` does not allow"
+            )));
+        }
         let state = self.state();
         let known = state.current.as_ref().map(|login| &*login.source.scopes).unwrap_or_default();
         let scopes = union(known, lacking.iter().map(String::as_str));
@@ -133,7 +138,11 @@ impl Session {
     }
 
     async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
-        Discovery::request(&self.server, challenge, &self.oauth).await
+        let mut discovery = Discovery::request(&self.server, challenge, &self.oauth).await?;
+        for scopes in [&mut discovery.scopes, &mut discovery.server.scopes_supported] {
+            scopes.retain(|scope| self.oauth.allows_scope(scope));
+        }
+        Ok(discovery)
     }
 
     /// Returns the key of the login, which does not depend on the id of a client that registers itself.

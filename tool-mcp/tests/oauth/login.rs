@@ -166,13 +166,21 @@ async fn a_program_uses_its_own_credentials() {
     let fake = fake().await;
     fake.add_client("report", Some("secret"));
     let oauth = OAuth::client_credentials(fake.issuer(), "report", "secret");
-    let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+    let server = McpServer::http(fake.url()).name("tickets").trusted();
+    let tools = server.clone().oauth(oauth.clone()).connect().await.unwrap();
+    let error = call_error(&tools, "write").await;
+    let expected = "cannot be authorized: the scope `write` is needed, which `OAuth::scopes` does not allow";
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    let oauth = oauth.scopes(["read", "write"]);
+    let tools = server.oauth(oauth).connect().await.unwrap();
     fake.expire_access_tokens();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
     assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
-    let grants: Vec<_> =
-        fake.requests("/token").iter().map(|body| parameter(body, "grant_type").unwrap()).collect();
-    assert_eq!(grants, ["client_credentials"; 3]);
+    let requests = fake.requests("/token");
+    let scopes: Vec<_> = requests.iter().map(|body| parameter(body, "scope")).collect();
+    let [read, write] = ["read", "read write"].map(|scope| Some(scope.to_owned()));
+    assert_eq!(scopes, [None, read.clone(), read, write]);
+    assert!(requests.iter().all(|body| body.contains("grant_type=client_credentials")));
 
     let oauth = OAuth::client_credentials("https://other.example", "report", "secret");
     let error = McpServer::http(fake.url()).name("tickets").oauth(oauth).connect().await.unwrap_err();
@@ -194,6 +202,24 @@ async fn further_scopes_are_added_to_those_of_the_login() {
     assert_eq!((one.unwrap(), other.unwrap()), ("write: read write".into(), "write: read write".into()));
     assert_eq!(logins.load(Ordering::SeqCst), 2);
     assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
+}
+
+/// The server asks for more, in its metadata and in its challenges.
+#[tokio::test]
+async fn the_author_limits_the_scopes() {
+    let fake = fake().await;
+    fake.set_metadata("scopes_supported", json!(["offline_access"]));
+    let (login, logins) = willing_user(&fake);
+    let oauth = OAuth::new(login).scopes(["read"]);
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
+    let tools = server.connect().await.unwrap();
+    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("read"));
+    let problem = problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized);
+    assert!(
+        problem.ends_with("the scope `write` is needed, which `OAuth::scopes` does not allow"),
+        "{problem}"
+    );
+    assert_eq!(logins.load(Ordering::SeqCst), 1);
 }
 
 /// Each request of a web application has a server of its own, and knows only the store.
