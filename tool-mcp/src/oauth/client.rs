@@ -67,6 +67,10 @@ impl Client {
         // The text of serde's error could contain a part of the secret.
         let client: Self = serde_json::from_slice(&body)
             .map_err(|_| failed("did not register a client, but sent an invalid response"))?;
+        // Otherwise the login could be continued at the authorization server that knows the id.
+        if oauth.is_client(&client.id) {
+            return Err(failed("registered a client with the id of another one"));
+        }
         Ok(client.with_authentication(metadata))
     }
 

@@ -285,6 +285,11 @@ impl OAuth {
         !self.clients.is_empty() && self.client_metadata_url.is_none()
     }
 
+    /// Returns `true` if a client was configured with this id.
+    pub(super) fn is_client(&self, id: &str) -> bool {
+        self.client_metadata_url.as_deref() == Some(id) || self.clients.iter().any(|client| client.id == id)
+    }
+
     /// Returns the client that was registered with the authorization server.
     pub(super) fn registered_client(&self, issuer: &str) -> Option<&RegisteredClient> {
         self.clients.iter().find(|client| client.issuer == issuer)

@@ -112,8 +112,10 @@ pub(super) async fn get_document<T: DeserializeOwned>(url: &Url) -> Result<Optio
     let (status, body) = send(url, |client| client.get(url.clone())).await?;
     match status {
         _ if status.is_client_error() => Ok(None),
+        // The text of serde's error could contain a part of a document that is not for the model.
         StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| {
-            OAuthError::failed(format!("the metadata at `{}` is invalid: {error}", redact_url(url)))
+            let (url, line, column) = (redact_url(url), error.line(), error.column());
+            OAuthError::failed(format!("the metadata at `{url}` is invalid in line {line}, column {column}"))
         }),
         _ => Err(OAuthError::failed(format!("`{}` responded with HTTP {status}", redact_url(url)))),
     }

@@ -67,9 +67,7 @@ impl TokenSource {
         let mut authorization = None;
         match authentication.as_deref() {
             Some("client_secret_basic") => {
-                // Both are encoded as in a form first (RFC 6749, section 2.3.1).
-                let pair = format!("{}:{}", encode_form([(&**id, "")]), encode_form([(secret, "")]));
-                authorization = sensitive(&format!("Basic {}", BASE64.encode(pair.replace('=', ""))));
+                authorization = sensitive(&format!("Basic {}", self.client.basic()));
             }
             Some("client_secret_post") => pairs.extend([("client_id", &**id), ("client_secret", secret)]),
             _ => pairs.push(("client_id", id)),
@@ -112,12 +110,22 @@ impl TokenSource {
         let mut redactor = Redactor::new("[…]", 1);
         grant.iter().filter(|(name, _)| *name != "grant_type").for_each(|(_, value)| redactor.add(value));
         self.client.secret.iter().for_each(|secret| redactor.add(secret));
+        redactor.add(&self.client.basic());
         let text = redactor.redact(format!("{} {}", get("error"), get("error_description")).trim());
         let problem = format!("the token endpoint `{}` refused (HTTP {status}): {text}", self.token_endpoint);
         match get("error") {
             "invalid_grant" => OAuthError::InvalidGrant(problem),
             _ => OAuthError::Failed(problem),
         }
+    }
+}
+
+impl Client {
+    /// Returns the credentials of a header. Both are encoded as in a form first (RFC 6749, section 2.3.1).
+    fn basic(&self) -> String {
+        let secret = self.secret.as_deref().unwrap_or_default();
+        let pair = format!("{}:{}", encode_form([(&*self.id, "")]), encode_form([(secret, "")]));
+        BASE64.encode(pair.replace('=', ""))
     }
 }
 

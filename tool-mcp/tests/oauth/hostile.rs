@@ -137,6 +137,30 @@ async fn other_programs_of_this_machine_get_no_requests() {
     }
 }
 
+/// A login with that id could be continued where it is registered.
+#[tokio::test]
+async fn a_registration_with_the_id_of_another_client_is_refused() {
+    let fake = fake().await;
+    fake.set_metadata("client_id_metadata_document_supported", Value::Null);
+    let document = "https://app.example/client.json";
+    let oauth =
+        OAuth::new(Login::route(ROUTE)).client("https://login.example", "desk").client_metadata_url(document);
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth);
+    for (id, is_refused) in [("desk", true), (document, true), ("other", false)] {
+        fake.respond("/register", 201, json!({ "client_id": id }).to_string());
+        match server.start_login().await {
+            Ok(_) => assert!(!is_refused, "{id}"),
+            Err(error) => {
+                let problem = problem(&error, McpErrorKind::Unauthorized);
+                assert!(
+                    is_refused && problem.contains("registered a client with the id of another one"),
+                    "{problem}"
+                );
+            }
+        }
+    }
+}
+
 /// A user must not take the user of a URL for its host, and a program must not execute a part of it.
 #[tokio::test]
 async fn the_url_that_is_shown_is_harmless() {
@@ -260,6 +284,11 @@ async fn responses_without_end_are_refused() {
 #[tokio::test]
 async fn a_failing_server_is_named() {
     let fake = fake().await;
+    // Whatever is at the URL, the model does not read it.
+    fake.respond(SERVER_METADATA, 200, "\n\"contents\"");
+    let url = format!("{}{SERVER_METADATA}", fake.issuer());
+    let expected = format!("the metadata at `{url}` is invalid in line 2, column 10");
+    assert_eq!(start_error(&fake).await, expected);
     fake.respond(SERVER_METADATA, 500, "");
     let url = format!("{}{SERVER_METADATA}", fake.issuer());
     let expected = format!("`{url}` responded with HTTP 500 Internal Server Error");

@@ -103,6 +103,17 @@ async fn secrets_appear_nowhere() {
 }
 
 #[tokio::test]
+async fn credentials_in_a_header_that_a_server_repeats_are_redacted() {
+    let fake = fake().await;
+    // The header of the client `desk` with the secret `a-secret`.
+    let echo = json!({ "error": "invalid_client", "error_description": "Basic ZGVzazphLXNlY3JldA==" });
+    fake.respond("/token", 401, echo.to_string());
+    let oauth = OAuth::client_credentials(fake.issuer(), "desk", "a-secret");
+    let error = McpServer::http(fake.url()).oauth(oauth).connect().await.unwrap_err().to_string();
+    assert!(error.ends_with("refused (HTTP 401 Unauthorized): invalid_client Basic […]"), "{error}");
+}
+
+#[tokio::test]
 async fn a_refresh_token_that_a_server_repeats_is_redacted() {
     let fake = fake().await;
     let (server, _) = super::support::logged_in(&fake).await;
