@@ -253,7 +253,7 @@ impl OAuth {
     }
 
     /// Sets the user of the program that logs in, for a program with many users: each has tokens of their own. Take it from the
-    /// session of the user, never from a request's parameters.
+    /// session of the user, never from a request's parameters. [`Login::route`] requires it.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();

@@ -354,7 +354,7 @@ mod tests {
             ..CredentialKey::default()
         };
         assert_ne!(key("a", "b\",\"c").to_string(), key("a\",\"b", "c").to_string());
-        assert_eq!(key("a", "b").to_string(), r#"["a","b","","",null]"#);
+        assert_eq!(key("a", "b").to_string(), r#"["a","b","","","",null]"#);
         let shown = format!("{:?}", credential("1", Value::Null));
         assert_eq!(shown, r#"Credential { revision: "1", .. }"#);
     }

@@ -149,11 +149,14 @@ fn canonical_resource(server: &Url) -> String {
     format!("{}{path}", server.origin().ascii_serialization())
 }
 
-/// Returns `true` if the resource is the server, or a part of its host that contains it.
+/// Returns `true` if the resource is the server, or a part of its host that contains it. A query can tell servers apart.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = resource.parse::<Url>() else { return false };
     let rest = server.path().strip_prefix(resource.path().trim_end_matches('/'));
-    resource.origin() == server.origin() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    resource.origin() == server.origin()
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        && (resource.query().is_none() || resource.query() == server.query())
+        && (resource.fragment(), resource.username(), resource.password()) == (None, "", None)
 }
 
 #[cfg(test)]
@@ -174,6 +177,10 @@ mod tests {
             ("http://mcp.example/a/mcp", false),
             ("https://other.example/a/mcp", false),
             ("mcp", false),
+            ("https://mcp.example/a/mcp?key=x", true),
+            ("https://mcp.example/a/mcp?key=y", false),
+            ("https://mcp.example/a/mcp#x", false),
+            ("https://user@mcp.example/a/mcp", false),
         ] {
             assert_eq!(covers(resource, &server), expected, "{resource}");
         }

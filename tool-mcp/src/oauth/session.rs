@@ -26,6 +26,16 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait for another process that renews the same login: longer than its request takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(45);
 
+/// The largest number of scopes of a login, and of their bytes, to which those are added that a call needs.
+const MAX_SCOPES: usize = 64;
+const MAX_SCOPE_BYTES: usize = 4 << 10;
+
+/// The number of attempts to renew a login that others change.
+const MAX_RENEWALS: usize = 3;
+
+/// The time after which a store returns what another process has stored.
+const STORE_LAG: Duration = Duration::from_millis(500);
+
 /// Obtains the tokens of one server for one user.
 pub(crate) struct Session {
     oauth: OAuth,
@@ -43,6 +53,7 @@ struct State {
     /// The latest challenge of the server.
     challenge: Challenge,
     needs_login: bool,
+    failed_logins: u64,
 }
 
 impl State {
@@ -56,7 +67,6 @@ impl State {
 /// A login that was started, as it is stored until its redirect.
 #[derive(Serialize, Deserialize)]
 struct PendingLogin {
-    server: String,
     key: CredentialKey,
     source: TokenSource,
     redirect_uri: String,
@@ -118,7 +128,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if the author does not allow them, or if all were requested before, because to ask again would be a loop.
+    /// Returns an error if the author does not allow them, or if all were requested before, because to ask again would be a loop,
+    /// or if they are too many, because a server could ask for another one each time.
     fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
         if let Some(scope) = lacking.iter().find(|scope| !self.oauth.allows_scope(scope)) {
             return Err(OAuthError::failed(format!(
@@ -128,13 +139,16 @@ impl Session {
         let state = self.state();
         let known = state.current.as_ref().map(|login| &*login.source.scopes).unwrap_or_default();
         let scopes = union(known, lacking.iter().map(String::as_str));
-        if scopes.len() > known.len() {
-            return Ok(scopes);
+        if scopes.len() == known.len() {
+            return Err(OAuthError::failed(format!(
+                "the scopes `{}` are needed, which were requested before; give the user the right to them",
+                lacking.join(" ")
+            )));
         }
-        Err(OAuthError::failed(format!(
-            "the scopes `{}` are needed, which were requested before; give the user the right to them",
-            lacking.join(" ")
-        )))
+        if scopes.len() > MAX_SCOPES || scopes.join(" ").len() > MAX_SCOPE_BYTES {
+            return Err(OAuthError::failed("too many or too long scopes are needed"));
+        }
+        Ok(scopes)
     }
 
     async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
@@ -152,6 +166,7 @@ impl Session {
             issuer: discovery.server.issuer.clone(),
             client: configured.map(|client| client.id).unwrap_or_default(),
             resource: discovery.resource.clone(),
+            server: digest(self.server.as_str()),
             user: self.oauth.user.clone(),
             pending: None,
         }
@@ -184,7 +199,8 @@ impl Session {
         let _lock = lock
             .map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
             .map_err(OAuthError::store)?;
-        loop {
+        let mut used = None;
+        for _ in 0..MAX_RENEWALS {
             let stored = load::<LoginRecord>(store, &key).await?;
             let Some((mut login, revision)) = stored else {
                 return self.needs_login("nobody has logged in", rejected.as_ref());
@@ -202,6 +218,11 @@ impl Session {
             let Some(refresh_token) = login.refresh_token else {
                 return self.needs_login("the login has expired", rejected.as_ref());
             };
+            // To use it twice would end the login. A store that lags behind returns the result soon.
+            if used.as_ref() == Some(&refresh_token) {
+                tokio::time::sleep(STORE_LAG).await;
+                continue;
+            }
             let mut source = login.source;
             if let Some(registered) = self.oauth.registered_client(&key.issuer) {
                 source.client.secret = registered.secret();
@@ -209,18 +230,22 @@ impl Session {
             let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
             let mut renewed = match self.request(&source, &key.issuer, &grant).await {
                 Err(OAuthError::InvalidGrant(reason)) => {
-                    swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
-                    return self.needs_login(&reason, rejected.as_ref());
+                    if swap::<LoginRecord>(store, &key, Some(&revision), None, None).await? {
+                        return self.needs_login(&reason, rejected.as_ref());
+                    }
+                    continue;
                 }
                 renewed => renewed?,
             };
-            renewed.refresh_token.get_or_insert(refresh_token);
+            renewed.refresh_token.get_or_insert_with(|| refresh_token.clone());
             renewed.lacking = login.lacking;
             if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
                 return Ok(self.adopt(renewed));
             }
             // The user has logged in or out meanwhile, and all processes use the result of that.
+            used = Some(refresh_token);
         }
+        Err(OAuthError::store("it did not replace a login that was renewed"))
     }
 
     /// Obtains a token with the credentials of the program, which no other process needs.
@@ -280,10 +305,21 @@ impl Session {
     /// Lets the user log in, if the redirect comes to this function. Returns `false` if it comes to a route of the program.
     pub(crate) async fn log_in(&self) -> Result<bool, OAuthError> {
         let Grant::AuthorizationCode(kind) = &self.oauth.grant else { return Ok(false) };
+        let failed_logins = self.state().failed_logins;
         let _login = self.login.lock().await;
         if !self.is_login_needed() {
             return Ok(true);
         }
+        // The user has just refused, and is not asked once for each call that waited.
+        if self.state().failed_logins != failed_logins {
+            return Err(OAuthError::failed("the login for which it waited has failed"));
+        }
+        let ended = self.log_in_with(kind).await;
+        self.state().failed_logins += u64::from(ended.is_err());
+        ended
+    }
+
+    async fn log_in_with(&self, kind: &LoginKind) -> Result<bool, OAuthError> {
         let limited = async {
             match kind {
                 LoginKind::Route { .. } => Ok(None),
@@ -309,8 +345,23 @@ impl Session {
         }
     }
 
+    /// # Errors
+    ///
+    /// Returns an error if the user of a route is not known: everybody could finish a login that another one started.
+    fn check_user(&self) -> Result<(), OAuthError> {
+        match &self.oauth.grant {
+            Grant::AuthorizationCode(LoginKind::Route { .. }) if self.oauth.user.is_empty() => {
+                Err(OAuthError::failed(
+                    "`Login::route` needs the user of the browser's session; set `OAuth::user`",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a login whose redirect comes to a route of the program. Returns the authorization URL.
     pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
+        self.check_user()?;
         match &self.oauth.grant {
             Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
                 Ok(self.start(redirect_uri).await?.0.url)
@@ -370,7 +421,6 @@ impl Session {
             scopes: scopes.clone(),
         };
         let pending = PendingLogin {
-            server: self.server.to_string(),
             key,
             source: TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes },
             redirect_uri: redirect_uri.to_owned(),
@@ -384,6 +434,7 @@ impl Session {
 
     /// Finishes a login with the URL of its redirect, or its path and query.
     pub(crate) async fn finish(&self, redirect: &str) -> Result<(), OAuthError> {
+        self.check_user()?;
         let redirect = Redirect::parse(redirect)?;
         let store = &*self.oauth.store;
         let pending_key = pending_key(redirect.state());
@@ -394,8 +445,8 @@ impl Session {
         };
         let stored = load::<PendingLogin>(store, &pending_key).await?;
         let (pending, revision) = stored.ok_or_else(unknown)?;
-        let PendingLogin { server, key, source, redirect_uri, verifier, requires_issuer } = pending;
-        if key.user != self.oauth.user || server != self.server.as_str() {
+        let PendingLogin { key, source, redirect_uri, verifier, requires_issuer } = pending;
+        if key.user != self.oauth.user || key.server != digest(self.server.as_str()) {
             return Err(OAuthError::failed("the redirect is of the login of another user or server"));
         }
         // Of two copies of a redirect, one goes on.

@@ -1,12 +1,16 @@
 //! Servers that lie, redirects of others, and responses without end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::Response;
 use serde_json::{Value, json};
-use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_core::memory::StoreFuture;
+use tool_mcp::oauth::{
+    Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
+};
 use tool_mcp::testing::OAuthServer;
 use tool_mcp::{McpErrorKind, McpServer};
 
@@ -66,7 +70,8 @@ async fn metadata_of_another_resource_is_refused() {
 async fn another_issuer_gets_no_refresh_token_and_no_secret() {
     let (fake, evil) = (fake().await, fake().await);
     fake.add_client("desk", Some("secret"));
-    let oauth = OAuth::new(Login::route(ROUTE)).confidential_client(fake.issuer(), "desk", "secret");
+    let oauth =
+        OAuth::new(Login::route(ROUTE)).user("ada").confidential_client(fake.issuer(), "desk", "secret");
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
     finish(&fake, &server).await.unwrap();
     let tools = server.clone().connect().await.unwrap();
@@ -143,8 +148,10 @@ async fn a_registration_with_the_id_of_another_client_is_refused() {
     let fake = fake().await;
     fake.set_metadata("client_id_metadata_document_supported", Value::Null);
     let document = "https://app.example/client.json";
-    let oauth =
-        OAuth::new(Login::route(ROUTE)).client("https://login.example", "desk").client_metadata_url(document);
+    let oauth = OAuth::new(Login::route(ROUTE))
+        .user("ada")
+        .client("https://login.example", "desk")
+        .client_metadata_url(document);
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth);
     for (id, is_refused) in [("desk", true), (document, true), ("other", false)] {
         fake.respond("/register", 201, json!({ "client_id": id }).to_string());
@@ -192,7 +199,7 @@ async fn nothing_is_sent_without_tls_to_another_machine() {
     fake.set_metadata("authorization_endpoint", json!(format!("{}/authorize", fake.issuer())));
     fake.set_metadata("token_endpoint", json!("http://login.example/token"));
     assert_eq!(finish_error(&fake, str::to_owned).await, not_allowed("http://login.example/token"));
-    let oauth = OAuth::new(Login::route("http://app.example/callback"));
+    let oauth = OAuth::new(Login::route("http://app.example/callback")).user("ada");
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth);
     let problem = problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized);
     let expected = "cannot be authorized: the redirect URI `http://app.example/callback` would send codes without TLS; use \
@@ -201,7 +208,7 @@ async fn nothing_is_sent_without_tls_to_another_machine() {
     name_issuer(&fake, "http://login.example");
     assert_eq!(start_error(&fake).await, not_allowed("http://login.example"));
 
-    let oauth = OAuth::new(Login::route(ROUTE));
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada");
     let error = McpServer::http("http://tickets.example/mcp").oauth(oauth).connect().await.unwrap_err();
     let expected = "invalid configuration of the MCP server `tickets.example`: `oauth` requires an `https` URL, or a \
                     server on this machine";
@@ -326,6 +333,75 @@ async fn a_server_that_rejects_every_token_is_given_up() {
     assert_eq!(fake.requests("/token").len(), 3);
 }
 
+/// A server can need another scope for each call.
+#[tokio::test]
+async fn the_number_of_scopes_is_limited() {
+    let fake = fake().await;
+    fake.add_client("report", Some("secret"));
+    fake.respond("/token", 200, json!({ "access_token": "a-token", "token_type": "bearer" }).to_string());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let metadata = json!({ "resource": origin, "authorization_servers": [fake.issuer()] }).to_string();
+    let scopes: Vec<_> = (0..65).map(|number| format!("scope-{number}")).collect();
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", scopes.join(" "));
+    let handle = move |request: Request| {
+        let response = match (request.uri().path(), request.headers().contains_key("authorization")) {
+            ("/mcp", false) => Response::builder().status(401).body(Body::empty()),
+            ("/mcp", true) => {
+                Response::builder().status(403).header("www-authenticate", &challenge).body(Body::empty())
+            }
+            _ => Response::builder().body(Body::from(metadata.clone())),
+        };
+        async move { response.unwrap() }
+    };
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(handle)).await });
+    let oauth = OAuth::client_credentials(fake.issuer(), "report", "secret").scopes(scopes);
+    let server = McpServer::http(format!("{origin}/mcp")).name("tickets").oauth(oauth);
+    let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    assert_eq!(problem, "cannot be authorized: too many or too long scopes are needed");
+    assert_eq!(fake.requests("/token").len(), 1);
+}
+
+/// A store that never stores the result of a renewal.
+#[derive(Clone, Default)]
+struct Stuck(InMemoryCredentials, Arc<AtomicBool>);
+
+impl CredentialStore for Stuck {
+    fn load<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, Option<Credential>> {
+        self.0.load(key)
+    }
+
+    fn swap<'a>(
+        &'a self,
+        key: &'a CredentialKey,
+        expected: Option<&'a str>,
+        new: Option<&'a Credential>,
+    ) -> StoreFuture<'a, bool> {
+        let is_stuck = self.1.load(Ordering::SeqCst);
+        Box::pin(async move { Ok(!is_stuck && self.0.swap(key, expected, new).await?) })
+    }
+
+    fn lock<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, CredentialLock> {
+        self.0.lock(key)
+    }
+}
+
+#[tokio::test]
+async fn a_refresh_token_is_sent_once_if_the_store_is_stuck() {
+    let fake = fake().await;
+    let store = Stuck::default();
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(store.clone());
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
+    finish(&fake, &server).await.unwrap();
+    fake.expire_access_tokens();
+    store.1.store(true, Ordering::SeqCst);
+    let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+    let expected =
+        "cannot be authorized: the credential store failed: it did not replace a login that was renewed";
+    assert_eq!(problem, expected);
+    assert_eq!((fake.reused_refresh_tokens(), fake.requests("/token").len()), (0, 2));
+}
+
 /// A token is for the URL of the server and no other, also of its own host.
 #[tokio::test]
 async fn a_token_does_not_follow_a_redirect() {
@@ -370,7 +446,7 @@ async fn a_token_does_not_follow_a_redirect() {
 async fn a_login_of_the_store_is_for_its_user_and_resource_alone() {
     let (fake, other) = (fake().await, fake().await);
     fake.add_client("desk", None);
-    let oauth = OAuth::new(Login::route(ROUTE)).client(fake.issuer(), "desk");
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").client(fake.issuer(), "desk");
     let of = |fake: &OAuthServer| McpServer::http(fake.url()).oauth(oauth.clone());
     finish(&fake, &of(&fake)).await.unwrap();
     assert!(of(&fake).connect().await.is_ok());
@@ -378,5 +454,8 @@ async fn a_login_of_the_store_is_for_its_user_and_resource_alone() {
     name_issuer(&other, &fake.issuer());
     let error = of(&other).connect().await.unwrap_err();
     assert_eq!(error.kind(), McpErrorKind::LoginRequired);
+    // Another server of the same host states the same resource.
+    let tenant = McpServer::http(format!("{}?tenant=evil", fake.url())).oauth(oauth.clone());
+    assert_eq!(tenant.connect().await.unwrap_err().kind(), McpErrorKind::LoginRequired);
     assert_eq!(fake.requests("/token").len(), 1);
 }

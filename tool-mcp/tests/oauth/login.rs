@@ -1,7 +1,9 @@
 //! Who logs in how, as which client, and how long a login lasts.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
@@ -91,6 +93,25 @@ async fn a_route_finishes_a_login_once_for_the_user_that_started_it() {
     assert_eq!(of("ada").start_login().await.unwrap(), None);
     assert_eq!(call(&of("ada").connect().await.unwrap(), "read").await.unwrap(), "read: read");
     assert_eq!(of("grace").connect().await.unwrap_err().kind(), McpErrorKind::LoginRequired);
+}
+
+/// Otherwise everybody could finish the login that another user started.
+#[tokio::test]
+async fn a_route_needs_a_user() {
+    let fake = fake().await;
+    let (server, store) =
+        (route_server(&fake, InMemoryCredentials::default()), InMemoryCredentials::default());
+    let url = server.start_login().await.unwrap().unwrap();
+    let redirect = fake.approve(&url).await.unwrap();
+    let server =
+        McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(Login::route(ROUTE)).store(store));
+    let expected =
+        "cannot be authorized: `Login::route` needs the user of the browser's session; set `OAuth::user`";
+    assert_eq!(problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized), expected);
+    assert_eq!(
+        problem(&server.finish_login(&redirect).await.unwrap_err(), McpErrorKind::Unauthorized),
+        expected
+    );
 }
 
 #[tokio::test]
@@ -307,6 +328,45 @@ async fn a_login_that_has_ended_is_started_again() {
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
 }
 
+/// The authorization server refuses a renewal while the user logs in.
+#[tokio::test]
+async fn a_login_during_a_renewal_is_used() {
+    let fake = fake().await;
+    let server = route_server(&fake, InMemoryCredentials::default());
+    let [first, second] = [server.start_login().await, server.start_login().await];
+    server.finish_login(&fake.approve(&first.unwrap().unwrap()).await.unwrap()).await.unwrap();
+    let tools = server.clone().connect().await.unwrap();
+    fake.end_logins();
+    let paused = fake.pause("/token");
+    let redirect = fake.approve(&second.unwrap().unwrap()).await.unwrap();
+    let logging_in = async {
+        paused.arrived().await;
+        server.finish_login(&redirect).await.unwrap();
+        paused.resume();
+    };
+    let (called, ()) = tokio::join!(call(&tools, "read"), logging_in);
+    assert_eq!(called.unwrap(), "read: read");
+}
+
+#[tokio::test]
+async fn a_user_that_refuses_is_asked_once_for_all_waiting_calls() {
+    let fake = fake().await;
+    let (user, asked) = (Arc::clone(&fake), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
+        let (user, number) = (Arc::clone(&user), count.fetch_add(1, Ordering::SeqCst));
+        async move {
+            tokio::time::sleep(Duration::from_millis(300 * number as u64)).await;
+            if number == 0 { user.approve(&login.url).await } else { Err(io::Error::other("refused")) }
+        }
+    });
+    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    fake.end_logins();
+    let called = futures_util::future::join_all((0..5).map(|_| call(&tools, "read"))).await;
+    assert!(called.iter().all(Result::is_err));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test]
 async fn metadata_is_found_at_the_paths_of_the_standards() {
     let fake = fake().await;
@@ -321,7 +381,7 @@ async fn metadata_is_found_at_the_paths_of_the_standards() {
         "code_challenge_methods_supported": ["S256"],
         "scopes_supported": ["offline_access"],
     });
-    let oauth = OAuth::new(Login::route(ROUTE)).client(&issuer, "desk");
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").client(&issuer, "desk");
     let server = McpServer::http(fake.url()).oauth(oauth);
     let paths = [
         "/.well-known/oauth-authorization-server/tenant",

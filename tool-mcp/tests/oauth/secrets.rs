@@ -56,6 +56,7 @@ async fn secrets_appear_nowhere() {
     fake.add_client("desk", Some("client-secret-1"));
     let store = InMemoryCredentials::default();
     let oauth = OAuth::new(Login::route(ROUTE))
+        .user("ada")
         .confidential_client(fake.issuer(), "desk", "client-secret-1")
         .store(store.clone());
     fake.set_metadata("token_endpoint_auth_methods_supported", json!(["client_secret_post"]));

@@ -44,7 +44,7 @@ pub(crate) async fn logged_in(fake: &OAuthServer) -> (McpServer, InMemoryCredent
 
 /// Returns a server with a route.
 pub(crate) fn route_server(fake: &OAuthServer, store: InMemoryCredentials) -> McpServer {
-    let oauth = OAuth::new(Login::route(ROUTE)).store(store);
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(store);
     McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted()
 }
 
