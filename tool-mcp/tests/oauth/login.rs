@@ -328,20 +328,21 @@ async fn a_login_that_has_ended_is_started_again() {
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
 }
 
-/// The authorization server refuses a renewal while the user logs in.
+/// The authorization server refuses a renewal while the user logs in through another process.
 #[tokio::test]
 async fn a_login_during_a_renewal_is_used() {
     let fake = fake().await;
-    let server = route_server(&fake, InMemoryCredentials::default());
+    let store = InMemoryCredentials::default();
+    let (server, other) = (route_server(&fake, store.clone()), route_server(&fake, store));
     let [first, second] = [server.start_login().await, server.start_login().await];
     server.finish_login(&fake.approve(&first.unwrap().unwrap()).await.unwrap()).await.unwrap();
-    let tools = server.clone().connect().await.unwrap();
+    let tools = server.connect().await.unwrap();
     fake.end_logins();
     let paused = fake.pause("/token");
     let redirect = fake.approve(&second.unwrap().unwrap()).await.unwrap();
     let logging_in = async {
         paused.arrived().await;
-        server.finish_login(&redirect).await.unwrap();
+        other.finish_login(&redirect).await.unwrap();
         paused.resume();
     };
     let (called, ()) = tokio::join!(call(&tools, "read"), logging_in);
