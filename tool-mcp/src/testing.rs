@@ -38,8 +38,8 @@ const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 /// let fake = Arc::new(tool_mcp::testing::oauth_server().await?);
 /// let user = Arc::clone(&fake);
 /// // A user that opens the URL at once, and agrees.
-/// let login = Login::loopback(move |url| {
-///     let (user, url) = (Arc::clone(&user), url.to_owned());
+/// let login = Login::loopback(move |login| {
+///     let (user, url) = (Arc::clone(&user), login.url.clone());
 ///     tokio::spawn(async move { user.log_in(&url).await });
 /// });
 /// let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).connect().await?;

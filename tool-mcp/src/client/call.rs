@@ -136,12 +136,14 @@ async fn send(
     progress: &Progress,
 ) -> Result<Reply, CallError> {
     let config = manager.config();
-    let connection = manager.verified().await.map_err(CallError::Failed)?;
+    let mut connection = manager.verified().await.map_err(CallError::Failed)?;
     let mut logins = 0;
     let first = loop {
         match call_once(manager, &connection, tool, arguments, given, progress).await {
             Err(CallError::LoginRequired(error)) => {
                 config.log_in(error, &mut logins).await.map_err(CallError::Failed)?;
+                // The server can have changed its tools meanwhile.
+                connection = manager.verified().await.map_err(CallError::Failed)?;
             }
             Err(CallError::StateExpired(_)) if !tool.offered().policy().at_most_once => {
                 break call_once(manager, &connection, tool, arguments, &Given::default(), progress).await;

@@ -263,7 +263,7 @@ impl McpServer {
     }
 
     /// Starts a login whose redirect comes to a [route](crate::oauth::Login::route) of the program. Returns the authorization URL to
-    /// which the browser of the user is sent, or `None` if the user is logged in.
+    /// which the browser of the user is sent, or `None` if the user is logged in, with all scopes that calls have needed so far.
     ///
     /// # Errors
     ///
@@ -271,8 +271,10 @@ impl McpServer {
     pub async fn start_login(&self) -> Result<Option<String>, McpError> {
         let (config, session) = self.session()?;
         if !session.is_login_needed() {
+            session.forget_token();
             match Connection::open(config).await {
                 Err(error) if error.kind() == McpErrorKind::LoginRequired => {}
+                Ok(_) if session.lacks_scope() => {}
                 opened => return opened.map(|_| None),
             }
         }

@@ -26,10 +26,6 @@ impl Challenge {
         Some(self.scope.as_ref()?.split_whitespace().map(str::to_owned).collect())
     }
 
-    pub(super) fn set_scopes(&mut self, scopes: &[String]) {
-        self.scope = Some(scopes.join(" "));
-    }
-
     pub(crate) fn is_insufficient_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::config::OAuth;
 use super::error::OAuthError;
 use super::metadata::ServerMetadata;
-use super::request::{check_url, send};
+use super::request::send;
 
 /// A client of an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
@@ -47,7 +47,8 @@ impl Client {
             ))
         };
         let endpoint = metadata.registration_endpoint.as_deref();
-        let endpoint = check_url(endpoint.ok_or_else(|| failed("registers no clients"))?, server)?;
+        let endpoint = endpoint.ok_or_else(|| failed("registers no clients"))?;
+        let endpoint = oauth.check_url(endpoint, &metadata.issuer, server)?;
         let body = json!({
             "client_name": oauth.client_name,
             "redirect_uris": [redirect_uri],
@@ -66,6 +67,10 @@ impl Client {
         // The text of serde's error could contain a part of the secret.
         let client: Self = serde_json::from_slice(&body)
             .map_err(|_| failed("did not register a client, but sent an invalid response"))?;
+        // Otherwise the login could be continued at the authorization server that knows the id.
+        if oauth.is_client(&client.id) {
+            return Err(failed("registered a client with the id of another one"));
+        }
         Ok(client.with_authentication(metadata))
     }
 

@@ -6,12 +6,39 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::error::OAuthError;
+use super::request::check_url;
 use super::store::{CredentialStore, InMemoryCredentials};
 
-type Show = Arc<dyn Fn(&str) + Send + Sync>;
-type Ask = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<String>> + Send>> + Send + Sync>;
+type Show = Arc<dyn Fn(&LoginPrompt) + Send + Sync>;
+type Ask = Arc<dyn Fn(LoginPrompt) -> Pin<Box<dyn Future<Output = io::Result<String>> + Send>> + Send + Sync>;
+
+/// A login that awaits its user: show where it leads and what it is for, because the page of the authorization server need not say it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct LoginPrompt {
+    /// The authorization URL, to be opened in a browser.
+    ///
+    /// A server chose it: never make it a part of the command line of a shell, `cmd` or PowerShell, but an argument of a process.
+    /// Characters with a meaning for shells are percent-encoded, except `&`, `?`, `~` and `%`.
+    pub url: String,
+    /// The URL of the MCP server that will get the tokens, without a query.
+    pub server: String,
+    /// The authorization server, which the MCP server named.
+    pub issuer: String,
+    /// What is requested.
+    pub scopes: Vec<String>,
+}
+
+/// Shows no secrets.
+impl fmt::Debug for LoginPrompt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginPrompt").field("server", &self.server).finish_non_exhaustive()
+    }
+}
 
 /// How a person logs in: where the authorization URL is shown, and how its redirect comes back.
 ///
@@ -33,7 +60,7 @@ impl Login {
     /// The port is chosen by the system, as authorization servers have to allow for programs of a user. Use
     /// [`port`](Self::port) for a server that requires the redirect URI that was registered.
     #[must_use]
-    pub fn loopback(show: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn loopback(show: impl Fn(&LoginPrompt) + Send + Sync + 'static) -> Self {
         Self(LoginKind::Loopback { port: 0, show: Arc::new(show) })
     }
 
@@ -54,8 +81,8 @@ impl Login {
     /// use tool_mcp::oauth::Login;
     ///
     /// # async fn read_line() -> std::io::Result<String> { Ok(String::new()) }
-    /// let login = Login::paste("http://127.0.0.1/callback", |url| async move {
-    ///     println!("open {url} and paste the URL of the page that cannot be found:");
+    /// let login = Login::paste("http://127.0.0.1/callback", |login| async move {
+    ///     println!("for {}, open {} and paste the URL of the page that cannot be found:", login.server, login.url);
     ///     read_line().await
     /// });
     /// # let _ = login;
@@ -63,12 +90,12 @@ impl Login {
     #[must_use]
     pub fn paste<Asking>(
         redirect_uri: impl Into<String>,
-        ask: impl Fn(String) -> Asking + Send + Sync + 'static,
+        ask: impl Fn(LoginPrompt) -> Asking + Send + Sync + 'static,
     ) -> Self
     where
         Asking: Future<Output = io::Result<String>> + Send + 'static,
     {
-        let ask: Ask = Arc::new(move |url| Box::pin(ask(url)));
+        let ask: Ask = Arc::new(move |prompt| Box::pin(ask(prompt)));
         Self(LoginKind::Paste { redirect_uri: redirect_uri.into(), ask })
     }
 
@@ -93,7 +120,7 @@ impl fmt::Debug for Login {
 ///
 /// The authorization server is found through the MCP server. The client is, in this order: one that was [registered](Self::client) with
 /// that authorization server, one with a [metadata document](Self::client_metadata_url), or one that registers itself for
-/// each login.
+/// each login. With registered clients and no metadata document, other authorization servers are refused.
 ///
 /// Tokens are sent to their server only, and never follow a redirect. One that the server rejects is renewed, and the request is sent
 /// again: of the processes that share a [store](Self::store), one renews a login at a time.
@@ -103,7 +130,7 @@ impl fmt::Debug for Login {
 /// use tool_mcp::oauth::{FileCredentials, Login, OAuth};
 ///
 /// # async fn run() -> Result<(), tool_mcp::McpError> {
-/// let oauth = OAuth::new(Login::loopback(|url| println!("To log in, open {url}")))
+/// let oauth = OAuth::new(Login::loopback(|login| println!("To log in to {}, open {}", login.server, login.url)))
 ///     .store(FileCredentials::new("/home/me/.config/my-program/logins.json"));
 /// let tools = McpServer::http("https://tickets.example.org/mcp").oauth(oauth).connect().await?;
 /// # Ok(())
@@ -116,6 +143,8 @@ pub struct OAuth {
     pub(super) client_metadata_url: Option<String>,
     pub(super) client_name: String,
     pub(super) user: String,
+    /// `None` allows all.
+    scopes: Option<Vec<String>>,
     pub(super) store: Arc<dyn CredentialStore>,
 }
 
@@ -155,12 +184,14 @@ impl OAuth {
             client_metadata_url: None,
             client_name: env!("CARGO_PKG_NAME").to_owned(),
             user: String::new(),
+            scopes: None,
             store: Arc::new(InMemoryCredentials::default()),
         }
     }
 
     /// Obtains tokens for the program itself, with the secret of a client that was registered with the authorization server
-    /// `issuer`. Nobody logs in.
+    /// `issuer`. Nobody logs in, so only [`scopes`](Self::scopes) that the author allows are requested: by default none, which leaves
+    /// them to the authorization server.
     ///
     /// ```
     /// use tool_mcp::oauth::OAuth;
@@ -174,7 +205,7 @@ impl OAuth {
         id: impl Into<String>,
         secret: impl Into<SecretString>,
     ) -> Self {
-        Self::with_grant(Grant::ClientCredentials).confidential_client(issuer, id, secret)
+        Self::with_grant(Grant::ClientCredentials).confidential_client(issuer, id, secret).scopes([""; 0])
     }
 
     /// Adds a client without a secret that was registered with the authorization server `issuer`, exactly as its metadata states it.
@@ -212,8 +243,17 @@ impl OAuth {
         self
     }
 
+    /// Limits the scopes that are requested to these, whatever the MCP server states. By default, a user who logs in decides about those
+    /// that the server names. A call that needs another one fails. `offline_access` is requested where the authorization server
+    /// supports it, and if it is one of these.
+    #[must_use]
+    pub fn scopes<Scope: Into<String>>(mut self, scopes: impl IntoIterator<Item = Scope>) -> Self {
+        self.scopes = Some(scopes.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Sets the user of the program that logs in, for a program with many users: each has tokens of their own. Take it from the
-    /// session of the user, never from a request's parameters.
+    /// session of the user, never from a request's parameters. [`Login::route`] requires it.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
@@ -225,6 +265,29 @@ impl OAuth {
     pub fn store(mut self, store: impl CredentialStore) -> Self {
         self.store = Arc::new(store);
         self
+    }
+
+    /// Returns `true` if a scope can be requested. Servers could show anything to the user in one that is not well-formed.
+    pub(super) fn allows_scope(&self, scope: &String) -> bool {
+        let is_valid = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
+        !scope.is_empty()
+            && scope.bytes().all(is_valid)
+            && self.scopes.as_ref().is_none_or(|allowed| allowed.contains(scope))
+    }
+
+    /// Checks a URL of an authorization server that an MCP server named.
+    pub(super) fn check_url(&self, text: &str, issuer: &str, server: &Url) -> Result<Url, OAuthError> {
+        check_url(text, server, self.registered_client(issuer).is_some())
+    }
+
+    /// Returns `true` if only authorization servers with a registered client are accepted.
+    pub(super) fn is_bound(&self) -> bool {
+        !self.clients.is_empty() && self.client_metadata_url.is_none()
+    }
+
+    /// Returns `true` if a client was configured with this id.
+    pub(super) fn is_client(&self, id: &str) -> bool {
+        self.client_metadata_url.as_deref() == Some(id) || self.clients.iter().any(|client| client.id == id)
     }
 
     /// Returns the client that was registered with the authorization server.

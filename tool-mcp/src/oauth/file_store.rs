@@ -26,7 +26,7 @@ type StoreError = Box<dyn Error + Send + Sync>;
 /// use tool_mcp::oauth::{FileCredentials, Login, OAuth};
 ///
 /// let store = FileCredentials::new("/home/me/.config/my-program/logins.json");
-/// let oauth = OAuth::new(Login::loopback(|url| println!("open {url}"))).store(store);
+/// let oauth = OAuth::new(Login::loopback(|login| println!("open {}", login.url))).store(store);
 /// # let _ = oauth;
 /// ```
 #[derive(Clone, Debug)]
@@ -354,7 +354,7 @@ mod tests {
             ..CredentialKey::default()
         };
         assert_ne!(key("a", "b\",\"c").to_string(), key("a\",\"b", "c").to_string());
-        assert_eq!(key("a", "b").to_string(), r#"["a","b","","",null]"#);
+        assert_eq!(key("a", "b").to_string(), r#"["a","b","","","",null]"#);
         let shown = format!("{:?}", credential("1", Value::Null));
         assert_eq!(shown, r#"Credential { revision: "1", .. }"#);
     }

@@ -4,6 +4,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::challenge::Challenge;
+use super::config::OAuth;
 use super::error::OAuthError;
 use super::request::{check_url, get_document};
 
@@ -41,11 +42,11 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Requests the metadata. Of several authorization servers, the first one is chosen for which `is_preferred` returns `true`.
+    /// Requests the metadata. Of several authorization servers, the first one is chosen with which a client is registered.
     pub(super) async fn request(
         server: &Url,
         challenge: &Challenge,
-        is_preferred: impl Fn(&str) -> bool,
+        oauth: &OAuth,
     ) -> Result<Self, OAuthError> {
         let metadata = match request_resource_metadata(server, challenge).await? {
             Some(metadata) => metadata,
@@ -63,14 +64,20 @@ impl Discovery {
             )));
         }
         let issuers = &metadata.authorization_servers;
-        let issuer = issuers.iter().find(|issuer| is_preferred(issuer)).or(issuers.first());
+        let issuer = issuers.iter().find(|issuer| oauth.registered_client(issuer).is_some());
+        let issuer = issuer.or(issuers.first());
         let issuer =
             issuer.ok_or_else(|| OAuthError::failed("its metadata names no authorization server"))?;
+        if oauth.registered_client(issuer).is_none() && oauth.is_bound() {
+            return Err(OAuthError::failed(format!(
+                "its authorization server is `{issuer}`, and the client is one of another"
+            )));
+        }
         Ok(Self {
             resource: metadata.resource,
             // What the rejected request needs is more exact than all that there is.
             scopes: challenge.scopes().unwrap_or(metadata.scopes_supported),
-            server: request_server_metadata(issuer, server).await?,
+            server: request_server_metadata(issuer, oauth.check_url(issuer, issuer, server)?).await?,
         })
     }
 }
@@ -97,7 +104,7 @@ async fn request_resource_metadata(
     challenge: &Challenge,
 ) -> Result<Option<ResourceMetadata>, OAuthError> {
     if let Some(url) = &challenge.resource_metadata {
-        return get_document(&check_url(url, server)?).await;
+        return get_document(&check_url(url, server, false)?).await;
     }
     for path in [server.path().trim_end_matches('/'), ""] {
         let mut url = server.clone();
@@ -110,8 +117,8 @@ async fn request_resource_metadata(
     Ok(None)
 }
 
-async fn request_server_metadata(issuer: &str, server: &Url) -> Result<ServerMetadata, OAuthError> {
-    let base = check_url(issuer, server)?;
+/// Requests the metadata of the authorization server `issuer` at its URL.
+async fn request_server_metadata(issuer: &str, base: Url) -> Result<ServerMetadata, OAuthError> {
     let path = base.path().trim_end_matches('/').to_owned();
     let mut paths = vec![
         format!("/.well-known/oauth-authorization-server{path}"),
@@ -142,11 +149,14 @@ fn canonical_resource(server: &Url) -> String {
     format!("{}{path}", server.origin().ascii_serialization())
 }
 
-/// Returns `true` if the resource is the server, or a part of its host that contains it.
+/// Returns `true` if the resource is the server, or a part of its host that contains it. A query can tell servers apart.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = resource.parse::<Url>() else { return false };
     let rest = server.path().strip_prefix(resource.path().trim_end_matches('/'));
-    resource.origin() == server.origin() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    resource.origin() == server.origin()
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        && (resource.query().is_none() || resource.query() == server.query())
+        && (resource.fragment(), resource.username(), resource.password()) == (None, "", None)
 }
 
 #[cfg(test)]
@@ -167,6 +177,10 @@ mod tests {
             ("http://mcp.example/a/mcp", false),
             ("https://other.example/a/mcp", false),
             ("mcp", false),
+            ("https://mcp.example/a/mcp?key=x", true),
+            ("https://mcp.example/a/mcp?key=y", false),
+            ("https://mcp.example/a/mcp#x", false),
+            ("https://user@mcp.example/a/mcp", false),
         ] {
             assert_eq!(covers(resource, &server), expected, "{resource}");
         }

@@ -12,8 +12,8 @@ mod store;
 mod file_store;
 mod challenge;
 mod request;
-mod metadata;
 mod config;
+mod metadata;
 mod client;
 mod tokens;
 mod loopback;
@@ -25,6 +25,6 @@ pub(crate) use self::error::OAuthError;
 pub(crate) use self::session::Session;
 pub(crate) use self::tokens::bearer;
 
-pub use self::config::{Login, OAuth};
+pub use self::config::{Login, LoginPrompt, OAuth};
 pub use self::file_store::FileCredentials;
 pub use self::store::{Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials};

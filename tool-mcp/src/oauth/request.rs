@@ -1,5 +1,6 @@
 //! Requests to authorization servers, whose responses are bounded in time and size.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::ACCEPT;
@@ -15,20 +16,66 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest response, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Checks a URL that a server stated: it must be `https`. Only what an MCP server on this machine states can be on this machine, and
-/// without TLS, because a remote one must not reach the user's local programs.
-pub(super) fn check_url(text: &str, server: &Url) -> Result<Url, OAuthError> {
-    let url = text.parse::<Url>().ok().filter(Url::has_host);
-    let is_allowed = |url: &Url| match is_loopback(url) {
-        true => is_loopback(server) && matches!(url.scheme(), "http" | "https"),
-        false => url.scheme() == "https",
+/// Checks a URL that a server stated: it must be `https`, and name no user, which looks like a host. Addresses of this machine and of
+/// private networks are for an MCP server at such an address alone, and there for its own origin or for an authorization server
+/// that the author has configured, because others must not reach the programs of the user. Only on this machine, TLS is not needed.
+pub(super) fn check_url(text: &str, server: &Url, is_configured: bool) -> Result<Url, OAuthError> {
+    let url = text.parse::<Url>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_graphic()));
+    let is_near = |url: &Url| is_private(server) && (is_configured || url.origin() == server.origin());
+    let is_allowed = |url: &Url| {
+        let has_plain_host = url.host_str().is_some_and(|host| {
+            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte))
+        });
+        has_plain_host
+            && (url.username(), url.password()) == ("", None)
+            && (!is_private(url) || is_near(url))
+            && (url.scheme() == "https" || url.scheme() == "http" && is_loopback(url))
     };
     url.filter(is_allowed).ok_or_else(|| {
         OAuthError::failed(format!(
-            "it names the URL `{}`, which is not allowed; only `https` is, or this machine for a server on it",
+            "it names the URL `{}`, which is not allowed; only `https` without a user is, and on this machine or in a private network \
+             only the origin of a server there and the issuer of `OAuth::client`",
             redact_urls(text)
         ))
     })
+}
+
+/// Returns `true` if a URL names this machine, or an address of a private network or of one link.
+fn is_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let name = host.strip_suffix('.').unwrap_or(host);
+    match name.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(IpAddr::V4(address)) => {
+            let is_shared = |[first, second, ..]: [u8; 4]| first == 0 || first == 100 && second & 0xc0 == 64;
+            address.is_loopback()
+                || address.is_private()
+                || address.is_link_local()
+                || is_shared(address.octets())
+        }
+        Ok(IpAddr::V6(address)) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || address.is_unique_local()
+                || address.is_unicast_link_local()
+        }
+        Err(_) => name == "localhost" || name.ends_with(".localhost"),
+    }
+}
+
+/// Percent-encodes what has a meaning for shells in the path and query of a URL that is shown, except `&`, `?`, `~` and `%`.
+pub(super) fn encode_for_shells(url: &mut Url) {
+    let encode = |text: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/?%&=:@+,".contains(&byte);
+        let encode = |byte: u8| match is_plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        text.bytes().map(encode).collect::<String>()
+    };
+    let (path, query) = (encode(url.path()), url.query().map(encode));
+    url.set_path(&path);
+    url.set_query(query.as_deref());
+    url.set_fragment(None);
 }
 
 /// Sends a request. Redirects are not followed, because they could lead secrets to another host.
@@ -65,8 +112,10 @@ pub(super) async fn get_document<T: DeserializeOwned>(url: &Url) -> Result<Optio
     let (status, body) = send(url, |client| client.get(url.clone())).await?;
     match status {
         _ if status.is_client_error() => Ok(None),
+        // The text of serde's error could contain a part of a document that is not for the model.
         StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| {
-            OAuthError::failed(format!("the metadata at `{}` is invalid: {error}", redact_url(url)))
+            let (url, line, column) = (redact_url(url), error.line(), error.column());
+            OAuthError::failed(format!("the metadata at `{url}` is invalid in line {line}, column {column}"))
         }),
         _ => Err(OAuthError::failed(format!("`{}` responded with HTTP {status}", redact_url(url)))),
     }
@@ -87,21 +136,52 @@ mod tests {
     fn only_a_server_on_this_machine_leads_to_it() {
         let (remote, local) = ("https://mcp.example/mcp", "http://127.0.0.1:1/mcp");
         let table = [
-            ("https://login.example/token", remote, true),
-            ("https://login.example/token", local, true),
-            ("http://login.example/token", remote, false),
-            ("http://login.example/token", local, false),
-            ("http://127.0.0.1:2/token", remote, false),
-            ("https://localhost/token", remote, false),
-            ("http://127.0.0.1:2/token", local, true),
-            ("http://[::1]:2/token", local, true),
-            ("ftp://127.0.0.1/token", local, false),
-            ("file:///etc/passwd", local, false),
-            ("/token", local, false),
+            ("https://login.example/token", remote, (true, true)),
+            ("https://login.example/token", local, (true, true)),
+            ("https://8.8.8.8/token", remote, (true, true)),
+            ("http://login.example/token", remote, (false, false)),
+            ("http://login.example/token", local, (false, false)),
+            ("http://127.0.0.1:2/token", remote, (false, false)),
+            ("https://localhost/token", remote, (false, false)),
+            ("https://localhost./token", remote, (false, false)),
+            ("https://a.localhost.:8443/token", remote, (false, false)),
+            ("https://0.0.0.0/token", remote, (false, false)),
+            ("https://0x7f.1/token", remote, (false, false)),
+            ("https://[::]/token", remote, (false, false)),
+            ("https://[::1]/token", remote, (false, false)),
+            ("https://[::ffff:127.0.0.1]/token", remote, (false, false)),
+            ("https://10.0.0.1/token", remote, (false, false)),
+            ("https://100.64.0.1/token", remote, (false, false)),
+            ("https://169.254.169.254/token", remote, (false, false)),
+            ("https://[fd00::1]/token", remote, (false, false)),
+            ("https://[fe80::1]/token", remote, (false, false)),
+            ("https://10.0.0.1/token", "https://10.0.0.1/mcp", (true, true)),
+            ("https://10.0.0.2/token", "https://10.0.0.1/mcp", (false, true)),
+            ("http://127.0.0.1:1/token", local, (true, true)),
+            ("http://127.0.0.1:2/token", local, (false, true)),
+            ("http://[::1]:1/token", local, (false, true)),
+            ("http://10.0.0.1/token", local, (false, false)),
+            ("ftp://127.0.0.1:1/token", local, (false, false)),
+            ("file:///etc/passwd", local, (false, false)),
+            ("/token", local, (false, false)),
+            ("https://bank.example@login.example/", remote, (false, false)),
+            ("https://:x@login.example/", remote, (false, false)),
+            ("https://login.example;x$(y)/", remote, (false, false)),
+            ("https://login.example/\u{1b}[2J", remote, (false, false)),
         ];
         for (url, server, expected) in table {
-            assert_eq!(check_url(url, &server.parse().unwrap()).is_ok(), expected, "{url} of {server}");
+            let is_allowed = |is_configured| check_url(url, &server.parse().unwrap(), is_configured).is_ok();
+            assert_eq!((is_allowed(false), is_allowed(true)), expected, "{url} of {server}");
         }
+    }
+
+    #[test]
+    fn a_url_that_is_shown_has_no_characters_of_shells() {
+        let mut url = "https://a.example/$(x);|`!*'\"/%3b?a=$(x)`;|!*'{}\\&b=%26#x".parse().unwrap();
+        encode_for_shells(&mut url);
+        let path = "/%24%28x%29%3B%7C%60%21%2A%27%22/%3b";
+        let query = "a=%24%28x%29%60%3B%7C%21%2A%27%7B%7D%5C&b=%26";
+        assert_eq!(url.as_str(), format!("https://a.example{path}?{query}"));
     }
 
     #[test]

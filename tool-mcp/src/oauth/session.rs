@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tool_http::client::{Redactor, is_loopback};
+use tool_http::client::{Redactor, is_loopback, redact_url};
 
 use super::challenge::Challenge;
 use super::client::Client;
-use super::config::{Grant, LoginKind, OAuth};
+use super::config::{Grant, LoginKind, LoginPrompt, OAuth};
 use super::error::OAuthError;
 use super::loopback::Loopback;
 use super::metadata::Discovery;
 use super::random::{digest, random_text};
 use super::redirect::Redirect;
-use super::request::check_url;
+use super::request::encode_for_shells;
 use super::store::{CredentialKey, load, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
@@ -25,6 +25,16 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The longest wait for another process that renews the same login: longer than its request takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// The largest number of scopes of a login, and of their bytes, to which those are added that a call needs.
+const MAX_SCOPES: usize = 64;
+const MAX_SCOPE_BYTES: usize = 4 << 10;
+
+/// The number of attempts to renew a login that others change.
+const MAX_RENEWALS: usize = 3;
+
+/// The time after which a store returns what another process has stored.
+const STORE_LAG: Duration = Duration::from_millis(500);
 
 /// Obtains the tokens of one server for one user.
 pub(crate) struct Session {
@@ -43,6 +53,7 @@ struct State {
     /// The latest challenge of the server.
     challenge: Challenge,
     needs_login: bool,
+    failed_logins: u64,
 }
 
 impl State {
@@ -56,7 +67,6 @@ impl State {
 /// A login that was started, as it is stored until its redirect.
 #[derive(Serialize, Deserialize)]
 struct PendingLogin {
-    server: String,
     key: CredentialKey,
     source: TokenSource,
     redirect_uri: String,
@@ -91,30 +101,26 @@ impl Session {
     /// Returns an error if a person has to log in, or if there can be no token.
     pub(crate) async fn replace_token(
         self: &Arc<Self>,
-        mut challenge: Challenge,
+        challenge: Challenge,
         rejected: Option<String>,
         program: &Handle,
     ) -> Result<String, OAuthError> {
         if let Some(token) = self.state().newer_token(rejected.as_ref()) {
             return Ok(token);
         }
-        let lacks_scope = challenge.is_insufficient_scope();
-        if lacks_scope {
-            let scopes = self.add_scopes(&challenge.scopes().unwrap_or_default())?;
-            challenge.set_scopes(&scopes);
-        }
+        let lacking = match challenge.is_insufficient_scope() {
+            true => self.add_scopes(&challenge.scopes().unwrap_or_default())?,
+            false => Vec::new(),
+        };
         let discovery = self.discover(&challenge).await?;
         self.state().challenge = challenge;
         let key = self.login_key(&discovery);
         if let Grant::ClientCredentials = self.oauth.grant {
-            return self.request_for_program(discovery).await;
-        }
-        if lacks_scope {
-            return self.needs_login("further scopes are needed", rejected.as_ref());
+            return self.request_for_program(discovery, &lacking).await;
         }
         // In a task of the program: a request that is dropped must not lose the answer to a refresh token that can be used once.
         let session = Arc::clone(self);
-        let task = program.spawn(async move { session.renew(key, rejected).await });
+        let task = program.spawn(async move { session.renew(key, rejected, lacking).await });
         task.await.map_err(|_| OAuthError::failed("the runtime of the program has ended"))?
     }
 
@@ -122,23 +128,35 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if all were requested before, because to ask again would be a loop.
+    /// Returns an error if the author does not allow them, or if all were requested before, because to ask again would be a loop,
+    /// or if they are too many, because a server could ask for another one each time.
     fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
+        if let Some(scope) = lacking.iter().find(|scope| !self.oauth.allows_scope(scope)) {
+            return Err(OAuthError::failed(format!(
+                "the scope `{scope}` is needed, which `OAuth::scopes` does not allow"
+            )));
+        }
         let state = self.state();
         let known = state.current.as_ref().map(|login| &*login.source.scopes).unwrap_or_default();
         let scopes = union(known, lacking.iter().map(String::as_str));
-        if scopes.len() > known.len() {
-            return Ok(scopes);
+        if scopes.len() == known.len() {
+            return Err(OAuthError::failed(format!(
+                "the scopes `{}` are needed, which were requested before; give the user the right to them",
+                lacking.join(" ")
+            )));
         }
-        Err(OAuthError::failed(format!(
-            "the scopes `{}` are needed, which were requested before; give the user the right to them",
-            lacking.join(" ")
-        )))
+        if scopes.len() > MAX_SCOPES || scopes.join(" ").len() > MAX_SCOPE_BYTES {
+            return Err(OAuthError::failed("too many or too long scopes are needed"));
+        }
+        Ok(scopes)
     }
 
     async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
-        let is_preferred = |issuer: &str| self.oauth.registered_client(issuer).is_some();
-        Discovery::request(&self.server, challenge, is_preferred).await
+        let mut discovery = Discovery::request(&self.server, challenge, &self.oauth).await?;
+        for scopes in [&mut discovery.scopes, &mut discovery.server.scopes_supported] {
+            scopes.retain(|scope| self.oauth.allows_scope(scope));
+        }
+        Ok(discovery)
     }
 
     /// Returns the key of the login, which does not depend on the id of a client that registers itself.
@@ -148,6 +166,7 @@ impl Session {
             issuer: discovery.server.issuer.clone(),
             client: configured.map(|client| client.id).unwrap_or_default(),
             resource: discovery.resource.clone(),
+            server: digest(self.server.as_str()),
             user: self.oauth.user.clone(),
             pending: None,
         }
@@ -167,61 +186,96 @@ impl Session {
         Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
     }
 
-    /// Adopts the stored login, or renews it if no other process has done so.
-    async fn renew(&self, key: CredentialKey, rejected: Option<String>) -> Result<String, OAuthError> {
+    /// Adopts the stored login, or renews it if no other process has done so. If it lacks scopes, they are recorded for its successor,
+    /// which another process can start.
+    async fn renew(
+        &self,
+        key: CredentialKey,
+        rejected: Option<String>,
+        lacking: Vec<String>,
+    ) -> Result<String, OAuthError> {
         let store = &*self.oauth.store;
         let lock = tokio::time::timeout(LOCK_TIMEOUT, store.lock(&key)).await;
         let _lock = lock
             .map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
             .map_err(OAuthError::store)?;
-        loop {
+        let mut used = None;
+        for _ in 0..MAX_RENEWALS {
             let stored = load::<LoginRecord>(store, &key).await?;
-            let Some((login, revision)) = stored else {
+            let Some((mut login, revision)) = stored else {
                 return self.needs_login("nobody has logged in", rejected.as_ref());
             };
             if Some(&login.access_token) != rejected.as_ref() && !login.is_expired() {
                 return Ok(self.adopt(login));
             }
+            if !lacking.is_empty() {
+                login.lacking.clone_from(&lacking);
+                if swap(store, &key, Some(&revision), Some(&login), None).await? {
+                    return self.needs_login("further scopes are needed", rejected.as_ref());
+                }
+                continue;
+            }
             let Some(refresh_token) = login.refresh_token else {
                 return self.needs_login("the login has expired", rejected.as_ref());
             };
+            // To use it twice would end the login. A store that lags behind returns the result soon.
+            if used.as_ref() == Some(&refresh_token) {
+                tokio::time::sleep(STORE_LAG).await;
+                continue;
+            }
             let mut source = login.source;
             if let Some(registered) = self.oauth.registered_client(&key.issuer) {
                 source.client.secret = registered.secret();
             }
             let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
-            let mut renewed = match source.request(&self.server, &grant).await {
+            let mut renewed = match self.request(&source, &key.issuer, &grant).await {
                 Err(OAuthError::InvalidGrant(reason)) => {
-                    swap::<LoginRecord>(store, &key, Some(&revision), None, None).await?;
-                    return self.needs_login(&reason, rejected.as_ref());
+                    if swap::<LoginRecord>(store, &key, Some(&revision), None, None).await? {
+                        return self.needs_login(&reason, rejected.as_ref());
+                    }
+                    continue;
                 }
                 renewed => renewed?,
             };
-            renewed.refresh_token.get_or_insert(refresh_token);
+            renewed.refresh_token.get_or_insert_with(|| refresh_token.clone());
+            renewed.lacking = login.lacking;
             if swap(store, &key, Some(&revision), Some(&renewed), None).await? {
                 return Ok(self.adopt(renewed));
             }
             // The user has logged in or out meanwhile, and all processes use the result of that.
+            used = Some(refresh_token);
         }
+        Err(OAuthError::store("it did not replace a login that was renewed"))
     }
 
     /// Obtains a token with the credentials of the program, which no other process needs.
-    async fn request_for_program(&self, discovery: Discovery) -> Result<String, OAuthError> {
+    async fn request_for_program(
+        &self,
+        discovery: Discovery,
+        lacking: &[String],
+    ) -> Result<String, OAuthError> {
         let Discovery { resource, scopes, server } = discovery;
+        let scopes = union(lacking, scopes.iter().map(String::as_str));
         let client = Client::configured(&self.oauth, &server).filter(|client| client.secret.is_some());
-        let client = client.ok_or_else(|| {
-            let issuer = &server.issuer;
-            OAuthError::failed(format!(
-                "its authorization server is `{issuer}`, and the client is one of another"
-            ))
-        })?;
+        let client = client
+            .ok_or_else(|| OAuthError::failed(format!("the client of `{}` has no secret", server.issuer)))?;
         let scope = scopes.join(" ");
         let source = TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes };
         let mut grant = vec![("grant_type", "client_credentials")];
         if !scope.is_empty() {
             grant.push(("scope", &scope));
         }
-        Ok(self.adopt(source.request(&self.server, &grant).await?))
+        Ok(self.adopt(self.request(&source, &server.issuer, &grant).await?))
+    }
+
+    /// Requests tokens with the parameters of a grant.
+    async fn request(
+        &self,
+        source: &TokenSource,
+        issuer: &str,
+        grant: &[(&str, &str)],
+    ) -> Result<LoginRecord, OAuthError> {
+        source.request(self.oauth.check_url(&source.token_endpoint, issuer, &self.server)?, grant).await
     }
 
     /// Uses a login from now on, and returns its token.
@@ -233,6 +287,16 @@ impl Session {
         token
     }
 
+    /// Makes the next request find the login of the store, which may be a newer one.
+    pub(crate) fn forget_token(&self) {
+        self.state().current = None;
+    }
+
+    /// Returns `true` if a request lacked a scope since the login.
+    pub(crate) fn lacks_scope(&self) -> bool {
+        self.state().current.as_ref().is_some_and(|login| !login.lacking.is_empty())
+    }
+
     /// Returns `true` if the server rejected a request because a person has to log in.
     pub(crate) fn is_login_needed(&self) -> bool {
         self.state().needs_login
@@ -241,23 +305,34 @@ impl Session {
     /// Lets the user log in, if the redirect comes to this function. Returns `false` if it comes to a route of the program.
     pub(crate) async fn log_in(&self) -> Result<bool, OAuthError> {
         let Grant::AuthorizationCode(kind) = &self.oauth.grant else { return Ok(false) };
+        let failed_logins = self.state().failed_logins;
         let _login = self.login.lock().await;
         if !self.is_login_needed() {
             return Ok(true);
         }
+        // The user has just refused, and is not asked once for each call that waited.
+        if self.state().failed_logins != failed_logins {
+            return Err(OAuthError::failed("the login for which it waited has failed"));
+        }
+        let ended = self.log_in_with(kind).await;
+        self.state().failed_logins += u64::from(ended.is_err());
+        ended
+    }
+
+    async fn log_in_with(&self, kind: &LoginKind) -> Result<bool, OAuthError> {
         let limited = async {
             match kind {
                 LoginKind::Route { .. } => Ok(None),
                 LoginKind::Loopback { port, show } => {
                     let loopback = Loopback::bind(*port).await?;
-                    let (url, state) = self.start(&loopback.redirect_uri()).await?;
-                    show(url.as_str());
+                    let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
+                    show(&prompt);
                     Ok(Some(loopback.receive(&state).await))
                 }
                 LoginKind::Paste { redirect_uri, ask } => {
-                    let (url, _) = self.start(redirect_uri).await?;
+                    let (prompt, _) = self.start(redirect_uri).await?;
                     let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
-                    ask(url.into()).await.map(Some).map_err(no_redirect)
+                    ask(prompt).await.map(Some).map_err(no_redirect)
                 }
             }
         };
@@ -270,18 +345,33 @@ impl Session {
         }
     }
 
+    /// # Errors
+    ///
+    /// Returns an error if the user of a route is not known: everybody could finish a login that another one started.
+    fn check_user(&self) -> Result<(), OAuthError> {
+        match &self.oauth.grant {
+            Grant::AuthorizationCode(LoginKind::Route { .. }) if self.oauth.user.is_empty() => {
+                Err(OAuthError::failed(
+                    "`Login::route` needs the user of the browser's session; set `OAuth::user`",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a login whose redirect comes to a route of the program. Returns the authorization URL.
     pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
+        self.check_user()?;
         match &self.oauth.grant {
             Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
-                Ok(self.start(redirect_uri).await?.0.into())
+                Ok(self.start(redirect_uri).await?.0.url)
             }
             _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
         }
     }
 
-    /// Starts a login. Returns the authorization URL and its `state`.
-    async fn start(&self, redirect_uri: &str) -> Result<(Url, String), OAuthError> {
+    /// Starts a login. Returns what to show, and its `state`.
+    async fn start(&self, redirect_uri: &str) -> Result<(LoginPrompt, String), OAuthError> {
         let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
         if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
             return Err(OAuthError::failed(format!(
@@ -296,12 +386,15 @@ impl Session {
         let endpoint = server.authorization_endpoint.as_deref();
         let endpoint =
             endpoint.ok_or_else(|| OAuthError::failed("its authorization server has no login page"))?;
-        let mut url = check_url(endpoint, &self.server)?;
+        let mut url = self.oauth.check_url(endpoint, &server.issuer, &self.server)?;
         let client = match Client::configured(&self.oauth, &server) {
             Some(client) => client,
             None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
         };
         let is_offline = |scope: &&String| *scope == "offline_access";
+        let stored = load::<LoginRecord>(&*self.oauth.store, &key).await?;
+        let lacking = stored.map(|(login, _)| login.lacking).unwrap_or_default();
+        let scopes = union(&lacking, scopes.iter().map(String::as_str));
         let scopes = union(&scopes, server.scopes_supported.iter().find(is_offline).map(String::as_str));
         let (state, verifier) = (random_text()?, random_text()?);
         url.query_pairs_mut().extend_pairs([
@@ -320,8 +413,14 @@ impl Session {
             // Otherwise the scope is ignored (OpenID Connect Core, section 11).
             url.query_pairs_mut().append_pair("prompt", "consent");
         }
+        encode_for_shells(&mut url);
+        let prompt = LoginPrompt {
+            url: url.into(),
+            server: redact_url(&self.server),
+            issuer: server.issuer,
+            scopes: scopes.clone(),
+        };
         let pending = PendingLogin {
-            server: self.server.to_string(),
             key,
             source: TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes },
             redirect_uri: redirect_uri.to_owned(),
@@ -330,11 +429,12 @@ impl Session {
         };
         let expires_at = Some(SystemTime::now() + LOGIN_TIMEOUT);
         swap(&*self.oauth.store, &pending_key(&state), None, Some(&pending), expires_at).await?;
-        Ok((url, state))
+        Ok((prompt, state))
     }
 
     /// Finishes a login with the URL of its redirect, or its path and query.
     pub(crate) async fn finish(&self, redirect: &str) -> Result<(), OAuthError> {
+        self.check_user()?;
         let redirect = Redirect::parse(redirect)?;
         let store = &*self.oauth.store;
         let pending_key = pending_key(redirect.state());
@@ -345,8 +445,8 @@ impl Session {
         };
         let stored = load::<PendingLogin>(store, &pending_key).await?;
         let (pending, revision) = stored.ok_or_else(unknown)?;
-        let PendingLogin { server, key, source, redirect_uri, verifier, requires_issuer } = pending;
-        if key.user != self.oauth.user || server != self.server.as_str() {
+        let PendingLogin { key, source, redirect_uri, verifier, requires_issuer } = pending;
+        if key.user != self.oauth.user || key.server != digest(self.server.as_str()) {
             return Err(OAuthError::failed("the redirect is of the login of another user or server"));
         }
         // Of two copies of a redirect, one goes on.
@@ -361,7 +461,7 @@ impl Session {
             ("redirect_uri", &redirect_uri),
             ("code_verifier", &verifier),
         ];
-        let login = source.request(&self.server, &grant).await?;
+        let login = self.request(&source, &key.issuer, &grant).await?;
         // The newest login replaces any other.
         loop {
             let stored = load::<LoginRecord>(store, &key).await?;

@@ -13,7 +13,8 @@ use tool_core::memory::StoreFuture;
 use super::error::OAuthError;
 use super::random::random_text;
 
-/// Identifies a [`Credential`]: by the authorization server (`issuer`), the client, the resource and the user that it is for.
+/// Identifies a [`Credential`]: by the authorization server (`issuer`), the client, the resource, the MCP server and the user that it
+/// is for.
 ///
 /// `Display` is a text for the key column of a database. It contains no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub struct CredentialKey {
     pub(super) issuer: String,
     pub(super) client: String,
     pub(super) resource: String,
+    /// A digest of the URL of the MCP server: several can state the same resource.
+    pub(super) server: String,
     pub(super) user: String,
     /// A digest of the `state` of a login that is not finished, which has no other fields.
     pub(super) pending: Option<String>,
@@ -37,7 +40,7 @@ impl CredentialKey {
 
 impl fmt::Display for CredentialKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = (&self.issuer, &self.client, &self.resource, &self.user, &self.pending);
+        let parts = (&self.issuer, &self.client, &self.resource, &self.server, &self.user, &self.pending);
         f.write_str(&serde_json::to_string(&parts).map_err(|_| fmt::Error)?)
     }
 }

@@ -12,7 +12,7 @@ use tool_http::client::Redactor;
 
 use super::client::Client;
 use super::error::OAuthError;
-use super::request::{check_url, encode_form, send};
+use super::request::{encode_form, send};
 
 /// From where the tokens of a login come.
 #[derive(Clone, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub(super) struct LoginRecord {
     pub(super) access_token: String,
     pub(super) refresh_token: Option<String>,
     expires_at: Option<SystemTime>,
+    /// The scopes to request in the next login, because a request lacked some of them.
+    #[serde(default)]
+    pub(super) lacking: Vec<String>,
 }
 
 impl LoginRecord {
@@ -51,13 +54,12 @@ struct TokenResponse {
 }
 
 impl TokenSource {
-    /// Requests tokens with the parameters of a grant, which appear in no error.
+    /// Requests tokens at the token endpoint, whose URL was checked, with the parameters of a grant, which appear in no error.
     pub(super) async fn request(
         &self,
-        server: &Url,
+        endpoint: Url,
         grant: &[(&str, &str)],
     ) -> Result<LoginRecord, OAuthError> {
-        let endpoint = check_url(&self.token_endpoint, server)?;
         let mut pairs = grant.to_vec();
         pairs.push(("resource", &self.resource));
         let Client { id, secret, authentication } = &self.client;
@@ -65,9 +67,7 @@ impl TokenSource {
         let mut authorization = None;
         match authentication.as_deref() {
             Some("client_secret_basic") => {
-                // Both are encoded as in a form first (RFC 6749, section 2.3.1).
-                let pair = format!("{}:{}", encode_form([(&**id, "")]), encode_form([(secret, "")]));
-                authorization = sensitive(&format!("Basic {}", BASE64.encode(pair.replace('=', ""))));
+                authorization = sensitive(&format!("Basic {}", self.client.basic()));
             }
             Some("client_secret_post") => pairs.extend([("client_id", &**id), ("client_secret", secret)]),
             _ => pairs.push(("client_id", id)),
@@ -99,6 +99,7 @@ impl TokenSource {
             access_token: tokens.access_token,
             refresh_token: tokens.refresh_token,
             expires_at: lifetime.and_then(|lifetime| requested_at.checked_add(lifetime)),
+            lacking: Vec::new(),
         })
     }
 
@@ -109,12 +110,22 @@ impl TokenSource {
         let mut redactor = Redactor::new("[…]", 1);
         grant.iter().filter(|(name, _)| *name != "grant_type").for_each(|(_, value)| redactor.add(value));
         self.client.secret.iter().for_each(|secret| redactor.add(secret));
+        redactor.add(&self.client.basic());
         let text = redactor.redact(format!("{} {}", get("error"), get("error_description")).trim());
         let problem = format!("the token endpoint `{}` refused (HTTP {status}): {text}", self.token_endpoint);
         match get("error") {
             "invalid_grant" => OAuthError::InvalidGrant(problem),
             _ => OAuthError::Failed(problem),
         }
+    }
+}
+
+impl Client {
+    /// Returns the credentials of a header. Both are encoded as in a form first (RFC 6749, section 2.3.1).
+    fn basic(&self) -> String {
+        let secret = self.secret.as_deref().unwrap_or_default();
+        let pair = format!("{}:{}", encode_form([(&*self.id, "")]), encode_form([(secret, "")]));
+        BASE64.encode(pair.replace('=', ""))
     }
 }
 

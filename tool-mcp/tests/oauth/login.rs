@@ -1,7 +1,9 @@
 //! Who logs in how, as which client, and how long a login lasts.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
@@ -46,9 +48,13 @@ async fn a_user_of_this_machine_logs_in_while_connecting() {
 async fn a_user_of_another_machine_pastes_the_redirect() {
     let fake = fake().await;
     let user = Arc::clone(&fake);
-    let login = Login::paste("http://127.0.0.1/callback", move |url| {
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
         let user = Arc::clone(&user);
-        async move { Ok(format!(" {}\n", user.approve(&url).await?)) }
+        async move {
+            assert_eq!((&*login.server, &*login.issuer), (&*user.url(), &*user.issuer()));
+            assert_eq!(login.scopes, ["read"]);
+            Ok(format!(" {}\n", user.approve(&login.url).await?))
+        }
     });
     let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
@@ -87,6 +93,25 @@ async fn a_route_finishes_a_login_once_for_the_user_that_started_it() {
     assert_eq!(of("ada").start_login().await.unwrap(), None);
     assert_eq!(call(&of("ada").connect().await.unwrap(), "read").await.unwrap(), "read: read");
     assert_eq!(of("grace").connect().await.unwrap_err().kind(), McpErrorKind::LoginRequired);
+}
+
+/// Otherwise everybody could finish the login that another user started.
+#[tokio::test]
+async fn a_route_needs_a_user() {
+    let fake = fake().await;
+    let (server, store) =
+        (route_server(&fake, InMemoryCredentials::default()), InMemoryCredentials::default());
+    let url = server.start_login().await.unwrap().unwrap();
+    let redirect = fake.approve(&url).await.unwrap();
+    let server =
+        McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(Login::route(ROUTE)).store(store));
+    let expected =
+        "cannot be authorized: `Login::route` needs the user of the browser's session; set `OAuth::user`";
+    assert_eq!(problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized), expected);
+    assert_eq!(
+        problem(&server.finish_login(&redirect).await.unwrap_err(), McpErrorKind::Unauthorized),
+        expected
+    );
 }
 
 #[tokio::test]
@@ -162,13 +187,21 @@ async fn a_program_uses_its_own_credentials() {
     let fake = fake().await;
     fake.add_client("report", Some("secret"));
     let oauth = OAuth::client_credentials(fake.issuer(), "report", "secret");
-    let tools = McpServer::http(fake.url()).oauth(oauth).trusted().connect().await.unwrap();
+    let server = McpServer::http(fake.url()).name("tickets").trusted();
+    let tools = server.clone().oauth(oauth.clone()).connect().await.unwrap();
+    let error = call_error(&tools, "write").await;
+    let expected = "cannot be authorized: the scope `write` is needed, which `OAuth::scopes` does not allow";
+    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    let oauth = oauth.scopes(["read", "write"]);
+    let tools = server.oauth(oauth).connect().await.unwrap();
     fake.expire_access_tokens();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
     assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
-    let grants: Vec<_> =
-        fake.requests("/token").iter().map(|body| parameter(body, "grant_type").unwrap()).collect();
-    assert_eq!(grants, ["client_credentials"; 3]);
+    let requests = fake.requests("/token");
+    let scopes: Vec<_> = requests.iter().map(|body| parameter(body, "scope")).collect();
+    let [read, write] = ["read", "read write"].map(|scope| Some(scope.to_owned()));
+    assert_eq!(scopes, [None, read.clone(), read, write]);
+    assert!(requests.iter().all(|body| body.contains("grant_type=client_credentials")));
 
     let oauth = OAuth::client_credentials("https://other.example", "report", "secret");
     let error = McpServer::http(fake.url()).name("tickets").oauth(oauth).connect().await.unwrap_err();
@@ -190,6 +223,42 @@ async fn further_scopes_are_added_to_those_of_the_login() {
     assert_eq!((one.unwrap(), other.unwrap()), ("write: read write".into(), "write: read write".into()));
     assert_eq!(logins.load(Ordering::SeqCst), 2);
     assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
+}
+
+/// The server asks for more, in its metadata and in its challenges.
+#[tokio::test]
+async fn the_author_limits_the_scopes() {
+    let fake = fake().await;
+    fake.set_metadata("scopes_supported", json!(["offline_access"]));
+    let (login, logins) = willing_user(&fake);
+    let oauth = OAuth::new(login).scopes(["read"]);
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
+    let tools = server.connect().await.unwrap();
+    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("read"));
+    let problem = problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized);
+    assert!(
+        problem.ends_with("the scope `write` is needed, which `OAuth::scopes` does not allow"),
+        "{problem}"
+    );
+    assert_eq!(logins.load(Ordering::SeqCst), 1);
+}
+
+/// Each request of a web application has a server of its own, and knows only the store.
+#[tokio::test]
+async fn a_web_application_asks_for_further_scopes() {
+    let fake = fake().await;
+    let (server, store) = logged_in(&fake).await;
+    let tools = server.connect().await.unwrap();
+    assert_eq!(call_error(&tools, "write").await.kind(), McpErrorKind::LoginRequired);
+    // A renewal keeps what is lacking.
+    fake.expire_access_tokens();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    let route = || route_server(&fake, store.clone());
+    let url = route().start_login().await.unwrap().expect("a scope is lacking");
+    assert_eq!(parameter(&url, "scope").as_deref(), Some("read write"));
+    route().finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    assert_eq!(route().start_login().await.unwrap(), None);
+    assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
 }
 
 #[tokio::test]
@@ -259,6 +328,46 @@ async fn a_login_that_has_ended_is_started_again() {
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
 }
 
+/// The authorization server refuses a renewal while the user logs in through another process.
+#[tokio::test]
+async fn a_login_during_a_renewal_is_used() {
+    let fake = fake().await;
+    let store = InMemoryCredentials::default();
+    let (server, other) = (route_server(&fake, store.clone()), route_server(&fake, store));
+    let [first, second] = [server.start_login().await, server.start_login().await];
+    server.finish_login(&fake.approve(&first.unwrap().unwrap()).await.unwrap()).await.unwrap();
+    let tools = server.connect().await.unwrap();
+    fake.end_logins();
+    let paused = fake.pause("/token");
+    let redirect = fake.approve(&second.unwrap().unwrap()).await.unwrap();
+    let logging_in = async {
+        paused.arrived().await;
+        other.finish_login(&redirect).await.unwrap();
+        paused.resume();
+    };
+    let (called, ()) = tokio::join!(call(&tools, "read"), logging_in);
+    assert_eq!(called.unwrap(), "read: read");
+}
+
+#[tokio::test]
+async fn a_user_that_refuses_is_asked_once_for_all_waiting_calls() {
+    let fake = fake().await;
+    let (user, asked) = (Arc::clone(&fake), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
+        let (user, number) = (Arc::clone(&user), count.fetch_add(1, Ordering::SeqCst));
+        async move {
+            tokio::time::sleep(Duration::from_millis(300 * number as u64)).await;
+            if number == 0 { user.approve(&login.url).await } else { Err(io::Error::other("refused")) }
+        }
+    });
+    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    fake.end_logins();
+    let called = futures_util::future::join_all((0..5).map(|_| call(&tools, "read"))).await;
+    assert!(called.iter().all(Result::is_err));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test]
 async fn metadata_is_found_at_the_paths_of_the_standards() {
     let fake = fake().await;
@@ -273,7 +382,7 @@ async fn metadata_is_found_at_the_paths_of_the_standards() {
         "code_challenge_methods_supported": ["S256"],
         "scopes_supported": ["offline_access"],
     });
-    let oauth = OAuth::new(Login::route(ROUTE)).client(&issuer, "desk");
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").client(&issuer, "desk");
     let server = McpServer::http(fake.url()).oauth(oauth);
     let paths = [
         "/.well-known/oauth-authorization-server/tenant",

@@ -17,7 +17,7 @@ type Connecting = JoinHandle<Result<McpTools, McpError>>;
 /// Connects. Returns the authorization URL that is shown.
 async fn connecting(fake: &OAuthServer) -> (Connecting, String) {
     let (sender, mut shown): (_, UnboundedReceiver<String>) = unbounded_channel();
-    let login = Login::loopback(move |url| sender.send(url.to_owned()).unwrap());
+    let login = Login::loopback(move |login| sender.send(login.url.clone()).unwrap());
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
     let connecting = tokio::spawn(server.connect());
     (connecting, shown.recv().await.unwrap())
@@ -133,7 +133,7 @@ async fn a_port_that_is_taken_is_named() {
     let port = taken.local_addr().unwrap().port();
     let shown = Arc::new(Mutex::new(Vec::new()));
     let urls = Arc::clone(&shown);
-    let login = Login::loopback(move |url| urls.lock().unwrap().push(url.to_owned())).port(port);
+    let login = Login::loopback(move |login| urls.lock().unwrap().push(login.url.clone())).port(port);
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login));
     let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
     let error = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap_err();

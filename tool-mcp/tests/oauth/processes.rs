@@ -24,7 +24,7 @@ impl Drop for Folder {
 }
 
 fn server(url: &str, path: &str) -> McpServer {
-    let oauth = OAuth::new(Login::route(ROUTE)).store(FileCredentials::new(path));
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(FileCredentials::new(path));
     McpServer::http(url).oauth(oauth).trusted()
 }
 

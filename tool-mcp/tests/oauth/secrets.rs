@@ -56,6 +56,7 @@ async fn secrets_appear_nowhere() {
     fake.add_client("desk", Some("client-secret-1"));
     let store = InMemoryCredentials::default();
     let oauth = OAuth::new(Login::route(ROUTE))
+        .user("ada")
         .confidential_client(fake.issuer(), "desk", "client-secret-1")
         .store(store.clone());
     fake.set_metadata("token_endpoint_auth_methods_supported", json!(["client_secret_post"]));
@@ -100,6 +101,17 @@ async fn secrets_appear_nowhere() {
         }
     }
     assert!(texts.last().unwrap().contains("this thread is recorded"));
+}
+
+#[tokio::test]
+async fn credentials_in_a_header_that_a_server_repeats_are_redacted() {
+    let fake = fake().await;
+    // The header of the client `desk` with the secret `a-secret`.
+    let echo = json!({ "error": "invalid_client", "error_description": "Basic ZGVzazphLXNlY3JldA==" });
+    fake.respond("/token", 401, echo.to_string());
+    let oauth = OAuth::client_credentials(fake.issuer(), "desk", "a-secret");
+    let error = McpServer::http(fake.url()).oauth(oauth).connect().await.unwrap_err().to_string();
+    assert!(error.ends_with("refused (HTTP 401 Unauthorized): invalid_client Basic […]"), "{error}");
 }
 
 #[tokio::test]

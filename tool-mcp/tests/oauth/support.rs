@@ -20,9 +20,9 @@ pub(crate) async fn fake() -> Arc<OAuthServer> {
 pub(crate) fn willing_user(fake: &Arc<OAuthServer>) -> (Login, Arc<AtomicUsize>) {
     let (fake, logins) = (Arc::clone(fake), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&logins);
-    let login = Login::loopback(move |url| {
+    let login = Login::loopback(move |login| {
         count.fetch_add(1, Ordering::SeqCst);
-        let (fake, url) = (Arc::clone(&fake), url.to_owned());
+        let (fake, url) = (Arc::clone(&fake), login.url.clone());
         tokio::spawn(async move {
             if let Err(error) = fake.log_in(&url).await {
                 eprintln!("{error}");
@@ -44,7 +44,7 @@ pub(crate) async fn logged_in(fake: &OAuthServer) -> (McpServer, InMemoryCredent
 
 /// Returns a server with a route.
 pub(crate) fn route_server(fake: &OAuthServer, store: InMemoryCredentials) -> McpServer {
-    let oauth = OAuth::new(Login::route(ROUTE)).store(store);
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(store);
     McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted()
 }
 
