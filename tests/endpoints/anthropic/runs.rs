@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{Anthropic, ErrorKind, HostedTool, ReplyDetails, Thinking};
+use tool_core::agent::Compaction;
 use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
 use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
@@ -403,6 +404,37 @@ async fn a_memory_window_removes_thinking() {
         }
         assert_eq!(counts, expected, "{limit} messages");
     }
+}
+
+/// A compacted run has another start: thinking behind it is not sent, and during calls a run is compacted only if it has to be.
+#[tokio::test]
+async fn compaction_removes_thinking() {
+    #[tool]
+    fn read_table(year: u32) -> String {
+        format!("{year} ").repeat(800)
+    }
+    let turns: usize = 6;
+    let call = |year| {
+        let call = json!({ "type": "tool_use", "id": format!("toolu_{year}"), "name": "read_table", "input": { "year": year } });
+        json_answer(&reply(json!([thinking(), call]), "tool_use"))
+    };
+    let too_long = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum" } });
+    let headers = [("content-type", "application/json")];
+    let refused = whole_answer("400 Bad Request", &headers, too_long.to_string().as_bytes());
+    let answer = json_answer(&reply(json!([text("Done.")]), "end_turn"));
+    let answers = (0..turns).map(call).chain([refused, answer]).collect();
+    let server = RawServer::answering_in_turn(answers).await;
+    let compaction = Compaction::when_it_pays().at_tokens(1).keep_recent_tokens(1_000);
+    let agent =
+        Agent::builder(model(&server)).tools(tools![read_table]).compaction(compaction).build().unwrap();
+    assert_eq!(agent.ask("Read all").await.unwrap().text(), "Done.");
+    let thoughts =
+        bodies(&server).iter().map(|body| body.matches(r#""signature""#).count()).collect::<Vec<_>>();
+    let expected: Vec<_> = (0..=turns).chain([0]).collect();
+    assert_eq!(thoughts, expected);
+    let compacted: Vec<_> =
+        bodies(&server).iter().map(|body| body.contains("was removed to save room")).collect();
+    assert_eq!(compacted.iter().position(|compacted| *compacted), Some(turns + 1));
 }
 
 /// A model that does not think rejects earlier thinking in front of results.
