@@ -85,7 +85,7 @@ impl Agent {
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
     ///
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
-    /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and the run's calls are
+    /// [`RunDriver`](crate::agent::RunDriver), a call drives the inner run to its end. If the run has to wait, the call fails, and the run's calls are
     /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
     /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is not
     /// asked.

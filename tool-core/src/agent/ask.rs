@@ -129,7 +129,8 @@ impl Ask {
         self
     }
 
-    /// Passes a value to the tools of this run: the value itself, not a [`ToolContext`]. It takes precedence over the agent's value of the same type.
+    /// Passes a value to the tools of this run: the value itself, not a [`ToolContext`](crate::ToolContext). It takes precedence over the
+    /// agent's value of the same type.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
         self.question.tools.context = self.question.tools.context.with(value);
         self
