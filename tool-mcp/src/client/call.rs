@@ -60,8 +60,8 @@ impl From<CallError> for McpError {
 ///
 /// A call whose server asks for input waits for the answers of the user, and is then sent again with them.
 ///
-/// A call that requires a login is sent again after it. A call that was not executed is sent again once on a new connection, and so is a call whose outcome is unknown unless its
-/// tool is `at_most_once`.
+/// A call that requires a login is sent again after the login. A call that was not executed is sent again once on a new connection, and so is a
+/// call whose outcome is unknown unless its tool is `at_most_once`.
 ///
 /// # Errors
 ///

@@ -74,7 +74,7 @@ pub enum McpErrorKind {
 }
 
 /// Returns the start of a text of the server, without secrets and characters that control a terminal.
-fn quote(text: &str, redactor: &Redactor) -> String {
+pub(super) fn quote(text: &str, redactor: &Redactor) -> String {
     printable(&truncate(&redactor.redact(text), MAX_QUOTED_CHARS)).into_owned()
 }
 

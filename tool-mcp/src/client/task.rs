@@ -11,6 +11,7 @@ use tool_core::tool::{Asker, Timestamp};
 use tool_core::{ToolContext, ToolError};
 
 use super::connection_manager::ConnectionManager;
+use super::error::quote;
 use super::input::{Given, Round};
 use super::text::truncate_name;
 use super::{McpError, McpTool};
@@ -74,7 +75,7 @@ impl Task {
                 TaskPayload::Failed { error } => {
                     let message =
                         error.get("message").and_then(Value::as_str).unwrap_or("no reason is known");
-                    let message = config.redactor.redact(message);
+                    let message = quote(message, &config.redactor);
                     return Err(ToolError::failed(format!("the task of the server failed: {message}")));
                 }
                 TaskPayload::Cancelled => {

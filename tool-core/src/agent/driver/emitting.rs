@@ -11,26 +11,26 @@ use crate::run::RunErrorKind;
 type Emitting<'a> = Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'a, Result<(), RunErrorKind>>>;
 
 impl RunDriver {
-    /// Emits events. Layers that record what happens to calls are told first.
+    /// Emits events. Layers that record what happens to calls receive them before the listeners.
     pub(super) fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) -> Emitting<'_> {
         let events: Vec<_> = events.into_iter().collect();
         if events.is_empty() || !self.has_listeners() {
             return Either::Left(ready(Ok(())));
         }
-        // Boxed, because events are large, and agents that ask agents have a future in another.
+        // Boxed, because events are large.
         let emitting = async move {
-            // They were taken from the run, so all are told before a failure is reported.
-            let mut told = Ok(());
+            // The run no longer has the events, so all of them are recorded and emitted before a failure is reported.
+            let mut recorded = Ok(());
             for event in events {
-                told = told.and(self.layers.record(&event, &self.run).await);
+                recorded = recorded.and(self.layers.record(&event, &self.run).await);
                 self.emitter.emit(|| event).await;
             }
-            told
+            recorded
         };
         Either::Right(emitting.boxed())
     }
 
-    /// Returns `true` if somebody is told what happens to calls.
+    /// Returns `true` if a listener or a layer receives events.
     pub(super) fn has_listeners(&self) -> bool {
         self.emitter.has_listeners() || self.layers.see(Phase::Record)
     }

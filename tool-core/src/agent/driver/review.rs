@@ -259,7 +259,7 @@ impl RunDriver {
         judged.boxed()
     }
 
-    /// Asks the layers about results that they have not seen, before the model reads them. Returns one that listeners can be told of once it is
+    /// Asks the layers about results that they have not seen, before the model reads them. Returns one that can be reported to listeners once it is
     /// saved.
     pub(super) async fn review_results(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
         if !self.layers.see(Phase::Output) {
