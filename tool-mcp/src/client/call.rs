@@ -39,7 +39,7 @@ enum CallError {
     /// The server refused the request because the user has to log in.
     LoginRequired(McpError),
     OutcomeUnknown(McpError),
-    /// The server does not accept the state that it has left with the client.
+    /// The server rejected its own `requestState`, which may have expired.
     StateExpired(McpError),
     Failed(McpError),
 }

@@ -19,7 +19,7 @@ use super::{McpError, McpTool};
 /// The longest id of a task.
 const MAX_ID_BYTES: usize = 1024;
 
-/// The time between two questions for a result: without a wish of the server, and at least and at most.
+/// The interval between two polls for a result: the default without a hint of the server, the minimum and the maximum.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);

@@ -16,9 +16,9 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest response, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Checks a URL that a server stated: it must be `https`, and name no user, which looks like a host. Addresses of this machine and of
-/// private networks are for an MCP server at such an address alone, and there for its own origin or for an authorization server
-/// that the author has configured, because others must not reach the programs of the user. Only on this machine, TLS is not needed.
+/// Checks a URL that a server stated. It must use `https`, except on this machine, and contain no user name, which can pass for a host.
+/// Addresses of this machine and of private networks are accepted only if the MCP server has such an address, and only for the server's
+/// own origin or a configured authorization server, because other servers must not reach the user's programs.
 pub(super) fn check_url(text: &str, server: &Url, is_configured: bool) -> Result<Url, OAuthError> {
     let url = text.parse::<Url>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let is_near = |url: &Url| is_private(server) && (is_configured || url.origin() == server.origin());

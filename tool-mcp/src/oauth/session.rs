@@ -128,8 +128,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns an error if the author does not allow them, or if all were requested before, because to ask again would be a loop,
-    /// or if they are too many, because a server could ask for another one each time.
+    /// Returns an error if the author does not allow a scope, if all scopes were requested before, because requesting them again could loop,
+    /// or if there are too many scopes, because a server could demand another one each time.
     fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
         if let Some(scope) = lacking.iter().find(|scope| !self.oauth.allows_scope(scope)) {
             return Err(OAuthError::failed(format!(

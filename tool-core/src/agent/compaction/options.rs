@@ -24,10 +24,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// - **What is hidden.** First, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
 ///   characters. If that is not enough, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
 ///   the question stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did. Outputs of tools
-///   declared with `keep_output` are not hidden alone.
+///   declared with `keep_output` are hidden only by a summary.
 /// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.
-/// - **A summary that fails**, is empty, is cut off, calls a tool or takes too long changes nothing, and the run goes on. After three compactions in
-///   a row that hid too little, the run is not compacted any more.
+/// - **A summary that fails**, is empty, is cut off, calls a tool, takes too long or is longer than what it replaces is discarded: only outputs
+///   are hidden, and the run continues. After three compactions in a row that hid too little, the run is compacted only when the context
+///   window is nearly full, when the provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact).
 /// - **Its tokens** count for the run, as those of the layer `compaction` in [`Run::usage_by_layer`](crate::run::Run::usage_by_layer). The
 ///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text as the output of a call named `summarize`.
 ///
@@ -72,8 +73,8 @@ impl Compaction {
     /// another one, one that is written to it 1.25 times as much, and an output token five times as much.
     ///
     /// A run is compacted as well once it fills 80 % of the model's context window, if that is known, and when the provider refuses a request
-    /// because it is too long. Then only outputs are hidden, or the messages without a summary, unless another model
-    /// [summarizes](Self::summarize_with).
+    /// because it is too long. After such a refusal, only outputs are hidden, or messages
+    /// are removed without a summary, unless another model [summarizes](Self::summarize_with).
     pub fn when_it_pays() -> Self {
         Self {
             at: None,

@@ -6,17 +6,17 @@ use crate::model::{Message, Prices, Usage};
 use crate::run::Run;
 
 /// The tokens of the last messages that stay by default.
-const KEPT: u64 = 4_000;
+const DEFAULT_RECENT_TOKENS: u64 = 4_000;
 
-/// The tokens that remain of an output that is hidden, and of one of a `pure` tool.
-const CLEARED: u64 = 160;
-const EMPTIED: u64 = 30;
+/// The tokens that remain of a hidden output: of an ordinary tool, and of a `pure` one.
+const CLEARED_TOKENS: u64 = 160;
+const EMPTIED_TOKENS: u64 = 30;
 
 /// How many times its price a compaction has to be worth.
-const WORTH: f64 = 2.0;
+const MIN_GAIN_FACTOR: f64 = 2.0;
 
 /// The part of the context window at which a run is compacted.
-const SAFETY: f64 = 0.8;
+const WINDOW_SHARE: f64 = 0.8;
 
 /// The prices of tokens, relative to each other.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +38,17 @@ pub(in crate::agent) struct ToolFacts {
 pub(in crate::agent) struct Measure {
     /// The tokens of the request.
     total: u64,
-    /// Those that a summary would hide.
+    /// The tokens that a summary would hide.
     pub(in crate::agent) hideable: u64,
-    /// Those of instructions, the question and the last messages.
+    /// The tokens of the instructions, the question and the last messages.
     kept: u64,
     /// The position of the first of the last messages.
     boundary: usize,
     clear: Vec<usize>,
     empty: Vec<usize>,
-    /// The tokens that outputs have, which can be hidden alone.
+    /// The tokens saved by hiding outputs without a summary.
     clearable: u64,
-    /// The tokens behind the first of these outputs.
+    /// The tokens from the first hidden output to the end of the messages.
     behind: u64,
 }
 
@@ -68,10 +68,10 @@ pub(in crate::agent) struct Plan {
 #[derive(Clone, Copy, PartialEq)]
 pub(in crate::agent) enum Urgency {
     Usual,
-    /// Earlier ones did not help. Only a window that is nearly full is a reason for another one.
+    /// Earlier compactions hid too little. Only a nearly full window justifies another one.
     OnlyAtWindow,
     /// The request is too long, or somebody has asked for it.
-    HasTo,
+    Required,
 }
 
 impl Rates {
@@ -79,7 +79,7 @@ impl Rates {
     const USUAL: Self = Self { cached: 0.1, written: 1.25, output: 5.0 };
 
     /// Returns the rates by these prices for a model, if they are known.
-    pub(in crate::agent) fn of(prices: Option<&Prices>, model: Option<&str>) -> Self {
+    pub(in crate::agent) fn from_prices(prices: Option<&Prices>, model: Option<&str>) -> Self {
         let (Some(prices), Some(model)) = (prices, model) else { return Self::USUAL };
         let price = |usage: Usage| prices.cost(model, usage).ok().map(|cost| cost.micros() as f64);
         let million = |cached: u64, written: u64, output: u64| Usage {
@@ -100,14 +100,14 @@ impl Rates {
 }
 
 impl Measure {
-    pub(in crate::agent) fn of(options: &Compaction, run: &Run, facts: impl Fn(&str) -> ToolFacts) -> Self {
+    pub(in crate::agent) fn new(options: &Compaction, run: &Run, facts: impl Fn(&str) -> ToolFacts) -> Self {
         let (messages, hidden) = (run.messages(), run.hidden());
         let size = |position: usize| -> u64 {
             let message = &messages[position];
             let size = estimate_tokens(message) as u64;
             match (hidden.hides(position, message), hidden.changes(position, message)) {
                 (true, _) => 0,
-                (false, true) => size.min(CLEARED),
+                (false, true) => size.min(CLEARED_TOKENS),
                 (false, false) => size,
             }
         };
@@ -116,7 +116,8 @@ impl Measure {
         let reported = run.context_size();
         let new: u64 = sizes.iter().skip(reported.messages).sum();
         let total = if reported.tokens > 0 { reported.tokens + new } else { estimated };
-        let keep = options.keep_recent.unwrap_or_else(|| options.at.map_or(KEPT, |at| at / 4));
+        let keep =
+            options.keep_recent.unwrap_or_else(|| options.at.map_or(DEFAULT_RECENT_TOKENS, |at| at / 4));
         let (mut boundary, mut recent) = (messages.len(), 0);
         while boundary > 0 {
             let start = group_start(&messages[..boundary]);
@@ -144,7 +145,7 @@ impl Measure {
         for (position, message) in messages[..boundary].iter().enumerate() {
             let Message::Tool(result) = message else { continue };
             let facts = facts(&result.name);
-            let left = if facts.is_pure { EMPTIED } else { CLEARED };
+            let left = if facts.is_pure { EMPTIED_TOKENS } else { CLEARED_TOKENS };
             if facts.keeps_output || hidden.changes(position, message) || sizes[position] <= 2 * left {
                 continue;
             }
@@ -169,7 +170,7 @@ impl Measure {
         window: Option<u64>,
         urgency: Urgency,
     ) -> Option<Plan> {
-        let (has_to, is_last) = (urgency == Urgency::HasTo, urgency == Urgency::OnlyAtWindow);
+        let (is_required, is_last) = (urgency == Urgency::Required, urgency == Urgency::OnlyAtWindow);
         let summary = (self.hideable / 8).clamp(200, 1_500);
         let (hideable, clearable) = (self.hideable as f64, self.clearable as f64);
         let reread = reread as f64 * rates.cached;
@@ -179,15 +180,17 @@ impl Measure {
             + summary as f64 * rates.output
             + (self.kept + summary) as f64 * rates.written;
         let is_worth = hideable > 0.0 && options.at.is_none() && !is_last;
-        let clears = is_worth && clearable > 0.0 && reread * (clearable / hideable) >= WORTH * clearing;
-        let summarizes = is_worth && reread >= WORTH * summarizing;
+        let clears =
+            is_worth && clearable > 0.0 && reread * (clearable / hideable) >= MIN_GAIN_FACTOR * clearing;
+        let summarizes = is_worth && reread >= MIN_GAIN_FACTOR * summarizing;
         let marks = options.at.into_iter().chain(options.at_most).filter(|_| !is_last);
-        let safe = window.map(|window| (window as f64 * SAFETY) as u64);
+        let safe = window.map(|window| (window as f64 * WINDOW_SHARE) as u64);
         let mark = marks.chain(safe).min().filter(|mark| self.total >= *mark);
         // What has to be hidden brings the request below half of the mark, or near to what always stays.
-        let low = mark.or(has_to.then_some(self.total)).map(|mark| (mark / 2).max(self.kept + mark / 10));
+        let low =
+            mark.or(is_required.then_some(self.total)).map(|mark| (mark / 2).max(self.kept + mark / 10));
         let is_due = clears || summarizes || low.is_some();
-        if !is_due || self.hideable < 2 * summary && self.clearable < 2 * CLEARED {
+        if !is_due || self.hideable < 2 * summary && self.clearable < 2 * CLEARED_TOKENS {
             return None;
         }
         let is_enough = match low {

@@ -35,7 +35,7 @@ struct Read {
 
 /// A message that the model does not read in full any more.
 struct Removed {
-    /// That of the call, or of the position of the message.
+    /// The id of the call, or one derived from the position of the message.
     id: String,
     speaker: String,
     text: String,

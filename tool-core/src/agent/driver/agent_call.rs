@@ -59,7 +59,7 @@ impl AgentCall {
         }
     }
 
-    /// Returns the error of a call that asks one level of agents too many.
+    /// Returns the error of a call that exceeds the allowed depth of agents.
     pub(super) fn is_too_deep(&self) -> Option<ToolError> {
         let outer = self.outer.as_ref().filter(|_| self.continued.is_none());
         outer.filter(|(outer, _)| outer.levels == 0)?;

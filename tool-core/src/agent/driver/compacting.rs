@@ -20,7 +20,8 @@ use crate::run::{CompactionRecord, RunErrorKind};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
 
-/// The number of compactions in a row that hide too little, after which a run is not compacted any more.
+/// The number of compactions in a row that hide too little, after which only a nearly full window or a request that is
+/// too long causes another one.
 const MAX_USELESS: u8 = 3;
 
 /// The characters of arguments and outputs that remain of calls that must not be repeated.
@@ -49,7 +50,7 @@ impl RunDriver {
             return Ok(None);
         }
         let model = agent.model();
-        let rates = Rates::of(agent.0.prices.as_ref(), model.model_name());
+        let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
         let window = self.context_window(model.model_name());
         let size = self.run.context_size();
         let urgency = if size.useless < MAX_USELESS { Urgency::Usual } else { Urgency::OnlyAtWindow };
@@ -93,13 +94,14 @@ impl RunDriver {
         options: &Compaction,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let plan = self.measure(options).plan(options, 0, Rates::of(None, None), None, Urgency::HasTo);
+        let plan =
+            self.measure(options).plan(options, 0, Rates::from_prices(None, None), None, Urgency::Required);
         let Some(plan) = plan else { return Ok(None) };
         self.compact(options, plan, can_read).boxed().await
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
-        Measure::of(options, &self.run, |name| {
+        Measure::new(options, &self.run, |name| {
             let policy = self.policy(name);
             let is_pure = policy.is_some_and(|policy| policy.pure) || name == READ_OUTPUT;
             ToolFacts { is_pure, keeps_output: policy.is_some_and(|policy| policy.keep_output) }
@@ -124,7 +126,7 @@ impl RunDriver {
         known.context_window
     }
 
-    /// Returns `true` if the model has reasoned in this turn of the user, and the provider accepts that behind nothing else.
+    /// Returns `true` if a reply since the last user message contains reasoning that the provider accepts only after the original messages.
     fn has_bound_reasoning(&self) -> bool {
         let of_turn = self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::User(_)));
         let model = self.tools.agent.model();

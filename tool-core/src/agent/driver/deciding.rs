@@ -30,8 +30,8 @@ pub(super) enum Deciding {
 }
 
 impl RunDriver {
-    /// Asks the deciders about what the run waits for, one by one, or sleeps until a call continues that is parked. What is asked was saved
-    /// before.
+    /// Asks the deciders about what the run waits for, one by one, or sleeps until a parked call is due. Each wait is saved
+    /// before its deciders are asked.
     pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
         self.update_elapsed();
         let waits: Vec<_> = self.run.waits_at_levels().collect();
@@ -83,7 +83,7 @@ impl RunDriver {
             let changed = select(self.inbox_changed().boxed(), expired);
             let first = select(&mut decision, changed);
             match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
-                // The person is asked on, unless the command concerns this wait.
+                // The decider keeps waiting for the person, unless the command concerns this wait.
                 Ok(Either::Right(_)) => {
                     self.change_run().tick(Timestamp::now());
                     self.take_posted().await?;

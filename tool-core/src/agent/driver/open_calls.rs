@@ -17,14 +17,14 @@ pub(super) struct OpenCalls {
     ids: HashSet<String>,
     in_flight: InFlight,
     executing: Vec<Executing>,
-    /// Others must end before one of the calls can start.
+    /// A call of this step cannot start until other calls have ended.
     pub(super) is_held: bool,
-    /// One of these is exclusive.
+    /// A held call is exclusive.
     pub(super) holds_exclusive: bool,
-    /// Those that have asked agents which cannot answer now.
+    /// The calls whose agents cannot answer now.
     left: Vec<AskedBy>,
     was_undoing: bool,
-    /// The layers judge an outcome, and these afterwards.
+    /// The layers are judging an outcome; `to_judge` holds the next ones.
     pub(super) is_judging: bool,
     pub(super) to_judge: VecDeque<ToolExecution>,
     /// The first reason why a call has no outcome, other than that it waits.

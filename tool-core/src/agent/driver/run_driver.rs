@@ -115,7 +115,7 @@ pub struct RunDriver {
     /// The turn of the last `TurnStarted` event.
     pub(super) announced_turn: u32,
     pub(in crate::agent) offer: Offer,
-    /// The messages as they are sent, if these are others than the run's.
+    /// The messages to send, if they differ from the messages of the run.
     pub(in crate::agent) sent: Sent,
     /// The tokens that the next request sends again and that could be hidden.
     pub(super) hideable: u64,

@@ -60,7 +60,7 @@ pub(super) struct AgentNode {
     /// The run around it.
     pub(super) outer: NodeId,
     pub(super) asked_by: AskedBy,
-    /// Nothing, while the agent works.
+    /// `None` while the agent works.
     pub(super) asked: Option<Box<AskedAgent>>,
     /// It has panicked, and its calls are undone.
     pub(super) panic: Option<Panic>,
@@ -318,7 +318,7 @@ impl<'d> RunTree<'d> {
         running.push(work.boxed());
     }
 
-    /// Lets a run that has changed go on. Others can change by that.
+    /// Advances a changed run, and then every run that changes as a result.
     async fn advance(&mut self, id: NodeId) -> Result<(), RunErrorKind> {
         let mut changed = Some(id);
         while let Some(id) = changed {

@@ -1,16 +1,16 @@
-//! The messages of a run as they are sent, if these are others than its own.
+//! The messages to send, if they differ from the messages of the run.
 
 use crate::agent::compaction::CompactedView;
 use crate::agent::tool_search::SentMessages;
 use crate::model::{ChatRequest, Message};
 use crate::run::Run;
 
-/// The messages of a run as they are sent, if these are others than its own.
+/// The messages to send, if they differ from the messages of the run.
 #[derive(Default)]
 pub(in crate::agent) struct Sent {
-    /// Once the run was compacted.
+    /// The compacted messages, after the first compaction.
     pub(super) view: Option<CompactedView>,
-    /// With calls through another tool.
+    /// The messages with converted calls, if tools are called through another tool.
     pub(super) through: Option<SentMessages>,
 }
 

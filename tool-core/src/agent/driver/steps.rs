@@ -26,7 +26,7 @@ pub(super) enum Phase {
     Preparing { event: Option<Box<Event>>, round: Round },
     /// It is known what to do.
     Prepared,
-    /// The request to the model can be sent, which is counted by this. The event of its compaction is not emitted yet.
+    /// The model request can be sent; `meter` counts its tokens. The event of the compaction before it is not emitted yet.
     Priced { meter: Option<Arc<RequestMeter>>, compacted: Option<Box<Event>> },
 }
 
