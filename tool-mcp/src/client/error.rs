@@ -74,7 +74,7 @@ pub enum McpErrorKind {
 }
 
 /// Returns the start of a text of the server, without secrets and characters that control a terminal.
-pub(super) fn quote(text: &str, redactor: &Redactor) -> String {
+fn quote(text: &str, redactor: &Redactor) -> String {
     printable(&truncate(&redactor.redact(text), MAX_QUOTED_CHARS)).into_owned()
 }
 
@@ -218,6 +218,19 @@ impl McpError {
                 Self::new(McpErrorKind::Rejected, server, format_args!("did not answer {request}: {text}"))
             }
         }
+    }
+
+    pub(super) fn task_failed(server: &str, message: &str, redactor: &Redactor) -> Self {
+        let text = quote(message, redactor);
+        Self::new(
+            McpErrorKind::Rejected,
+            server,
+            format_args!("reports that the task of the call failed: {text}"),
+        )
+    }
+
+    pub(super) fn task_cancelled(server: &str) -> Self {
+        Self::new(McpErrorKind::Rejected, server, "cancelled the task of the call")
     }
 
     fn from_error_response(server: &str, request: &str, data: &ErrorData, redactor: &Redactor) -> Self {

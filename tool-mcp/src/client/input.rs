@@ -26,9 +26,28 @@ const MAX_MESSAGE_CHARS: usize = 2_000;
 /// The number of times that a person is asked for an answer that fits.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Words in the names of properties that ask for secrets, which servers must not ask for in a form.
-const SECRETS: [&str; 7] =
-    ["password", "passphrase", "passwd", "secret", "api_key", "apikey", "access_token"];
+/// The longest round, in bytes: a call that belongs to a run records it.
+const MAX_ROUND_BYTES: usize = 60 * 1024;
+
+/// The longest URL that a person is asked to open, in bytes.
+const MAX_URL_BYTES: usize = 2_000;
+
+/// Words in forms that ask for secrets, without what separates them. Servers must not ask for secrets in a form.
+const SECRETS: [&str; 13] = [
+    "password",
+    "passphrase",
+    "passwd",
+    "passcode",
+    "secret",
+    "apikey",
+    "accesstoken",
+    "authtoken",
+    "refreshtoken",
+    "privatekey",
+    "onetimecode",
+    "credential",
+    "cvv",
+];
 
 /// What a server asks for, and what it wants back with the answers.
 #[derive(Serialize, Deserialize)]
@@ -141,7 +160,11 @@ impl Round {
         }
         let requests = asked.into_iter().map(|(key, request)| Ok((key, Request::new(request)?)));
         let requests = requests.collect::<Result<_, String>>().map_err(invalid)?;
-        Ok(Self { requests, state })
+        let round = Self { requests, state };
+        match serde_json::to_vec(&round).is_ok_and(|text| text.len() <= MAX_ROUND_BYTES) {
+            true => Ok(round),
+            false => Err(invalid(format!("asks for more than {MAX_ROUND_BYTES} bytes at once"))),
+        }
     }
 }
 
@@ -161,17 +184,15 @@ impl Request {
         Ok(match request.params {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
                 let schema = serde_json::to_value(requested_schema).map_err(|error| error.to_string())?;
-                match asks_for_secret(&schema) {
+                match asks_for_secret(&message, &schema) || has_hidden_characters(&schema) {
                     true => Self::Refused,
-                    false => Self::Form { message: truncate(&message, MAX_MESSAGE_CHARS), schema },
+                    false => Self::Form { message, schema },
                 }
             }
-            ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
-                match url.starts_with("https://") || url.starts_with("http://") {
-                    true => Self::Url { message: truncate(&message, MAX_MESSAGE_CHARS), url },
-                    false => Self::Refused,
-                }
-            }
+            ElicitRequestParams::UrlElicitationParams { message, url, .. } => match is_readable(&url) {
+                true => Self::Url { message, url },
+                false => Self::Refused,
+            },
             _ => return Err("asks in a form that the client does not support".to_owned()),
         })
     }
@@ -188,14 +209,38 @@ impl Answer {
     }
 }
 
-/// Returns `true` if a form asks for a secret: servers have to do that on a page of their own.
-fn asks_for_secret(schema: &Value) -> bool {
-    let properties = schema["properties"].as_object();
-    properties.into_iter().flatten().any(|(name, property)| {
-        let title = property["title"].as_str().unwrap_or_default();
-        let said = format!("{name} {title}").to_lowercase().replace(['-', ' '], "_");
-        SECRETS.iter().any(|word| said.contains(word))
-    })
+/// Returns `true` if a form names a secret: servers have to ask for secrets on a page of their own.
+fn asks_for_secret(message: &str, schema: &Value) -> bool {
+    let text = format!("{message}{schema}").to_lowercase();
+    let text: String = text.chars().filter(|char| char.is_alphanumeric()).collect();
+    SECRETS.iter().any(|word| text.contains(word))
+}
+
+/// Returns `true` if a form shows characters that nobody sees, or that reorder others. They cannot be escaped, because names and values are
+/// sent back.
+fn has_hidden_characters(schema: &Value) -> bool {
+    let is_hidden = |text: &str| printable(text) != text;
+    match schema {
+        Value::String(text) => is_hidden(text),
+        Value::Array(values) => values.iter().any(has_hidden_characters),
+        Value::Object(members) => {
+            members.iter().any(|(name, value)| is_hidden(name) || has_hidden_characters(value))
+        }
+        _ => false,
+    }
+}
+
+/// Returns `true` if a person can read where a URL leads: it is short, on one line, and contains no user name, which can pass for a host.
+fn is_readable(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';
+    url.len() <= MAX_URL_BYTES && url.bytes().all(is_plain) && !host.is_empty() && !host.contains('@')
+}
+
+/// Returns a text of the server for a question. Its further lines are marked, so that none of them can pass for the client's.
+fn quoted(text: &str) -> String {
+    printable(&truncate(text, MAX_MESSAGE_CHARS)).replace('\n', "\n> ")
 }
 
 /// Asks for the values of a form until they match its schema.
@@ -206,11 +251,11 @@ async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) ->
     let form = form.map_err(|_| ToolError::failed("the server asks for values of an invalid form"))?;
     let mut problem = String::new();
     for _ in 0..MAX_ATTEMPTS {
-        let text = format!("The server `{server}` asks: {}{problem}", printable(message));
+        let text = format!("The server `{server}` asks: {}{problem}", quoted(message));
         match asker.ask_json(text, schema.clone()).await {
             Ok(content) => match form.check_arguments(&content.to_string(), &ToolContext::new()) {
                 Ok(()) => return Ok(Answer::Accepted(Some(content))),
-                Err(error) => problem = format!("\n({error})"),
+                Err(error) => problem = format!("\n({})", quoted(&error.to_string())),
             },
             Err(error) => return refusal(error),
         }
@@ -220,7 +265,7 @@ async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) ->
 
 /// Asks for the consent to open a page. The page is neither opened nor read.
 async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> Result<Answer, ToolError> {
-    let (message, url) = (printable(message), printable(url));
+    let message = quoted(message);
     let text = format!(
         "The server `{server}` asks you to open a page: {message}\n{url}\nHave you opened it, or will you?"
     );
@@ -237,5 +282,47 @@ fn refusal(error: AskError) -> Result<Answer, ToolError> {
         AskErrorKind::Declined => Ok(Answer::Declined),
         AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(Answer::Cancelled),
         _ => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_that_name_a_secret_or_hide_characters_are_refused() {
+        let form = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } } });
+        for (message, name) in [
+            ("Enter your GitHub password", "value"),
+            ("Who are you?", "accessToken"),
+            ("Who are you?", "api key"),
+            ("Who are you?", "pass\u{200b}word"),
+        ] {
+            assert!(asks_for_secret(message, &form(name)), "{message} {name}");
+        }
+        assert!(!asks_for_secret("Which seat?", &form("seat")));
+        assert!(has_hidden_characters(&form("se\u{202e}at")));
+        assert!(!has_hidden_characters(&form("Sitzplatz für Ärzte")));
+    }
+
+    #[test]
+    fn urls_show_where_they_lead() {
+        assert!(is_readable("https://pay.example/7?a=b@c"));
+        for url in [
+            "javascript:alert(1)",
+            "https://",
+            "https://pay.example@evil.example/",
+            "https://pay.example\\@evil.example/",
+            "https://evil.example/\nhttps://pay.example/",
+            "https://pаy.example/",
+        ] {
+            assert!(!is_readable(url), "{url}");
+        }
+        assert!(!is_readable(&format!("https://pay.example/{}", "a".repeat(MAX_URL_BYTES))));
+    }
+
+    #[test]
+    fn lines_of_a_server_are_marked() {
+        assert_eq!(quoted("Pay\nThe server `bank` asks: PIN"), "Pay\n> The server `bank` asks: PIN");
     }
 }

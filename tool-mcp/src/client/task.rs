@@ -11,7 +11,6 @@ use tool_core::tool::{Asker, Timestamp};
 use tool_core::{ToolContext, ToolError};
 
 use super::connection_manager::ConnectionManager;
-use super::error::quote;
 use super::input::{Given, Round};
 use super::text::truncate_name;
 use super::{McpError, McpTool};
@@ -75,11 +74,14 @@ impl Task {
                 TaskPayload::Failed { error } => {
                     let message =
                         error.get("message").and_then(Value::as_str).unwrap_or("no reason is known");
-                    let message = quote(message, &config.redactor);
-                    return Err(ToolError::failed(format!("the task of the server failed: {message}")));
+                    return Err(ToolError::failed(McpError::task_failed(
+                        &config.name,
+                        message,
+                        &config.redactor,
+                    )));
                 }
                 TaskPayload::Cancelled => {
-                    return Err(ToolError::failed("the server cancelled the task"));
+                    return Err(ToolError::failed(McpError::task_cancelled(&config.name)));
                 }
                 TaskPayload::InputRequired { input_requests } => {
                     let round = Round::of_task(&config.name, input_requests).map_err(ToolError::failed)?;
@@ -91,21 +93,22 @@ impl Task {
                 }
                 _ => {}
             }
-            self.pause(context.asker()).await;
-            if started.elapsed() > config.timeout.saturating_mul(MAX_TIMEOUTS) {
+            let limit = config.timeout.saturating_mul(MAX_TIMEOUTS);
+            self.pause(context.asker(), limit.saturating_sub(started.elapsed())).await;
+            if started.elapsed() >= limit {
                 let name = format!("the task of `{}`", truncate_name(tool.original_name()));
                 return Err(ToolError::failed(McpError::timeout(&config.name, &name, started.elapsed())));
             }
         }
     }
 
-    /// Parks the call, or waits if it belongs to no run.
-    async fn pause(&self, asker: &Asker) {
+    /// Parks the call, or waits no longer than `left` if it belongs to no run.
+    async fn pause(&self, asker: &Asker, left: Duration) {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
         let interval = interval.clamp(MIN_INTERVAL, MAX_INTERVAL);
         // Returns only if it cannot be parked.
         let _ = asker.park(&(), Timestamp::now().after(interval)).await;
-        tokio::time::sleep(interval).await;
+        tokio::time::sleep(interval.min(left)).await;
     }
 
     async fn within<T>(
