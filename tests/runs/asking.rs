@@ -13,7 +13,7 @@ use tests::support::ways::resolved_in_all_ways;
 use tool_core::agent::on_question;
 use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
 use tool_core::model::{AssistantMessage, ChatResponse};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Wait, WaitReason};
+use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
     AskErrorKind, Asker, Attempt, DecisionKind, IdempotencyKey, Origin, Question, Timestamp, ToolErrorKind,
@@ -507,6 +507,24 @@ async fn the_problem_of_a_secret_answer_does_not_quote_it() {
     for login in logins {
         check::<Login>(login, "expected an object").await;
     }
+}
+
+/// A caller that drives the run step by step executes calls that record values.
+#[tokio::test]
+async fn a_call_executed_by_the_caller_records_values() {
+    #[tool]
+    async fn hold_seat(#[inject] user: &Asker) -> Result<u32, ToolError> {
+        user.once("hold", async { Ok::<_, ToolError>(17) }).await
+    }
+    let model = ScriptedModel::new().calls("hold_seat", "{}");
+    let agent = Agent::builder(model).tools(tools![hold_seat]).build().unwrap();
+    let mut run = agent.start("Hold a seat");
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
+    let response = agent.model().chat(&request).await.unwrap();
+    run.record_response(response).await.unwrap();
+    let Step::CallTools(calls) = run.next().await.unwrap() else { panic!("the call was not started") };
+    let execution = run.execute(calls[0].clone()).await.unwrap();
+    assert_eq!(execution.outcome().unwrap().to_string(), "17");
 }
 
 #[tool("Books a room", undo = "release")]

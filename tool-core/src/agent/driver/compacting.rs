@@ -164,6 +164,8 @@ impl RunDriver {
         }
         self.run.record_compaction(record);
         self.sent = Default::default();
+        // Measured again before the next request that can be compacted.
+        self.hideable = 0;
         Ok(Some(Event::Compacted { outputs, messages }))
     }
 

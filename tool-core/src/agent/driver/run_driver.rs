@@ -121,8 +121,6 @@ pub struct RunDriver {
     pub(super) hideable: u64,
     /// The run is compacted in this way before its next request.
     pub(super) ordered_compaction: Option<Compaction>,
-    /// It was compacted because the request of this step was too long.
-    pub(super) is_shortened: bool,
     /// The key of the conversation in the memory, if the application sets one.
     pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
@@ -182,7 +180,6 @@ impl RunDriver {
             sent: Sent::default(),
             hideable: 0,
             ordered_compaction: None,
-            is_shortened: false,
             memory_key: None,
             conversation: None,
             started_calls: BTreeMap::new(),

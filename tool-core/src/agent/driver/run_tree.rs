@@ -112,8 +112,9 @@ impl<'d> RunTree<'d> {
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
         self.leaves_outcome = true;
-        if let Some(Calling { calls, .. }) = self.calling(OUTERMOST) {
+        if let Some(Calling { driver, calls, .. }) = self.calling(OUTERMOST) {
             calls.is_settled = true;
+            calls.begin(&call, driver.run.is_exclusive(&call.id));
         }
         self.execute(OUTERMOST, call, attempt);
         self.run().await

@@ -81,8 +81,10 @@ impl RunDriver {
     async fn work_in_span(&mut self, phase: Phase) -> Result<Work, RunErrorKind> {
         match phase {
             Phase::Priced { meter, compacted } => {
+                // Compacted because the request of this step was too long, which is done once.
+                let is_shortened = compacted.is_some();
                 self.emit_all(compacted.map(|event| *event)).await?;
-                return self.take_turn(meter).boxed().await;
+                return self.take_turn(meter, is_shortened).boxed().await;
             }
             Phase::Prepared => self.settle_step().await?,
             earlier => {
@@ -114,13 +116,16 @@ impl RunDriver {
     }
 
     /// Asks the model and records its response. A request that is too long for the model is sent once more after the run was compacted.
-    async fn take_turn(&mut self, meter: Option<Arc<RequestMeter>>) -> Result<Work, RunErrorKind> {
+    async fn take_turn(
+        &mut self,
+        meter: Option<Arc<RequestMeter>>,
+        is_shortened: bool,
+    ) -> Result<Work, RunErrorKind> {
         let asked = match self.ask_model(meter).await {
             Err(RunErrorKind::Model(error))
-                if error.kind() == ModelErrorKind::ContextLength && !self.is_shortened =>
+                if error.kind() == ModelErrorKind::ContextLength && !is_shortened =>
             {
                 if let Some(compacted) = self.compact_too_long().await? {
-                    self.is_shortened = true;
                     let meter = self.price_request().await;
                     return Ok(Work::Save(Phase::Priced { meter, compacted: Some(compacted.into()) }));
                 }
@@ -132,7 +137,6 @@ impl RunDriver {
             }
             asked => asked,
         };
-        self.is_shortened = false;
         if let Some((response, hold)) = asked? {
             let events = self.apply_response(response, hold).await?;
             self.emit_all(events).await?;
