@@ -29,6 +29,11 @@ impl Hidden<'_> {
             && !matches!(message, Message::System(_))
     }
 
+    /// Returns `true` if nothing of the output at a position is visible.
+    pub(crate) fn empties(&self, position: usize) -> bool {
+        self.emptied.contains(&position)
+    }
+
     /// Returns `true` if not everything of the message is visible.
     pub(crate) fn changes(&self, position: usize, message: &Message) -> bool {
         self.hides(position, message) || self.cleared.contains(&position)
@@ -98,7 +103,7 @@ impl Run {
                 _ if hidden.hides(position, message) => None,
                 Message::Tool(result) if hidden.cleared.contains(&position) => {
                     let mut result = result.clone();
-                    let kept = if hidden.emptied.contains(&position) { 0 } else { KEPT_CHARS };
+                    let kept = if hidden.empties(position) { 0 } else { KEPT_CHARS };
                     result.content = cleared(&result.call_id, &result.content.text(), kept).into();
                     Some(Cow::Owned(Message::Tool(result)))
                 }

@@ -107,6 +107,7 @@ impl Measure {
             let size = estimate_tokens(message) as u64;
             match (hidden.hides(position, message), hidden.changes(position, message)) {
                 (true, _) => 0,
+                (false, true) if hidden.empties(position) => size.min(EMPTIED_TOKENS),
                 (false, true) => size.min(CLEARED_TOKENS),
                 (false, false) => size,
             }
