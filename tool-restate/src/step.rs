@@ -9,19 +9,19 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tool_core::__internals::panic_text;
-use tool_core::Agent;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Phase;
 use tool_core::model::ModelError;
-use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, InFlight, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
+use tool_core::{Agent, ToolCall};
 
 use crate::clock::now;
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
-use crate::tools::{ChangedTools, Profile, Tools, difference};
+use crate::tools::{ChangedTools, Profile, Sees, Tools, difference};
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]
@@ -106,13 +106,11 @@ pub(crate) enum Inside {
 /// What is judged in a step of its own.
 #[derive(Clone)]
 pub(crate) enum Subject {
-    /// The calls that people have decided about.
-    DecidedCalls,
     /// The outcome of a call, which is recorded as well.
     Outcome(Box<ToolExecution>),
     /// This call, which searches for tools, and is executed as well.
     Search(String),
-    /// What precedes the next step: a question, or an answer that is an output.
+    /// What precedes the next step: an answer that is an output, or calls that were decided about.
     Next,
 }
 
@@ -133,6 +131,20 @@ impl<'a> Tree<'a> {
         let run = self.outermost.inner_run_at(call_ids(self.path));
         run.ok_or_else(|| "the call of the agent is not open".to_owned().into())
     }
+
+    /// Returns the names that lead to the agent of the run, or to the one that undoes its next call: of tools that ask agents or hand off to
+    /// them.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for depth in 0..=self.path.len() {
+            if let Some(run) = self.outermost.inner_run_at(call_ids(&self.path[..depth])) {
+                let handoffs = run.handoffs_before_undone().unwrap_or(run.handoffs().len());
+                names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
+            }
+            names.extend(self.path.get(depth).map(|asked| asked.agent.clone()));
+        }
+        names
+    }
 }
 
 /// An agent on this worker.
@@ -145,12 +157,16 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Returns `true` if a layer sees this part of a run. These names lead to its agent, those from this position on by handoffs.
-    pub(crate) fn has_layer_for(&self, names: &[String], own: usize, phase: Phase) -> bool {
-        let first = if matches!(phase, Phase::Question | Phase::Answer) { own } else { 0 };
-        let mut agents = (first..=names.len())
-            .filter_map(|end| self.agent.agent_at(names[..end].iter().map(String::as_str)));
-        agents.any(|agent| agent.has_layer_for(phase))
+    /// Returns what layers see of the outcomes of a run's calls.
+    pub(crate) fn sees(&self, tree: &Tree<'_>) -> Sees {
+        let names = tree.names();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let has_layer_for = |phase| {
+            let agents =
+                (0..=names.len()).filter_map(|end| self.agent.agent_at(names[..end].iter().copied()));
+            agents.into_iter().any(|agent| agent.has_layer_for(phase))
+        };
+        Sees { outputs: has_layer_for(Phase::Output), records: has_layer_for(Phase::Record) }
     }
 
     /// Returns the beginning of a run, or an error if it is too large.
@@ -211,10 +227,14 @@ impl Model {
         let judging = async {
             let mut driver = descend(self.resume(&tree)?.start(), tree.path).await?;
             match subject {
-                Subject::DecidedCalls => driver.judge_decided_calls().await?,
                 Subject::Outcome(execution) => driver.record_result(*execution).await?,
                 Subject::Search(call) => driver.search(&call).await?,
-                Subject::Next => driver.next().await.map(drop)?,
+                Subject::Next => {
+                    for call in self.changed_calls(&tree)? {
+                        driver.record_result(call).await?;
+                    }
+                    driver.judge_before_step().await?;
+                }
             }
             Ok(driver.run().changes().without_time())
         };
@@ -233,6 +253,27 @@ impl Model {
             ChangedTools::Wait => Err(ModelError::new(reason)),
             ChangedTools::Continue => Ok(Tools::Changed(present.clone())),
         }
+    }
+
+    /// Returns the outcomes of calls that have waited, maybe for days, and whose tools have changed meanwhile. Those of agents inside are
+    /// not resumed at all.
+    fn changed_calls(&self, tree: &Tree<'_>) -> Result<Vec<ToolExecution>, Failure> {
+        let Tools::Changed(present) = self.compare_tools(tree.started_with).map_err(Failure::Repeated)?
+        else {
+            return Ok(Vec::new());
+        };
+        let (names, run) = (tree.names(), tree.run()?);
+        let is_changed = |call: &&ToolCall| {
+            let tool = names.first().unwrap_or(&call.name);
+            let before = tree.started_with.get(tool);
+            run.awaits_layers(&call.id) && before.is_some() && before != present.get(tool)
+        };
+        let calls = run.startable(&InFlight::new(usize::MAX));
+        let changed = calls.iter().filter(is_changed).map(|call| {
+            let reason = format!("the tool `{}` has changed since the call was approved", call.name);
+            ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)))
+        });
+        Ok(changed.collect())
     }
 
     /// Resumes a copy of the outermost run with the tools of the agent that it may have.
@@ -265,7 +306,7 @@ impl Model {
                 ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));
             }
         }
-        Ok(self.settings.types.apply_to_ask(ask, tree.context)?)
+        Ok(self.settings.types.apply_to_ask(ask, tree.context)?.elsewhere())
     }
 }
 

@@ -36,9 +36,14 @@ impl Profile {
     }
 }
 
+/// What the layers around the calls of a turn see of their outcomes.
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sees {
+    pub(crate) outputs: bool,
+    pub(crate) records: bool,
+}
+
 /// The tools of a worker, compared with those that a run started with.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum Tools {
     Same,
     /// The run fails, for this reason.
@@ -63,9 +68,9 @@ pub(crate) struct CalledTool {
 }
 
 impl CalledTool {
-    /// Returns the definition that the rules of a run need: without parameters, but bound to the hash of the tool's own.
+    /// Returns the definition that the rules of a run need, without description and parameters.
     pub(crate) fn definition(&self) -> ToolDefinition {
-        let definition = ToolDefinition::new(&*self.name).with_description(&*self.hash);
+        let definition = ToolDefinition::new(&*self.name).with_known_hash(&*self.hash);
         let definition = definition.with_policy(self.policy.clone()).with_kind(self.kind);
         match &self.undo {
             Some((undo, _)) => definition.with_undo(&**undo),

@@ -16,7 +16,7 @@ use crate::limit;
 use crate::names::EventTarget;
 use crate::path::{event_at, stream_name};
 use crate::step::{Failure, Model, Obstacle, Tree, descend, record};
-use crate::tools::{CalledTool, Profile, called_tool};
+use crate::tools::{CalledTool, Profile, Sees, called_tool};
 
 /// The outcome of one turn, or the reason why no request can be sent.
 #[derive(Serialize, Deserialize)]
@@ -42,16 +42,15 @@ pub(crate) struct Taken {
     /// That of the agent, if the run was handed off to it since the turn before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Profile>,
-    /// A layer has failed, and the calls are not judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_unjudged: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) sees: Sees,
 }
 
 impl Taken {
     /// A turn without calls.
     fn without_calls(changes: RunChanges) -> Self {
         let (tools, offered) = (Vec::new(), Vec::new());
-        Self { changes, reply: None, tools, offered, profile: None, is_unjudged: false }
+        Self { changes, reply: None, tools, offered, profile: None, sees: Sees::default() }
     }
 }
 
@@ -101,7 +100,7 @@ impl Model {
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
-        let outcome = asked?;
+        let outcome = asked?.map(|taken| Taken { sees: self.sees(tree), ..taken });
         let checked = limit::check("the reply of the model", &outcome, self.settings.max_bytes);
         let outcome = outcome.and_then(|taken| checked.map(|()| taken).map_err(Obstacle::Refused));
         Ok(TurnRecord { outcome, started, finished: now() })
@@ -152,8 +151,9 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
         // A layer has answered the question, or ended the run.
         return Ok(ended(&driver));
     };
-    // Recorded before the model is asked, so that a repeated step makes no second summary.
-    if driver.run().compactions().len() > before.compactions().len() {
+    // Recorded before the model is asked, so that a repeated step asks no layer again and makes no second summary.
+    let has_more = |count: fn(&Run) -> usize| count(driver.run()) > count(before);
+    if has_more(|run| run.verdicts().len()) || has_more(|run| run.compactions().len()) {
         return Ok(ended(&driver));
     }
     // The tools of a provider are known only now.
@@ -177,12 +177,11 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
         reply.message = AssistantMessage::default().with_tool_calls(calls);
         reply
     });
-    let is_unjudged = match driver.record_response(response).await.map_err(Failure::from) {
-        Ok(()) => false,
-        // The model is not asked again.
-        Err(Failure::Repeated(_)) if driver.run().turns() > before.turns() => true,
-        Err(failure) => return Err(failure),
-    };
+    match driver.record_response(response).await.map_err(Failure::from) {
+        // The model is not asked again, and the layers judge the calls in a step of their own.
+        Err(Failure::Repeated(_)) if driver.run().turns() > before.turns() => {}
+        recorded => recorded?,
+    }
     let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
     names.sort_unstable();
     names.dedup();
@@ -192,7 +191,11 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
     let profile = handoff.map(|_| Profile::of(driver.agent()));
-    Ok(Taken { changes, reply, tools, offered, profile, is_unjudged })
+    Ok(Taken { changes, reply, tools, offered, profile, sees: Sees::default() })
+}
+
+fn is_default(sees: &Sees) -> bool {
+    *sees == Sees::default()
 }
 
 fn is_delta(event: &Event) -> bool {

@@ -78,7 +78,7 @@ fn refuses_inconsistent_states() {
             |state| state["stage"]["calling"]["calls"][1]["state"] = json!({ "waiting": { "attempt": 1 } }),
             "a call waits for nothing",
         ),
-        (|state| state["stage"] = json!({ "returned": [] }), "the answer is missing"),
+        (|state| state["stage"] = json!({ "returned": { "positions": [] } }), "the answer is missing"),
         (
             |state| {
                 let waiting = json!({ "state": "awaiting_result" });

@@ -335,6 +335,14 @@ impl Ask {
         (self.start(), events)
     }
 
+    /// Drives the run for a caller that records each step of the whole tree, and sets its time. What layers have judged in an earlier step
+    /// is not judged again, and nothing is waited for.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn elsewhere(mut self) -> Self {
+        self.question.rules.is_elsewhere = true;
+        self
+    }
+
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {

@@ -160,6 +160,11 @@ impl Layers {
         self.all.iter().filter(move |placed| placed.layer.sees(phase))
     }
 
+    /// Returns `true` if a layer sees calls before they are executed.
+    pub(super) fn see_calls(&self) -> bool {
+        [Phase::Offer, Phase::Rewrite, Phase::Judge].into_iter().any(|part| self.see(part))
+    }
+
     /// Returns `true` if a layer sees this phase. Only layers of the run itself see its answer.
     pub(super) fn see(&self, phase: Phase) -> bool {
         self.that_see(phase).any(|placed| placed.level == 0 || phase != Phase::Answer)

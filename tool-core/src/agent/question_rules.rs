@@ -24,6 +24,8 @@ pub(super) struct QuestionRules {
     pub(super) budgets: Vec<KeyedBudget>,
     /// Takes precedence over that of the agent that was asked.
     pub(super) on_drop: Option<OnDrop>,
+    /// Others record each step of the run and tell it the time. What layers have judged in an earlier step stays judged.
+    pub(super) is_elsewhere: bool,
     /// The answer is read as a value of a type.
     pub(super) has_typed_answer: bool,
     /// The question cannot be asked, so the run ends at its first step.

@@ -41,6 +41,9 @@ pub struct ToolDefinition {
     /// Not serialized, because an approval is bound to the serialized form.
     #[serde(skip)]
     kind: ToolKind,
+    /// That of the whole definition, if this one has only what the rules of a run need.
+    #[serde(skip)]
+    known_hash: Option<String>,
 }
 
 /// What a call of a tool is to a run. The run copies it into the record of each call.
@@ -240,6 +243,7 @@ impl ToolDefinition {
             is_deferred: false,
             strict_error: None,
             kind: ToolKind::Function,
+            known_hash: None,
         }
     }
 
@@ -337,6 +341,13 @@ impl ToolDefinition {
         self.approval_reason.as_deref().filter(|_| self.policy.needs_approval)
     }
 
+    /// Sets the hash of the whole definition, for one that has only what the rules of a run need.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn with_known_hash(mut self, hash: impl Into<String>) -> Self {
+        self.known_hash = Some(hash.into());
+        self
+    }
+
     /// Returns the name of the tool that undoes the calls of this one.
     #[must_use]
     pub fn undo(&self) -> Option<&str> {
@@ -359,6 +370,9 @@ impl ToolDefinition {
     /// not affect it, because a server may list them in any order.
     #[must_use]
     pub fn hash(&self) -> String {
+        if let Some(hash) = &self.known_hash {
+            return hash.clone();
+        }
         // A definition can always be serialized.
         let mut definition = serde_json::to_value(self).unwrap_or_default();
         definition.sort_all_objects();

@@ -162,7 +162,7 @@ impl Run {
     /// Returns `true` if nothing is left to do.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
+        matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. } | Stage::Ended(_))
     }
 
     /// Returns `true` if the run waits for the model or for results of the model's calls.

@@ -194,7 +194,7 @@ impl Run {
     pub(crate) fn takes_messages(&self) -> bool {
         match self.stage {
             Stage::Asking | Stage::Calling(_) => true,
-            Stage::Answered(_) | Stage::Returned(_) => !self.is_last_turn(),
+            Stage::Answered(_) | Stage::Returned { .. } => !self.is_last_turn(),
             Stage::Undoing(_) | Stage::Ended(_) => false,
         }
     }

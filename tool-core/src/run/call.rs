@@ -207,6 +207,8 @@ impl CallRecord {
         };
         self.state = CallState::Waiting { attempt: *attempt, approved: approved.take() };
         self.notes = Some(Box::new(notes));
+        // Layers see it again before it continues.
+        self.judged_after = None;
         Ok(())
     }
 

@@ -44,7 +44,7 @@ impl Run {
 
     /// Cancels the run, also if it has an answer: its calls are undone.
     pub(super) fn revoke(&mut self) {
-        if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
+        if matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. }) {
             self.stage = self.stage_after_stop(StopReason::Cancelled);
         }
         self.cancel();
@@ -70,7 +70,7 @@ impl Run {
 
     /// Rejects the answer, and appends a hint that only the model reads.
     pub(crate) fn reject_answer_with_hint(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
-        if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
+        if !matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. }) {
             return Err(StepError("the run has no answer to reject"));
         }
         let limits = &self.head.settings.limits;
@@ -102,7 +102,7 @@ impl Run {
     pub(crate) fn answer_text(&self) -> Option<String> {
         match &self.stage {
             Stage::Answered(_) => self.messages().last().map(|message| message.text().into_owned()),
-            Stage::Returned(positions) => {
+            Stage::Returned { positions, .. } => {
                 let outputs = positions.iter().filter_map(|position| self.messages().get(*position));
                 let outputs: Vec<_> = outputs.map(Message::text).collect();
                 Some(outputs.join("\n"))
@@ -113,7 +113,7 @@ impl Run {
 
     /// Returns the text of the answer if it is the output of tools and not a reply of the model.
     pub(crate) fn returned_text(&self) -> Option<String> {
-        self.answer_text().filter(|_| matches!(self.stage, Stage::Returned(_)))
+        self.answer_text().filter(|_| matches!(self.stage, Stage::Returned { .. }))
     }
 
     /// Returns `true` if the call was open when the run stopped. It has a result that says so and takes no other.
@@ -138,7 +138,7 @@ impl Run {
                     self.messages().last().and_then(Message::as_assistant).cloned().unwrap_or_default();
                 (finish_reason.clone(), last.text, last.refusal)
             }
-            Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
+            Stage::Returned { .. } => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
             Stage::Ended(reason) => return Err(RunError::new(RunErrorKind::Stopped(reason.clone()), self)),
             Stage::Asking | Stage::Calling(_) | Stage::Undoing(_) => {
                 return Err(RunError::new(RunErrorKind::Step(StepError("the run is not done yet")), self));

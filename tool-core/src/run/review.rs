@@ -14,9 +14,11 @@ use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, Verdi
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
 
 impl CallRecord {
-    /// Returns `true` if the call has to be judged before it is executed, also if that is to continue or repeat it.
-    fn is_to_be_judged(&self) -> bool {
-        self.awaits_approval() || self.is_ready() && self.forbidden_retry().is_none()
+    /// Returns `true` if the call has to be judged before it is executed, also if that is to continue it, and was not since the last
+    /// decision about it.
+    fn awaits_layers(&self) -> bool {
+        (self.awaits_approval() || self.is_ready() && self.forbidden_retry().is_none())
+            && self.judged_after != Some(self.history.decisions.len())
     }
 
     /// Makes a call that was approved await approval again, because a layer has written other arguments.
@@ -116,7 +118,7 @@ impl Run {
         match self.stage {
             // It has stopped before: each of its calls is undone once.
             Stage::Undoing(_) | Stage::Ended(_) => return,
-            Stage::Answered(_) | Stage::Returned(_) => self.revoke_answer(),
+            Stage::Answered(_) | Stage::Returned { .. } => self.revoke_answer(),
             Stage::Asking | Stage::Calling(_) => {}
         }
         self.stop(StopReason::Blocked { layer, reason });
@@ -142,32 +144,56 @@ impl Run {
         self.verdicts().iter().any(|verdict| verdict.kind == VerdictKind::Answered)
     }
 
-    /// Returns the calls that layers have to see before they are executed, each with `true` if its arguments are final. `is_judged` is
-    /// asked with the id of a call and the number of decisions about it.
-    pub(crate) fn calls_to_judge(&self, is_judged: impl Fn(&str, usize) -> bool) -> Vec<(ToolCall, bool)> {
+    /// Returns the calls that layers have to see before they are executed, each with `true` if its arguments are final.
+    pub(crate) fn calls_to_judge(&self) -> Vec<(ToolCall, bool)> {
         let calls = self.calls_with_records();
-        let calls = calls.filter(|(call, record)| {
-            record.is_to_be_judged() && !is_judged(&call.id, record.history.decisions.len())
-        });
+        let calls = calls.filter(|(_, record)| record.awaits_layers());
         // A call that asked a person continues with the arguments that it began with.
         let is_final = |record: &CallRecord| record.rewriters.is_some() || record.has_begun();
         calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
     }
 
-    /// Returns `true` if an attempt of the open call is in flight, or the next one follows.
-    pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
-        let is_waiting = |record: &CallRecord| matches!(record.state, CallState::Waiting { .. });
-        self.record(call_id).is_some_and(|record| record.has_begun() && !is_waiting(record))
+    /// Records that layers have judged a call, unless it has an outcome.
+    pub(crate) fn set_call_judged(&mut self, call_id: &str) {
+        if let Ok(record) = self.open_record(call_id) {
+            record.judged_after = Some(record.history.decisions.len());
+        }
+    }
+
+    /// Records that layers have judged the answer that tools returned.
+    pub(crate) fn set_answer_judged(&mut self) {
+        if let Stage::Returned { is_judged, .. } = &mut self.stage {
+            *is_judged = true;
+            self.touch();
+        }
+    }
+
+    /// Forgets what layers have judged, because others can drive the run now.
+    pub(crate) fn forget_judgements(&mut self) {
+        match &mut self.stage {
+            Stage::Calling(turn) => turn.calls.iter_mut().for_each(|record| record.judged_after = None),
+            Stage::Returned { is_judged, .. } => *is_judged = false,
+            _ => {}
+        }
+    }
+
+    /// Returns `true` if layers have to judge the call before it is executed.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn awaits_layers(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(CallRecord::awaits_layers)
+    }
+
+    /// Returns `true` if tools returned the answer and layers have not judged it.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn has_unjudged_answer(&self) -> bool {
+        matches!(self.stage, Stage::Returned { is_judged: false, .. })
     }
 
     /// Returns `true` if the output of the open call may be the answer.
     pub(crate) fn may_be_answer(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(|record| record.return_direct() != ReturnDirect::Never)
-    }
-
-    /// Returns the number of decisions about an open call.
-    pub(crate) fn decisions_about(&self, call_id: &str) -> usize {
-        self.record(call_id).map_or(0, |record| record.history.decisions.len())
     }
 
     /// Returns `true` if the layer with this level and name can still rewrite a call: the call has not begun, and the layer was not asked.
@@ -248,8 +274,8 @@ impl Run {
     pub(crate) fn write_answer(&mut self, text: &str) {
         match &self.stage {
             Stage::Answered(_) => self.amend(Amendment::Text(text.to_owned())),
-            Stage::Returned(positions) => {
-                let positions = positions.clone();
+            Stage::Returned { positions, is_judged } => {
+                let (positions, is_judged) = (positions.clone(), *is_judged);
                 for (index, position) in positions.iter().enumerate() {
                     let text = if index == 0 { text } else { REJECTED };
                     let Some(Message::Tool(result)) = self.messages().get(*position) else { continue };
@@ -262,7 +288,7 @@ impl Run {
                         self.amend(Amendment::Result(known.clone().with_outcome(outcome).into()));
                     }
                 }
-                self.stage = Stage::Returned(vec![positions[0]]);
+                self.stage = Stage::Returned { positions: vec![positions[0]], is_judged };
             }
             _ => {}
         }

@@ -97,7 +97,7 @@ impl Run {
             Stage::Answered(_) => {
                 ensure(matches!(messages.last(), Some(Message::Assistant(_))), "the answer is missing")?;
             }
-            Stage::Returned(positions) => {
+            Stage::Returned { positions, .. } => {
                 let is_result = |position: &usize| matches!(messages.get(*position), Some(Message::Tool(_)));
                 ensure(!positions.is_empty() && positions.iter().all(is_result), "the answer is missing")?;
             }

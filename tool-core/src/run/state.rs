@@ -107,7 +107,12 @@ pub(super) enum Stage {
     /// The last message is the answer.
     Answered(FinishReason),
     /// The messages at these positions are the answer: outputs of the last calls.
-    Returned(Vec<usize>),
+    Returned {
+        positions: Vec<usize>,
+        /// Layers have judged it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_judged: bool,
+    },
     /// The run stopped, and the effects of its calls are undone one by one.
     Undoing(Box<Undoing>),
     /// The run stopped without an answer.
@@ -172,6 +177,9 @@ pub(super) struct CallRecord {
     /// The levels and names of the layers that were asked to rewrite the arguments, once the arguments are final.
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
     pub(super) rewriters: Option<Vec<(usize, String)>>,
+    /// The number of decisions about the call when layers last judged it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) judged_after: Option<usize>,
     pub(super) state: CallState,
     /// The record may have changed since the last save.
     #[serde(skip)]

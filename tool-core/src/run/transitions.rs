@@ -34,7 +34,7 @@ impl Run {
                 Step::Waiting(self.waits())
             }
             Stage::Undoing(_) => Step::CallTools(self.startable(in_flight)),
-            Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
+            Stage::Answered(_) | Stage::Returned { .. } | Stage::Ended(_) => Step::Done,
         }
     }
 
@@ -252,7 +252,8 @@ impl Run {
         let first = self.messages().len();
         self.close_turn("the run had ended");
         if !answer.is_empty() {
-            self.stage = Stage::Returned(answer.into_iter().map(|position| first + position).collect());
+            let positions = answer.into_iter().map(|position| first + position).collect();
+            self.stage = Stage::Returned { positions, is_judged: false };
             return;
         }
         let max_turns = self.is_last_turn().then(|| self.max_turns_reached());

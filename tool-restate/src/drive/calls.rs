@@ -1,9 +1,7 @@
 //! The calls of a turn, each as an invocation of its own.
 
-use futures_util::future::ready;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
-use tool_core::layer::Phase;
 use tool_core::model::ToolKind;
 use tool_core::run::Run;
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
@@ -16,23 +14,10 @@ use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::path::call_ids;
 use crate::signals::WAITING;
 use crate::step::Subject;
-use crate::tools::Tools;
 
 impl<'c> Drive<'c> {
     /// Starts calls of a run.
     pub(super) async fn start(&mut self, branch: &Branch, ready: Vec<ToolCall>) -> Driven {
-        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
-        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
-        // Nobody has decided about calls that undo others.
-        if !is_undoing && std::mem::take(&mut self.nodes[branch.node].has_decision) {
-            if !self.check_tools(branch, &ready).await? {
-                return Ok(());
-            }
-            // A pass of layers is asked for again, because the calls have waited.
-            if self.has_layer_for(branch, Phase::Judge) {
-                return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
-            }
-        }
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
@@ -80,11 +65,10 @@ impl<'c> Drive<'c> {
     fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<ToolCall>)>) {
         let is_alone = all.iter().any(|(one, calls)| calls.iter().any(|call| self.is_exclusive(one, call)));
         for branch in self.branches.clone() {
-            let is_checked_first = self.nodes[branch.node].has_decision;
-            if is_alone || is_checked_first || all.iter().any(|(one, _)| one.path == branch.path) {
+            if is_alone || all.iter().any(|(one, _)| one.path == branch.path) {
                 continue;
             }
-            let mut calls = self.startable(&branch);
+            let (mut calls, _) = self.startable(&branch);
             calls.retain(|call| self.is_local(&branch, call) && !self.is_exclusive(&branch, call));
             if !calls.is_empty() {
                 self.publish_started_calls(&branch, calls.iter());
@@ -112,34 +96,6 @@ impl<'c> Drive<'c> {
             }
             None => Err(TerminalError::new("a run waits for nothing").into()),
         }
-    }
-
-    /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
-    async fn check_tools(&mut self, branch: &Branch, calls: &[ToolCall]) -> Driven<bool> {
-        let compared = self.step(&branch.path, "tools", |model, tree| {
-            Box::pin(ready(model.compare_tools(tree.started_with)))
-        });
-        match compared.await? {
-            Tools::Same => return Ok(true),
-            Tools::Refused(reason) => self.fail(reason),
-            Tools::Changed(present) => {
-                let (names, _) = self.names(branch);
-                let is_changed = |call: &&ToolCall| {
-                    let tool = names.first().unwrap_or(&call.name);
-                    let before = self.started_with.get(tool);
-                    before.is_some() && before != present.get(tool)
-                };
-                let changed: Vec<_> = calls.iter().filter(is_changed).cloned().collect();
-                if changed.is_empty() {
-                    return Ok(true);
-                }
-                for call in changed {
-                    let reason = format!("the tool `{}` has changed since the call was approved", call.name);
-                    self.record(branch, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
-                }
-            }
-        }
-        Ok(false)
     }
 
     /// Cancels the calls that no run waits for any more, and leaves the runs that have ended.
@@ -259,7 +215,7 @@ impl<'c> Drive<'c> {
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),
-            agent: self.names(branch).0,
+            agent: self.tree(&branch.path).names(),
         })
     }
 
@@ -271,7 +227,6 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
-                self.nodes.iter_mut().for_each(|node| node.has_decision = true);
                 self.elapse(None, at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
@@ -304,8 +259,8 @@ impl<'c> Drive<'c> {
     /// it any more.
     pub(super) async fn record_judged(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
-        let has_layer =
-            self.has_layer_for(branch, Phase::Output) || self.has_layer_for(branch, Phase::Record);
+        let sees = self.nodes[branch.node].sees;
+        let has_layer = sees.outputs || sees.records;
         let is_seen = |run: &Run| {
             let is_last = || has_layer && !run.will_retry(&execution);
             run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())
@@ -330,7 +285,7 @@ impl<'c> Drive<'c> {
             return;
         }
         if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            let is_judged = self.has_layer_for(branch, Phase::Output);
+            let is_judged = self.nodes[branch.node].sees.outputs;
             self.publish(&branch.path, Event::call_retried(&execution, is_judged));
         }
         // Fails if the run has stopped, and no longer waits for the call.

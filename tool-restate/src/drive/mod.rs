@@ -16,9 +16,8 @@ use std::collections::BTreeMap;
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
-use tool_core::layer::Phase;
 use tool_core::model::ConversationId;
-use tool_core::run::{Run, Step};
+use tool_core::run::Step;
 use tool_core::tool::Timestamp;
 use tool_core::{Message, ToolCall};
 
@@ -34,6 +33,8 @@ use crate::step::{Started, Subject};
 enum Action {
     /// Starts calls of a run.
     Start(Branch, Vec<ToolCall>),
+    /// Lets the agent of a run see what its layers have not judged: an answer that is an output, or calls that were decided about.
+    Prepare(Branch),
     /// Asks the models of runs.
     Ask(Vec<Branch>),
     /// Ends a run that is done.
@@ -124,12 +125,8 @@ impl<'c> Drive<'c> {
         self.expire().await?;
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
+            Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,
             Action::Ask(branches) => self.ask(&branches).await?,
-            Action::End(branch) if self.has_new_answer(&branch) => {
-                let run = self.run_at(&branch.path);
-                self.nodes[branch.node].judged_answers = run.map_or(0, |run| run.messages().len());
-                self.judge(&branch, "answer", Subject::Next).await?;
-            }
             Action::End(branch) if branch.path.is_empty() => {
                 if self.has_message().await? {
                     self.await_next().await?;
@@ -146,17 +143,23 @@ impl<'c> Drive<'c> {
 
     /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
     fn next_action(&mut self) -> Action {
-        let (mut asking, mut done) = (Vec::new(), None);
+        let (mut unprepared, mut done, mut asking) = (None, None, Vec::new());
         for branch in self.branches.clone() {
-            let calls = self.startable(&branch);
+            let (calls, unjudged) = self.startable(&branch);
             if !calls.is_empty() {
                 return Action::Start(branch, calls);
             }
             match self.run_at(&branch.path) {
-                Some(run) if run.is_done() => drop(done.get_or_insert(branch)),
+                Some(run) if !unjudged.is_empty() || run.has_unjudged_answer() => {
+                    unprepared = unprepared.or(Some(branch));
+                }
+                Some(run) if run.is_done() => done = done.or(Some(branch)),
                 Some(run) if run.is_asking() => asking.push(branch),
                 _ => {}
             }
+        }
+        if let Some(branch) = unprepared {
+            return Action::Prepare(branch);
         }
         // What one request costs is known before the next one: requests of one step do not know of each other.
         let has_max_cost =
@@ -171,47 +174,27 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Returns the calls of a run that can start now.
-    fn startable(&mut self, branch: &Branch) -> Vec<ToolCall> {
+    /// Returns the calls of a run that can start now, and those that can once layers have judged them.
+    fn startable(&mut self, branch: &Branch) -> (Vec<ToolCall>, Vec<ToolCall>) {
         let (in_flight, definitions) = (self.in_flight(branch), self.nodes[branch.node].definitions.clone());
         let calls =
             self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
                 Step::CallTools(calls) => calls,
                 _ => Vec::new(),
             });
-        let calls = calls.unwrap_or_default().into_iter();
-        calls.filter(|call| self.may_start(branch, call)).collect()
+        let calls = calls.unwrap_or_default().into_iter().filter(|call| self.may_start(branch, call));
+        let run = self.run_at(&branch.path);
+        calls.partition(|call| run.is_some_and(|run| run.is_undoing() || !run.awaits_layers(&call.id)))
     }
 
-    /// Asks the models of runs, or the layers about a question that is new.
+    /// Asks the models of runs.
     async fn ask(&mut self, branches: &[Branch]) -> Driven {
         if self.is_time_to_look() && self.has_message().await? {
             return self.await_next().await;
         }
         self.ask_person();
         self.open.has_timer = false;
-        let Some(branch) = branches.iter().find(|branch| self.has_new_question(branch)) else {
-            return self.take_turns(branches).await;
-        };
-        let run = self.run_at(&branch.path);
-        self.nodes[branch.node].judged_questions = run.map_or(0, |run| run.messages().len());
-        self.judge(branch, "question", Subject::Next).await
-    }
-
-    /// Returns `true` if layers have to judge a message of the user.
-    fn has_new_question(&self, branch: &Branch) -> bool {
-        let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
-        self.has_layer_for(branch, Phase::Question)
-            && messages.len() > self.nodes[branch.node].judged_questions
-            && matches!(messages.last(), Some(Message::User(_)))
-    }
-
-    /// Returns `true` if layers have to judge an answer that is an output, and no reply.
-    fn has_new_answer(&self, branch: &Branch) -> bool {
-        let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
-        self.has_layer_for(branch, Phase::Answer)
-            && messages.len() > self.nodes[branch.node].judged_answers
-            && matches!(messages.last(), Some(Message::Tool(_)))
+        self.take_turns(branches).await
     }
 
     /// Stops the run for a reason that is none of its rules. The effects of its calls are undone.

@@ -19,7 +19,7 @@ use crate::names::{EventTarget, JsonContext, Sent};
 use crate::path::Asked;
 use crate::settings::Settings;
 use crate::step::Model;
-use crate::tools::{CalledTool, Profile};
+use crate::tools::{CalledTool, Profile, Sees};
 
 /// The agent of a workflow and the settings of its worker.
 pub(crate) struct Setup {
@@ -81,13 +81,12 @@ pub(super) struct Node {
     pub(super) reported: ReportedCalls,
     /// The number of decisions that readers of events know, of those that no step has reported.
     pub(super) decisions: usize,
-    /// The number of messages when layers last judged a question, and an output as the answer.
-    pub(super) judged_questions: usize,
-    pub(super) judged_answers: usize,
+    /// The last turn of which readers of events know.
+    pub(super) announced_turn: u32,
+    /// What the layers of the last turn see of the outcomes of its calls.
+    pub(super) sees: Sees,
     /// The calls that wait or have waited, and do not start again.
     pub(super) waited: HashSet<String>,
-    /// A person has decided since the tools of this worker were checked.
-    pub(super) has_decision: bool,
 }
 
 impl Node {
@@ -103,10 +102,9 @@ impl Node {
             definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
             decisions: 0,
-            judged_questions: 0,
-            judged_answers: 0,
+            announced_turn: 0,
+            sees: Sees::default(),
             waited: HashSet::new(),
-            has_decision: false,
         }
     }
 }

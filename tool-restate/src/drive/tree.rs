@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
-use tool_core::layer::Phase;
 use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
 use tool_core::run::{InFlight, Run, TreeInFlight};
 use tool_core::tool::{ToolError, ToolExecution};
@@ -26,26 +25,6 @@ impl<'c> Drive<'c> {
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
         Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
-    }
-
-    /// Returns the names that lead to the agent of a run, or to the one that undoes its next call: of tools that ask agents or hand off to
-    /// them. Also returns the position of those that hand this run off.
-    pub(super) fn names(&self, branch: &Branch) -> (Vec<String>, usize) {
-        let (mut names, mut own) = (Vec::new(), 0);
-        for depth in 0..=branch.path.len() {
-            own = names.len();
-            if let Some(run) = self.run_at(&branch.path[..depth]) {
-                let handoffs = run.handoffs_before_undone().unwrap_or(run.handoffs().len());
-                names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
-            }
-            names.extend(branch.path.get(depth).map(|asked| asked.agent.clone()));
-        }
-        (names, own)
-    }
-
-    pub(super) fn has_layer_for(&self, branch: &Branch, phase: Phase) -> bool {
-        let (names, own) = self.names(branch);
-        self.setup.model.has_layer_for(&names, own, phase)
     }
 
     /// Returns the calls of a run that are in flight.

@@ -11,7 +11,6 @@ use super::state::{Branch, Drive, DriveError, Driven};
 use super::steps::take_step;
 use crate::events::Unfinished;
 use crate::path::{Asked, call_ids};
-use crate::step::Subject;
 use crate::tools::CalledTool;
 use crate::turn::{Taken, TurnRecord};
 
@@ -30,7 +29,9 @@ impl<'c> Drive<'c> {
             for agent in handoffs.into_iter().skip(known) {
                 self.publish(&branch.path, Event::handed_off(agent));
             }
-            self.publish(&branch.path, Event::turn_started(turn, messages));
+            if std::mem::replace(&mut self.nodes[branch.node].announced_turn, turn) != turn {
+                self.publish(&branch.path, Event::turn_started(turn, messages));
+            }
         }
         self.flush_events().await?;
         let (model, events) = (&self.setup.model, self.events.as_ref());
@@ -73,31 +74,27 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Applies a turn, and lets the layers judge calls that they have not judged in it.
+    /// Applies a turn.
     async fn apply(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
         self.elapse(Some(&branch.path), started);
         let time_left = self.run_at(&branch.path).and_then(Run::time_left);
         let is_time_up = time_left.is_some_and(|left| left.is_zero());
-        let (mut applied, mut is_judged) = (Ok(()), true);
+        let mut applied = Ok(());
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
-            Ok(Taken { changes, reply, tools, offered, profile, is_unjudged }) => {
-                is_judged = !is_unjudged;
+            Ok(Taken { changes, reply, tools, offered, profile, sees }) => {
                 self.change(branch, &changes);
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
+                self.nodes[branch.node].sees = sees;
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
             Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await,
         }
         self.elapse(Some(&branch.path), finished);
-        applied?;
-        match is_judged {
-            true => Ok(()),
-            false => self.judge(branch, "calls", Subject::Next).await,
-        }
+        applied
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.

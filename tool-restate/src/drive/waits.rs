@@ -30,7 +30,7 @@ impl<'c> Drive<'c> {
         // Those inside come later and take precedence.
         for branch in &self.branches {
             let before: String = branch.path.iter().map(|asked| format!("{}/", asked.call)).collect();
-            let (names, _) = self.names(branch);
+            let names = self.tree(&branch.path).names();
             let waits = self.run_at(&branch.path).filter(|_| !names.is_empty()).map(Run::waits);
             let waits = waits.unwrap_or_default().into_iter();
             agents.extend(waits.map(|wait| (format!("{before}{}", wait.path), names.clone())));
@@ -124,10 +124,7 @@ impl<'c> Drive<'c> {
                 return Ok(());
             }
         }
-        // The calls have waited, as for a decision.
-        if self.run.tick(now) {
-            self.nodes.iter_mut().for_each(|node| node.has_decision = true);
-        }
+        self.run.tick(now);
         Ok(())
     }
 

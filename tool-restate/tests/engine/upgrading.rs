@@ -1,5 +1,6 @@
 //! Workers of a newer program.
 
+use tool_core::layer::{OutputVerdict, QuestionVerdict, guard};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
@@ -312,5 +313,34 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
             }
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// The layers of a turn are those of the program that took it, so a replay by a newer program with others goes the same way.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_goes_on_under_a_program_with_another_layer() {
+    for was_guarded in [false, true] {
+        let name = unique("clerk");
+        let model = ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).says("Paid.");
+        let worker = |is_guarded| {
+            let clerk = Agent::builder(model.clone()).name(&*name).tools(tools![pay, balance]);
+            let clerk = match is_guarded {
+                true => clerk
+                    .layer(guard::question(|_| QuestionVerdict::Pass))
+                    .layer(guard::output(|_| OutputVerdict::Pass)),
+                false => clerk,
+            };
+            Worker::new().agent(clerk.build().unwrap())
+        };
+        let address = free_address();
+        let before = Mortal::start(worker(was_guarded), address).await;
+        crate::support::register_at(address).await;
+        let run = agent(&name).ask("Pay").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        drop(before);
+        let _after = Mortal::start(worker(!was_guarded), address).await;
+        run.decide(&calls[0].id, Decision::approve()).await.unwrap();
+        assert_eq!(within("the answer", answer(&run)).await.text(), "Paid.");
     }
 }

@@ -33,6 +33,8 @@ pub(in crate::agent) struct AgentCall {
     pub(super) continued: Option<Run>,
     /// The call undoes the calls of the run that it started.
     pub(super) is_undo: bool,
+    /// Others record each step of the tree.
+    pub(super) is_elsewhere: bool,
 }
 
 /// An agent that a call has asked.
@@ -56,6 +58,7 @@ impl AgentCall {
             outer: None,
             continued: None,
             is_undo: false,
+            is_elsewhere: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl AgentCall {
         };
         question.tools.context = tool.context_inside(&self.context);
         question.rules.cancellation = Some(self.cancellation);
+        question.rules.is_elsewhere = self.is_elsewhere;
         let outer = self.conversation.filter(|_| is_new && tool.has_conversation);
         let new = outer.map(|outer| outer.of_agent(tool.definition.name()));
         if let Some(own) = of_continued.or(new) {

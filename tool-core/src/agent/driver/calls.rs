@@ -106,6 +106,7 @@ impl RunDriver {
             outer: Some((outer, self.emitter.clone())),
             continued: self.run.open_inner_run(&call.id).map(Run::recording_copy),
             is_undo: self.run.is_undoing(),
+            is_elsewhere: self.question.is_elsewhere,
         }
     }
 
@@ -233,8 +234,7 @@ impl RunDriver {
 
     /// Returns these events, after what was decided. Outcomes that layers have still to judge are emitted once they have.
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
-        let is_answer_judged = !self.layers.see(Phase::Answer) || self.has_judged_answer;
-        let are_judged = (is_answer_judged || self.run.returned_text().is_none())
+        let are_judged = (!self.layers.see(Phase::Answer) || !self.run.has_unjudged_answer())
             && (!self.layers.see(Phase::Output) || self.run.unjudged_results().is_empty());
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
         if self.has_listeners() && are_judged {

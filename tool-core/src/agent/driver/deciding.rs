@@ -34,6 +34,9 @@ impl RunDriver {
     /// before its deciders are asked.
     pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
         self.update_elapsed();
+        if self.question.is_elsewhere {
+            return Ok(Deciding::Deferred);
+        }
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
             return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;

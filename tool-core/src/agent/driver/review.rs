@@ -107,17 +107,21 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        let seen = [Phase::Offer, Phase::Rewrite, Phase::Judge];
-        match seen.into_iter().any(|part| self.layers.see(part)) {
-            true => self.ask_about_calls().boxed().await,
-            false => Ok(()),
+        if self.layers.see_calls() {
+            return self.ask_about_calls().boxed().await;
         }
+        if self.question.is_elsewhere {
+            for (call, _) in self.run.calls_to_judge() {
+                self.run.set_call_judged(&call.id);
+            }
+        }
+        Ok(())
     }
 
     async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
         self.refuse_left_out(&layers)?;
-        for (call, is_final) in self.calls_to_judge() {
+        for (call, is_final) in self.run.calls_to_judge() {
             let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
             let reviewed = self.review_call(&layers, call, is_final).boxed();
             match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
@@ -131,17 +135,13 @@ impl RunDriver {
         Ok(())
     }
 
-    fn calls_to_judge(&self) -> Vec<(ToolCall, bool)> {
-        self.run.calls_to_judge(|id, decisions| self.judged_calls.get(id) == Some(&decisions))
-    }
-
     /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
     /// offer the tool. The layers judge the errors before the next step.
     fn refuse_left_out(&mut self, layers: &Layers) -> Result<(), RunErrorKind> {
         if !layers.see(Phase::Offer) {
             return Ok(());
         }
-        for (call, _) in self.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
+        for (call, _) in self.run.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
             if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
                 let error = self.offer.tools.unknown_tool_error(&call);
                 let mut refused = ToolExecution::new(call.clone(), Err(error));
@@ -150,18 +150,6 @@ impl RunDriver {
             }
         }
         Ok(())
-    }
-
-    /// Asks the layers again about calls that have waited for decisions, without taking a step.
-    pub(super) async fn review_decided_calls(&mut self) -> Result<(), RunErrorKind> {
-        if !self.offer.is_resolved {
-            self.resolve_offer().await?;
-        }
-        // The others were judged with their reply.
-        let others = self.run.calls_to_judge(|id, decisions| decisions > 0 && !self.run.is_in_flight(id));
-        let judged = others.into_iter().map(|(call, _)| (self.run.decisions_about(&call.id), call.id));
-        self.judged_calls.extend(judged.map(|(decisions, id)| (id, decisions)));
-        self.review_calls().await
     }
 
     /// Rewrites and judges a call, which can finish it without an execution.
@@ -198,7 +186,7 @@ impl RunDriver {
         ruling: Ruling,
     ) -> Result<(), RunErrorKind> {
         self.change_run().rule_on_call(call, verdicts, ruling).map_err(RunErrorKind::Step)?;
-        self.judged_calls.insert(call.id.clone(), self.run.decisions_about(&call.id));
+        self.run.set_call_judged(&call.id);
         Ok(())
     }
 
@@ -345,10 +333,13 @@ impl RunDriver {
 
     /// Asks the layers about an answer that is not the model's: outputs that are returned directly.
     pub(super) async fn review_returned(&mut self) -> Result<(), RunErrorKind> {
-        if self.has_judged_answer || !self.layers.see(Phase::Answer) {
+        let Some(text) = self.run.returned_text().filter(|_| self.run.has_unjudged_answer()) else {
+            return Ok(());
+        };
+        if !self.layers.see(Phase::Answer) {
+            self.run.set_answer_judged();
             return Ok(());
         }
-        let Some(text) = self.run.returned_text() else { return Ok(()) };
         let judged = self.layers.reply(&text, &self.run).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
@@ -359,7 +350,7 @@ impl RunDriver {
                 return Ok(());
             }
         };
-        self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
+        self.run.set_answer_judged();
         match ruling {
             ReplyRuling::Pass => {}
             ReplyRuling::Replace(text) => self.change_run().write_answer(&text),

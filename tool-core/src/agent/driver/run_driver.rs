@@ -104,10 +104,6 @@ pub struct RunDriver {
     pub(in crate::agent) layers: Arc<Layers>,
     /// Counts the last request, until its response is recorded.
     pub(super) meter: Option<Arc<RequestMeter>>,
-    /// The calls that layers have judged, with the number of decisions about each at that time.
-    pub(super) judged_calls: BTreeMap<String, usize>,
-    /// Layers have judged the answer that tools returned directly.
-    pub(super) has_judged_answer: bool,
     /// The response that `call_model` has returned may be recorded.
     pub(super) reply: Option<Hold>,
     /// Running unless the run awaits approval.
@@ -144,6 +140,9 @@ impl RunDriver {
         let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
+        if !question.is_elsewhere {
+            run.forget_judgements();
+        }
         if !question.budgets.is_empty() {
             run.set_own_budget();
         }
@@ -172,8 +171,6 @@ impl RunDriver {
             question,
             layers: Arc::new(layers),
             meter: None,
-            judged_calls: BTreeMap::new(),
-            has_judged_answer: false,
             reply: None,
             clock: None,
             offer: Offer::default(),
@@ -309,18 +306,6 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Asks the layers again about the calls that were decided about, for a driver that executes calls elsewhere. Those in flight stay as
-    /// they are.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
-    #[doc(hidden)] // For the crates of this project.
-    pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
-        self.open().await.map_err(|kind| self.error(kind))?;
-        self.review_decided_calls().await.map_err(|kind| self.error(kind))
-    }
-
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
     /// then ends, the start is known when the run is restored. [`execute`](Self::execute) records the start by itself, which is enough
     /// for an agent with a [run store](crate::agent::AgentBuilder::run_store); after this method it continues the same attempt.
@@ -370,7 +355,6 @@ impl RunDriver {
         }
         self.open().await.map_err(|kind| self.error(kind))?;
         if execution.is_waiting() {
-            self.judged_calls.remove(&execution.call().id);
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }

@@ -177,7 +177,8 @@ impl RunDriver {
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
-            if self.run.is_asking() || !self.offer.is_resolved {
+            let needs_tools = !self.question.is_elsewhere || self.layers.see_calls();
+            if self.run.is_asking() || !self.offer.is_resolved && needs_tools {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
                     Ok(resolved) => resolved?,
@@ -196,10 +197,15 @@ impl RunDriver {
                 }
                 continue;
             }
-            self.refuse_new_arguments()?;
+            // Elsewhere, a call keeps the tool that was offered when it was recorded.
+            if !self.question.is_elsewhere {
+                self.refuse_new_arguments()?;
+            }
             // Before the policies of the tools, by which a call is finished or awaits approval.
             self.review_calls().await?;
-            self.apply_tool_policies();
+            if !self.question.is_elsewhere {
+                self.apply_tool_policies();
+            }
             self.review_returned().await?;
             if self.run.is_asking() {
                 continue;
@@ -212,7 +218,7 @@ impl RunDriver {
                 Deciding::Decided => round = Round::default(),
                 Deciding::Deferred => {
                     self.clock = None;
-                    self.change_run().tick(Timestamp::now());
+                    self.tick();
                     break;
                 }
             }
@@ -238,7 +244,7 @@ impl RunDriver {
         }
         self.update_elapsed();
         // Expiry precedes decisions.
-        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        self.tick();
         self.take_lease().await?;
         if self.run.has_failed() {
             self.change_run().set_failed(false);
@@ -249,6 +255,13 @@ impl RunDriver {
         }
         self.open().await?;
         self.load_history().await
+    }
+
+    /// Tells the run the time, unless others do.
+    fn tick(&mut self) {
+        if !self.question.is_elsewhere {
+            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        }
     }
 
     /// Emits what is new in a run that is saved, and gives up its lease if it waits.
@@ -297,7 +310,6 @@ impl RunDriver {
         let listeners = self.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
-        self.has_judged_answer = false;
         let is_retried = matches!(ruling, ReplyRuling::Retry(..) | ReplyRuling::End(_));
         self.rule_on_reply(ruling);
         self.review_calls().await?;

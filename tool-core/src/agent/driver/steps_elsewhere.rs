@@ -72,6 +72,16 @@ impl RunDriver {
         Ok(Err(ToolExecution::new(call.clone(), outcome).with_history(history).into()))
     }
 
+    /// Lets the layers see what precedes the next step: an answer that is an output, or calls that were decided about. Calls keep the
+    /// tools that were offered when they were recorded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
+    pub async fn judge_before_step(&mut self) -> Result<(), RunError> {
+        self.prepare().await.map_err(|kind| self.error(kind))
+    }
+
     /// Executes a started call that searches for tools, and records its outcome with the tools that were found.
     ///
     /// # Errors

@@ -75,7 +75,6 @@ impl RunTree<'_> {
         }
         if execution.is_waiting() {
             calls.suspend(&execution.call().id, RunErrorKind::Waiting);
-            driver.judged_calls.remove(&execution.call().id);
             return driver.change_run().record_result(execution).map_err(RunErrorKind::Step);
         }
         self.judge(id, execution).await
