@@ -2,16 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tests::support::ways::restored;
-use tool_core::layer::{CallVerdict, ClosureLayer, Layer, LayerFuture, OutputVerdict, Place, guard, rewrite};
+use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard, rewrite};
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, ToolErrorKind, ToolExecution};
-use tool_core::{
-    Agent, CancellationToken, Event, RunErrorKind, ToolCall, ToolContext, ToolError, tool, tools,
-};
+use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolError, tool, tools};
 
 struct IsAdmin(bool);
 
@@ -175,34 +171,4 @@ async fn a_layer_that_was_added_meanwhile_rewrites_what_waits() {
     let answer = new.resume(approve(run)).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "paid abc");
     assert_eq!(answer.tool_executions()[0].original_arguments(), r#"{"payee":"a"}"#);
-}
-
-/// Never judges an outcome.
-struct Hangs;
-
-impl Layer for Hangs {
-    fn name(&self) -> &str {
-        "hangs"
-    }
-
-    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
-        Box::pin(std::future::pending())
-    }
-}
-
-/// A call that is executed apart from its run is interrupted, also while its outcome is judged.
-#[tokio::test(start_paused = true)]
-async fn a_request_is_interrupted_while_a_layer_hangs() {
-    let model = ScriptedModel::new().calls("search", r#"{"query": "a"}"#);
-    let agent = Agent::builder(model).tools(tools![search]).layer(Hangs).build().unwrap();
-    let mut driver = agent.start("Go");
-    driver.advance().await.unwrap();
-    let request = driver.into_run().request_call("call_1_0").unwrap();
-    let cancellation = CancellationToken::new();
-    cancellation.cancel();
-    let context = ToolContext::new();
-    let executed = agent.execute_request(request, &context, &cancellation, Progress::default());
-    let executed = tokio::time::timeout(Duration::from_secs(5), executed).await.unwrap();
-    assert_eq!(executed.error().unwrap().kind(), ToolErrorKind::OutcomeUnknown);
-    assert_eq!(executed.original_outcome().unwrap().to_string(), "a");
 }

@@ -783,7 +783,7 @@ async fn a_parked_call_continues_at_its_time() {
         let request = run.request_call(&call.id).unwrap();
         let never = tool_core::CancellationToken::new();
         let context = ToolContext::new();
-        let execution = stepped.execute_request(request, &context, &never, Default::default()).await;
+        let execution = stepped.execute_request(&[], request, &context, &never, Default::default()).await;
         assert!(execution.is_waiting());
         run.record_result(execution).unwrap();
         let wait = run.waits().remove(0);

@@ -206,7 +206,7 @@ async fn calls_in_another_process_take_no_tool_for_another() {
     let request = run.request_call("undo_call_1_0").unwrap();
     desk.set(|parts| parts.tools = tools![quit]);
     let context = tool_core::ToolContext::new();
-    let execution = agent.execute_request(request, &context, &never, Default::default()).await;
+    let execution = agent.execute_request(&[], request, &context, &never, Default::default()).await;
     assert_eq!(execution.outcome().unwrap().to_string(), "Success");
 
     let asking =
@@ -216,10 +216,10 @@ async fn calls_in_another_process_take_no_tool_for_another() {
     let mut request = run.into_run().request_call("call_1_0").unwrap();
     request.definition = Some(tools![order].definitions()[0].hash());
     let agent = Agent::builder(ScriptedModel::new()).per_run(desk).build().unwrap();
-    let execution = agent.execute_request(request.clone(), &context, &never, Default::default()).await;
+    let execution = agent.execute_request(&[], request.clone(), &context, &never, Default::default()).await;
     assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::Denied);
     let agent = Agent::builder(ScriptedModel::new()).per_run(Twice).build().unwrap();
-    let execution = agent.execute_request(request, &context, &never, Default::default()).await;
+    let execution = agent.execute_request(&[], request, &context, &never, Default::default()).await;
     let expected = "the call was not executed: the run cannot be opened: ";
     let error = execution.error().unwrap().to_string();
     assert!(error.starts_with(expected) && error.contains("`order`"), "{error}");

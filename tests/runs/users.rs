@@ -227,7 +227,7 @@ async fn a_worker_that_executes_one_call_asks_what_its_run_has() {
     run.record_response(tool_core::model::ChatResponse::new(reply)).unwrap();
     let request = run.request_call("a").unwrap();
     let (context, cancellation) = (ToolContext::new(), CancellationToken::new());
-    let execution = agent.execute_request(request, &context, &cancellation, Default::default()).await;
+    let execution = agent.execute_request(&[], request, &context, &cancellation, Default::default()).await;
     assert_eq!(execution.output().unwrap().to_string(), "ada: Ada Lovelace");
 }
 

@@ -137,7 +137,7 @@ impl Calls {
         match &self.owner {
             Owner::Agent(agent) => {
                 let names: Vec<_> = names.iter().map(|name| &**name).collect();
-                agent.execute_unjudged(&names, request, &context, cancellation, progress).await
+                agent.execute_request(&names, request, &context, cancellation, progress).await
             }
             Owner::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
         }

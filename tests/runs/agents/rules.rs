@@ -146,7 +146,7 @@ async fn an_outer_rule_holds_for_an_agent_that_is_asked_by_request() {
     let never = tool_core::CancellationToken::new();
     let context = tool_core::ToolContext::new();
     let execution =
-        agent.execute_request(request, &context, &never, tool_core::tool::Progress::default()).await;
+        agent.execute_request(&[], request, &context, &never, tool_core::tool::Progress::default()).await;
     let error = execution.outcome().unwrap_err().to_string();
     assert_eq!(error, "the agent gave no answer: one of its calls needs the approval of a person");
 }

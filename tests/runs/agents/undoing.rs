@@ -207,6 +207,7 @@ async fn an_agent_that_is_to_undo_its_calls_apart_from_the_run_is_not_asked_agai
     let never = tool_core::CancellationToken::new();
     let execution = agent
         .execute_request(
+            &[],
             request,
             &tool_core::ToolContext::new(),
             &never,

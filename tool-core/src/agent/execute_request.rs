@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use super::driver::open_run;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
-use super::interruption::run_until_interrupted;
 use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
@@ -101,12 +100,13 @@ impl Agent {
     /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages. It is not executed if
     /// it is another one than the [request's](CallRequest::definition), or if a provider that could have it fails.
     ///
+    /// The call is of the agent to which the names in `asked_by` lead from this one: of tools that ask agents, or hand off to them.
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
-    /// the first begins with its [delay](crate::tool::Attempt::delay). The agent's
-    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows, unless they are cancelled; a
-    /// [`RunDriver`](crate::agent::RunDriver) that records it asks them again, so [`execute_unjudged`](Self::execute_unjudged) is for
-    /// runs that one drives. The call itself is **not judged here**: a driver judges it when it records the reply, and again in its next
-    /// [step](crate::agent::RunDriver::next), which has to be taken before the call is requested if it has waited or a person has edited it.
+    /// the first begins with its [delay](crate::tool::Attempt::delay).
+    ///
+    /// [Layers](crate::agent::AgentBuilder::layer) are **not asked here**: a driver lets them judge the call when it records the reply, and
+    /// again in its next [step](crate::agent::RunDriver::next), which has to be taken before the call is requested if it has waited or a person
+    /// has edited it. They judge the outcome when it is [recorded](crate::agent::RunDriver::record_result).
     ///
     /// ```
     /// use tool_core::run::Step;
@@ -131,29 +131,13 @@ impl Agent {
     /// let request = run.request_call("call_1_0")?;
     /// let never = CancellationToken::new();
     /// let execution =
-    ///     agent.execute_request(request, &ToolContext::new(), &never, Progress::default()).await;
+    ///     agent.execute_request(&[], request, &ToolContext::new(), &never, Progress::default()).await;
     /// run.record_result(execution)?;
     /// assert_eq!(agent.resume(run).await?.text(), "It is 42.");
     /// # Ok(())
     /// # }
     /// ```
     pub async fn execute_request(
-        &self,
-        request: CallRequest,
-        context: &ToolContext,
-        cancellation: &CancellationToken,
-        progress: Progress,
-    ) -> ToolExecution {
-        match Level::outermost(self, &request, context).open(&request).await {
-            Ok(level) => execute(level, request, cancellation, progress, true).await,
-            Err(error) => ToolExecution::new(request.call, Err(error)),
-        }
-    }
-
-    /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
-    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result). The call is of the agent to which these names lead from this
-    /// one: of tools that ask agents, or hand off to them.
-    pub async fn execute_unjudged(
         &self,
         asked_by: &[&str],
         request: CallRequest,
@@ -162,7 +146,7 @@ impl Agent {
         progress: Progress,
     ) -> ToolExecution {
         match Level::outermost(self, &request, context).at(asked_by, &request).await {
-            Ok(level) => execute(level, request, cancellation, progress, false).await,
+            Ok(level) => execute(level, request, cancellation, progress).await,
             Err(error) => ToolExecution::new(request.call, Err(error)),
         }
     }
@@ -267,7 +251,6 @@ async fn execute(
     request: CallRequest,
     cancellation: &CancellationToken,
     progress: Progress,
-    is_judged: bool,
 ) -> ToolExecution {
     let Level { agent, context, layers, further_tools } = level;
     let (layers, mut context) = (Arc::new(layers), context.with_defaults(&agent.0.context));
@@ -280,7 +263,6 @@ async fn execute(
     };
     let CallRequest { call, attempt, undone, notes, .. } = request;
     let context = context.with_rules(Arc::clone(&layers) as _);
-    let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
     let executor = CallExecutor {
         tools,
         context,
@@ -291,19 +273,5 @@ async fn execute(
         undone,
     };
     let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
-    let mut execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
-    let retries = |error| policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
-    if !is_judged || execution.is_waiting() || execution.error().is_some_and(retries) {
-        return execution;
-    }
-    let run = Run::new([]);
-    let judged = layers.output(&mut execution, &run);
-    match run_until_interrupted(judged, Some(cancellation), None).await {
-        Err(_) => execution.with_outcome(Err(ToolError::interrupted())),
-        Ok(Ok(None)) => execution,
-        Ok(Ok(Some(end))) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
-        Ok(Err(error)) => {
-            execution.with_outcome(Err(ToolError::fatal(RunError::new(error, run).to_string())))
-        }
-    }
+    executor.execute_with(call, attempt, progress, None, asking).await
 }
