@@ -116,7 +116,8 @@ pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result
     await_resolved(agent, question, &approvals(decision)).await
 }
 
-async fn await_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
+/// Awaits the answer to a question, with a decision about each wait.
+pub async fn await_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {

@@ -8,6 +8,7 @@ mod models;
 mod nested;
 mod stopped;
 mod tools;
+mod tree;
 mod trees;
 use std::sync::Arc;
 

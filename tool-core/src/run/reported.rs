@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::state::Run;
+use crate::model::Message;
 use crate::tool::ToolExecution;
 
 /// The finished calls of a run that its listeners know, so that a driver of one's own reports each once, also one that was denied.
@@ -40,6 +41,21 @@ impl ReportedCalls {
             undo_executions: run.undo_executions().len(),
             ids: current_executions(run).map(id).collect(),
         }
+    }
+
+    /// Creates the record of a run whose listeners know all calls that have finished, but those whose outputs are an answer that layers have
+    /// not judged, or can become one.
+    pub(crate) fn all_but_unjudged(run: &Run) -> Self {
+        let unjudged = run.unjudged_answers();
+        let mut reported = Self::all_of(run);
+        if run.has_unjudged_answer() {
+            let last = run.messages().iter().rev().find_map(Message::as_assistant);
+            let last = last.map_or(&[][..], |reply| &reply.tool_calls);
+            reported.executions = reported.executions.saturating_sub(last.len());
+            reported.ids.extend(last.iter().map(|call| call.id.clone()));
+        }
+        reported.ids.retain(|id| !unjudged.contains(id));
+        reported
     }
 
     pub(crate) fn add(&mut self, call_id: &str) {

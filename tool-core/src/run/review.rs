@@ -153,6 +153,26 @@ impl Run {
         calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
     }
 
+    /// Returns the ids of the finished calls of the last turn whose outputs layers have not judged as the answer, or that can become one.
+    pub(super) fn unjudged_answers(&self) -> Vec<String> {
+        match &self.stage {
+            Stage::Calling(_) => {
+                let finished = self.calls_with_records().filter(|(_, record)| record.outcome().is_some());
+                let may_be_answer =
+                    finished.filter(|(_, record)| record.return_direct() != ReturnDirect::Never);
+                may_be_answer.map(|(call, _)| call.id.clone()).collect()
+            }
+            Stage::Returned { positions, is_judged: false } => {
+                let results = positions.iter().filter_map(|position| match self.messages().get(*position) {
+                    Some(Message::Tool(result)) => Some(result.call_id.clone()),
+                    _ => None,
+                });
+                results.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Records that layers have judged a call, unless it has an outcome.
     pub(crate) fn set_call_judged(&mut self, call_id: &str) {
         if let Ok(record) = self.open_record(call_id) {

@@ -140,6 +140,7 @@ impl RunDriver {
         let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
+        let (all, judged) = (ReportedCalls::all_of(&run), ReportedCalls::all_but_unjudged(&run));
         if !question.is_elsewhere {
             run.forget_judgements();
         }
@@ -159,7 +160,7 @@ impl RunDriver {
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
             announced_turn: 0,
-            reported: ReportedCalls::all_of(&run),
+            reported: if layers.see(Phase::Answer) { judged } else { all },
             run,
             trace: RunTrace::new(tools.agent.0.trace),
             origin: tools.agent.clone(),

@@ -1,0 +1,328 @@
+//! Random trees of agents that ask each other, and the description of how they end, for tests in all worlds.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tool_core::agent::AgentBuilder;
+use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture, Usage};
+use tool_core::run::{Decision, Run, Wait, WaitReason};
+use tool_core::tool::{AskError, Asker, Attempt, IdempotencyKey, ToolExecution};
+use tool_core::{Agent, Answer, Message, ToolCall, ToolError, tool, tools};
+
+/// An agent with the calls of its turns.
+pub(crate) struct Node {
+    id: String,
+    turns: Vec<Vec<Action>>,
+    /// Layers judge all parts of its run, and replace some.
+    is_guarded: bool,
+    /// It ends before the calls of its last turn, by a limit.
+    has_few_turns: bool,
+}
+
+enum Action {
+    Book,
+    Sign,
+    Pay,
+    /// Asks a person.
+    Choose,
+    /// Excludes other calls.
+    Lock,
+    /// Fails once.
+    Retry,
+    /// Layers refuse it, or replace its output.
+    Tell,
+    Ask(Node),
+    /// Its output is the answer. It is alone in its turn.
+    Report,
+    /// Ends the run. It is alone in its turn.
+    Close,
+}
+
+/// Deterministic pseudo-random numbers (splitmix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % limit
+    }
+}
+
+/// Returns the tree of a seed.
+pub(crate) fn tree(seed: u64) -> Node {
+    node(&mut Dice(seed), "n".into(), 4)
+}
+
+fn node(dice: &mut Dice, id: String, levels: u64) -> Node {
+    let mut turns = Vec::new();
+    for turn in 0..1 + dice.below(2) {
+        let actions = (0..1 + dice.below(3)).map(|position| match dice.below(12) {
+            0 | 1 => Action::Book,
+            2 => Action::Sign,
+            3 => Action::Pay,
+            4 => Action::Choose,
+            5 => Action::Lock,
+            6 => Action::Retry,
+            7 => Action::Tell,
+            _ if levels > 1 => Action::Ask(node(dice, format!("{id}.{turn}{position}"), levels - 1)),
+            _ => Action::Book,
+        });
+        turns.push(actions.collect());
+    }
+    let mut has_few_turns = false;
+    match dice.below(8) {
+        0 => turns.push(vec![Action::Close]),
+        1 => turns.push(vec![Action::Report]),
+        2 => has_few_turns = true,
+        _ => {}
+    }
+    Node { id, turns, is_guarded: dice.below(2) == 0, has_few_turns }
+}
+
+impl Node {
+    /// Returns `true` if the run ends without an answer.
+    pub(crate) fn fails(&self) -> bool {
+        self.has_few_turns || self.turns.iter().flatten().any(|action| matches!(action, Action::Close))
+    }
+
+    fn call(&self, turn: usize, position: usize) -> ToolCall {
+        let id = format!("{}:{turn}{position}", self.id);
+        let (name, arguments) = match &self.turns[turn][position] {
+            Action::Book => ("book", "{}"),
+            Action::Sign => ("sign", "{}"),
+            Action::Pay => ("pay", "{}"),
+            Action::Choose => ("choose", "{}"),
+            Action::Lock => ("lock", "{}"),
+            Action::Retry => ("retry", "{}"),
+            Action::Tell => (if turn == 0 { "tell" } else { "forbidden" }, "{}"),
+            Action::Report => ("report", "{}"),
+            Action::Close => ("close", "{}"),
+            Action::Ask(_) => {
+                let name = format!("ask_{}", id.replace(['.', ':'], "_"));
+                return ToolCall::new(id, name, r#"{"question": "What now?"}"#);
+            }
+        };
+        ToolCall::new(id, name, arguments)
+    }
+
+    /// Adds the effects of the run: its bookings and payments, and the bookings that are undone.
+    pub(crate) fn add_effects(&self, has_failed: bool, effects: &mut BTreeSet<String>) {
+        let has_failed = has_failed || self.fails();
+        let turns = self.turns.len() - usize::from(self.has_few_turns);
+        for (turn, actions) in self.turns.iter().enumerate().take(turns) {
+            for (position, action) in actions.iter().enumerate() {
+                let id = self.call(turn, position).id;
+                match action {
+                    Action::Book => {
+                        effects.extend(has_failed.then(|| format!("cancel {id}")));
+                        effects.insert(format!("book {id}"));
+                    }
+                    Action::Pay => drop(effects.insert(format!("pay {id}"))),
+                    Action::Ask(inner) => inner.add_effects(has_failed, effects),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(crate) fn build(&self, effects: &Effects) -> AgentBuilder {
+        let turns =
+            self.turns.iter().enumerate().map(|(turn, actions)| {
+                (0..actions.len()).map(|position| self.call(turn, position)).collect()
+            });
+        let tools = tools![book, sign, pay, choose, lock, retry, tell, forbidden, report, close];
+        let mut builder = Agent::builder(Puppet(turns.collect())).tools(tools).undo_tools(tools![cancel]);
+        // The calls have no arguments and are all alike.
+        builder = builder.limits(|l| l.max_repeated_calls(20)).context(effects.clone());
+        if self.has_few_turns {
+            let turns = self.turns.len().try_into().unwrap();
+            builder = builder.limits(|l| l.max_turns(turns));
+        }
+        if self.is_guarded {
+            builder = builder
+                .layer(guard::question(|_| QuestionVerdict::Pass).named("asks"))
+                .layer(guard::call(|call: &ToolCall| match &*call.name {
+                    "forbidden" => CallVerdict::Deny("never".into()),
+                    _ => CallVerdict::Pass,
+                }))
+                .layer(guard::output(|execution: &ToolExecution| match &*execution.call().name {
+                    "tell" => OutputVerdict::replace("hidden"),
+                    _ => OutputVerdict::Pass,
+                }))
+                .layer(guard::answer(|text: &str| match text {
+                    "report" => AnswerVerdict::replace("edited"),
+                    _ => AnswerVerdict::Pass,
+                }));
+        }
+        for (turn, actions) in self.turns.iter().enumerate() {
+            for (position, action) in actions.iter().enumerate() {
+                if let Action::Ask(inner) = action {
+                    let inner = inner.build(effects).build().unwrap();
+                    builder = builder.tool(inner.as_tool(self.call(turn, position).name, "Asks"));
+                }
+            }
+        }
+        builder
+    }
+}
+
+/// Calls the tools of each turn.
+struct Puppet(Vec<Vec<ToolCall>>);
+
+impl ChatModel for Puppet {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let turn = request.messages().iter().filter(|one| matches!(one, Message::Assistant(_))).count();
+        let reply = match self.0.get(turn) {
+            Some(calls) => AssistantMessage::default().with_tool_calls(calls.clone()),
+            None => AssistantMessage::text("Done."),
+        };
+        let reply = ChatResponse::new(reply).with_usage(Usage::new(10, 5));
+        Box::pin(async move { Ok(reply) })
+    }
+}
+
+/// The effects of calls.
+#[derive(Clone, Default)]
+pub(crate) struct Effects(Arc<Mutex<Vec<String>>>);
+
+impl Effects {
+    fn add(&self, what: &str, key: &IdempotencyKey) {
+        let id = key.as_str().rsplit('/').next().unwrap();
+        self.0.lock().unwrap().push(format!("{what} {}", id.trim_start_matches("undo_")));
+    }
+
+    /// Returns the effects in order of their names, and forgets them.
+    pub(crate) fn take(&self) -> Vec<String> {
+        let mut effects = std::mem::take(&mut *self.0.lock().unwrap());
+        effects.sort();
+        effects
+    }
+}
+
+#[tool(undo = "cancel")]
+async fn book(#[inject] effects: &Effects, #[inject] key: &IdempotencyKey) {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    effects.add("book", key);
+}
+
+#[tool]
+fn cancel(#[inject] effects: &Effects, #[inject] key: &IdempotencyKey) {
+    effects.add("cancel", key);
+}
+
+#[tool(needs_approval)]
+fn sign() {}
+
+#[tool(at_most_once)]
+fn pay(#[inject] effects: &Effects, #[inject] key: &IdempotencyKey) {
+    effects.add("pay", key);
+}
+
+#[tool]
+async fn choose(#[inject] user: &Asker) -> Result<String, AskError> {
+    let seat: String = user.ask("Which seat?").choices(["3A", "12C"]).await?;
+    user.ask::<String>(format!("Why {seat}?")).await
+}
+
+#[tool(exclusive)]
+async fn lock() {
+    tokio::task::yield_now().await;
+}
+
+#[tool(attempts = 2)]
+fn retry(#[inject] attempt: &Attempt) -> Result<u32, &'static str> {
+    if attempt.number == 1 { Err("busy") } else { Ok(attempt.number) }
+}
+
+#[tool]
+fn tell() -> &'static str {
+    "a secret"
+}
+
+#[tool]
+fn forbidden() {}
+
+#[tool(return_direct)]
+fn report() -> &'static str {
+    "report"
+}
+
+#[tool]
+fn close() -> Result<(), ToolError> {
+    Err(ToolError::fatal("closed"))
+}
+
+/// What a person decides.
+pub(crate) fn decide(wait: &Wait) -> Decision {
+    match &wait.reason {
+        WaitReason::Answer(question) if question.text() == "Which seat?" => Decision::answer("12C"),
+        WaitReason::Answer(question) => Decision::answer(format!("because of {}", question.text())),
+        _ if wait.path.len().is_multiple_of(2) => Decision::approve(),
+        _ => Decision::deny("no"),
+    }
+}
+
+fn calls<'a>(path: &str, executions: impl IntoIterator<Item = &'a ToolExecution>) -> Vec<String> {
+    let describe = |one: &ToolExecution| {
+        let outcome = match one.outcome() {
+            Ok(output) => format!("{output}"),
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        };
+        let original = match one.original_outcome() {
+            Ok(output) => format!("{output}"),
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        };
+        let decisions: Vec<_> = one.decisions().iter().map(|decision| decision.kind).collect();
+        let (call, attempts, origin) = (one.call(), one.attempts(), one.origin());
+        let verdicts = one.verdicts();
+        format!(
+            "{path} {}: {call}: {outcome} ({original}, {attempts}, {origin:?}, {decisions:?}, {verdicts:?})",
+            call.id
+        )
+    };
+    executions.into_iter().map(describe).collect()
+}
+
+fn messages(path: &str, messages: &[Message]) -> Vec<String> {
+    messages.iter().map(|one| format!("{path} {one:?} {}", one.text())).collect()
+}
+
+/// Describes a run and those inside of it, without times.
+fn describe_run(path: &str, run: &Run) -> Vec<String> {
+    let mut lines = vec![format!("{path} {:?} {:?}", run.usage(), run.verdicts())];
+    lines.extend(messages(path, run.messages()));
+    lines.extend(calls(path, run.tool_executions()));
+    lines.extend(calls(path, run.undo_executions()));
+    for inner in run.inner_runs() {
+        lines.extend(describe_run(&format!("{path}/{}:{}", inner.call_id(), inner.agent()), inner.run()));
+    }
+    lines
+}
+
+/// Describes an answer and the runs inside, without times.
+pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
+    let mut lines = vec![format!("{:?} {:?} {}", answer.usage(), answer.finish_reason(), answer.text())];
+    lines.extend(messages("", answer.messages()));
+    lines.extend(calls("", answer.tool_executions()));
+    for inner in answer.inner_runs() {
+        lines.extend(describe_run(&format!("{}:{}", inner.call_id(), inner.agent()), inner.run()));
+    }
+    lines
+}
+
+/// Describes a failure, without times.
+pub(crate) fn describe_failure(
+    message: &str,
+    executed: &[ToolExecution],
+    undone: &[ToolExecution],
+) -> Vec<String> {
+    let mut lines = vec![message.to_owned()];
+    lines.extend(calls("", executed));
+    lines.extend(calls("undo", undone));
+    lines
+}
