@@ -162,9 +162,13 @@ impl CallRecord {
         self.policy.as_ref().is_some_and(|policy| policy.exclusive)
     }
 
+    pub(super) fn is_at_most_once(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.at_most_once)
+    }
+
     /// Starts an attempt, or continues one that has waited. Returns its number, and `true` if it is continued.
     pub(super) fn begin(&mut self) -> Result<(u32, bool), StepError> {
-        let is_at_most_once = self.policy.as_ref().is_some_and(|policy| policy.at_most_once);
+        let is_at_most_once = self.is_at_most_once();
         let (earlier, approved) = match &mut self.state {
             // The attempt continues: the run of the agent knows itself which of its calls were interrupted.
             CallState::Running { attempt, .. } if self.inner.is_some() => {

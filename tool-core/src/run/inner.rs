@@ -1,6 +1,7 @@
 //! The runs of agents that calls of a run ask. Each is part of the state of the outer run.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::changes::RunChanges;
 use super::handoff::Handoff;
@@ -110,10 +111,30 @@ impl Run {
 
     /// Returns the run that this open call continues, if it has asked an agent already.
     pub(crate) fn open_inner_run(&self, call_id: &str) -> Option<&Run> {
-        if let Some(position) = self.undone_inner_run(call_id) {
-            return Some(&self.inner_runs[position].run);
+        Some(&self.open_inner(call_id)?.run)
+    }
+
+    fn open_inner(&self, call_id: &str) -> Option<&InnerRun> {
+        match self.undone_inner_run(call_id) {
+            Some(position) => self.inner_runs.get(position),
+            None => self.record(call_id)?.inner(),
         }
-        Some(&self.record(call_id)?.inner()?.run)
+    }
+
+    /// Returns the time that the run to which these calls lead has left, and those around it for whose limits it counts: the depth of the
+    /// run with the least time, and this time.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn least_time_left(&self, calls: &[&str]) -> Option<(usize, Duration)> {
+        let (mut run, mut least) = (self, self.time_left().map(|left| (0, left)));
+        for (depth, call) in calls.iter().enumerate() {
+            let inner = run.open_inner(call)?;
+            run = &inner.run;
+            let around = least.filter(|_| !inner.has_own_limits);
+            let own = run.time_left().map(|left| (depth + 1, left));
+            least = own.into_iter().chain(around).min_by_key(|(_, left)| *left);
+        }
+        least
     }
 
     /// Returns a call that was started, and its attempt.

@@ -1,7 +1,7 @@
 //! What may start now, beside the calls in flight.
 
 use super::state::{CallRecord, Run, Stage};
-use crate::model::ToolCall;
+use crate::model::{ToolCall, ToolKind};
 
 /// The calls that a driver has in flight, and how many it may have at once.
 ///
@@ -133,6 +133,20 @@ impl Run {
     #[must_use]
     pub fn is_exclusive(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(CallRecord::is_exclusive)
+    }
+
+    /// Returns `true` if a call must not be executed again.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn is_at_most_once(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(CallRecord::is_at_most_once)
+    }
+
+    /// Returns the kind of a call's tool.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn kind_of(&self, call_id: &str) -> Option<ToolKind> {
+        self.record(call_id)?.kind
     }
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all

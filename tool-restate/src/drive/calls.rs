@@ -211,7 +211,7 @@ impl<'c> Drive<'c> {
             request,
             definition: called.or(undoing),
             offered: if is_unknown { node.offered.clone() } else { Vec::new() },
-            at_most_once: self.policy(branch, call).is_some_and(|policy| policy.at_most_once),
+            at_most_once: self.run_at(&branch.path).is_some_and(|run| run.is_at_most_once(&call.id)),
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),

@@ -14,11 +14,13 @@ use super::state::{Branch, Drive, DriveError, Driven};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
 use crate::limit;
+use crate::path::call_ids;
 
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
     pub(super) async fn execute_locally(&mut self, calls: Vec<(Branch, Vec<ToolCall>)>) -> Driven {
-        let limits: Vec<_> = calls.iter().map(|(branch, _)| self.time_limit(branch)).collect();
+        let limits: Vec<_> =
+            calls.iter().map(|(branch, _)| self.run.least_time_left(&call_ids(&branch.path))).collect();
         let mut inputs = Vec::new();
         for (run, ((branch, calls), limit)) in calls.iter().zip(&limits).enumerate() {
             for call in calls {

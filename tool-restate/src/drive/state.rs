@@ -116,7 +116,6 @@ pub(super) struct Branch {
     pub(super) path: Vec<Asked>,
     /// The position of its node. A run whose calls are undone has the node of before.
     pub(super) node: usize,
-    pub(super) has_own_limits: bool,
     /// The call that asks the agent excludes others.
     pub(super) is_exclusive: bool,
 }

@@ -1,10 +1,8 @@
 //! The runs of the tree: the outermost one, and the runs of the agents that calls ask.
 
-use std::time::Duration;
-
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
-use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
+use tool_core::model::ToolKind;
 use tool_core::run::{InFlight, Run, TreeInFlight};
 use tool_core::tool::{ToolError, ToolExecution};
 
@@ -57,12 +55,7 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.policy(branch, call).is_some_and(|policy| policy.exclusive)
-    }
-
-    pub(super) fn policy(&self, branch: &Branch, call: &ToolCall) -> Option<&ToolPolicy> {
-        let mut definitions = self.nodes[branch.node].definitions.iter();
-        definitions.find(|one| one.name() == call.name).map(ToolDefinition::policy)
+        self.run_at(&branch.path).is_some_and(|run| run.is_exclusive(&call.id))
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
@@ -70,11 +63,8 @@ impl<'c> Drive<'c> {
         self.kind(branch, call) == Some(ToolKind::Agent) || self.run_at(&inside(branch, call)).is_some()
     }
 
-    /// Returns the kind of a call's tool, unless the call undoes another.
     pub(super) fn kind(&self, branch: &Branch, call: &ToolCall) -> Option<ToolKind> {
-        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
-        let called = self.nodes[branch.node].called.get(&call.name).filter(|_| !is_undoing);
-        called.map(|tool| tool.kind)
+        self.run_at(&branch.path)?.kind_of(&call.id)
     }
 
     /// Starts a call that asks an agent: its run is driven here, too.
@@ -82,7 +72,6 @@ impl<'c> Drive<'c> {
         let branch = Branch {
             path: inside(outer, &call),
             node: self.nodes.len(),
-            has_own_limits: false,
             is_exclusive: self.is_exclusive(outer, &call),
         };
         let begun = self.change_at(&outer.path, |run| run.begin_call(&call.id).map(drop));
@@ -119,7 +108,7 @@ impl<'c> Drive<'c> {
                 if added.is_none_or(|added| added.is_err()) {
                     self.fail("a recorded step is of another state of the run");
                 }
-                self.branches.push(Branch { has_own_limits, ..branch.clone() });
+                self.branches.push(branch.clone());
                 self.elapse(Some(outer), at);
                 Ok(())
             }
@@ -153,21 +142,6 @@ impl<'c> Drive<'c> {
             return Ok(());
         };
         self.record_judged(&outer, *execution).await
-    }
-
-    /// Returns the time that a run and those around it have left, as far as it counts for their limits, and the depth of the run that has
-    /// the least.
-    pub(super) fn time_limit(&self, branch: &Branch) -> Option<(usize, Duration)> {
-        let mut least: Option<(usize, Duration)> = None;
-        for depth in (0..=branch.path.len()).rev() {
-            let path = &branch.path[..depth];
-            let left = self.run_at(path).and_then(Run::time_left);
-            least = least.into_iter().chain(left.map(|left| (depth, left))).min_by_key(|(_, left)| *left);
-            if self.branches.iter().any(|one| one.path == path && one.has_own_limits) {
-                break;
-            }
-        }
-        least
     }
 
     /// Ends a run whose time is up.

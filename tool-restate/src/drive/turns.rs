@@ -41,7 +41,7 @@ impl<'c> Drive<'c> {
         let mut first_limit: Option<(&[Asked], Duration)> = None;
         let mut turns = Vec::new();
         for branch in branches {
-            let limit = self.time_limit(branch);
+            let limit = self.run.least_time_left(&call_ids(&branch.path));
             // The driver of the run itself knows only its own limit.
             let around = limit.filter(|(depth, _)| *depth < branch.path.len()).map(|(_, left)| left);
             let limit = limit.map(|(depth, left)| (&branch.path[..depth], left));
