@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::future::{join, join_all, ready};
 use serde::{Deserialize, Serialize};
 use tool_core::Event;
-use tool_core::agent::RunDriver;
+use tool_core::agent::{EventRecord, RunDriver};
 use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind};
 use tool_core::run::{Run, RunChanges, RunErrorKind, Step};
 
@@ -44,13 +44,17 @@ pub(crate) struct Taken {
     pub(crate) profile: Option<Profile>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) sees: Sees,
+    /// What has happened before the model was asked, if there may be readers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) events: Vec<EventRecord>,
 }
 
 impl Taken {
     /// A turn without calls.
     fn without_calls(changes: RunChanges) -> Self {
         let (tools, offered) = (Vec::new(), Vec::new());
-        Self { changes, reply: None, tools, offered, profile: None, sees: Sees::default() }
+        let (sees, events) = Default::default();
+        Self { changes, reply: None, tools, offered, profile: None, sees, events }
     }
 }
 
@@ -114,12 +118,12 @@ impl Model {
         time_left: Option<Duration>,
     ) -> Result<Taken, Failure> {
         let (before, ask) = (tree.run()?, self.resume(tree)?);
-        let (driver, mut events) = match publishing {
-            Some(_) => {
+        let (driver, events) = match has_readers {
+            true => {
                 let (driver, events) = ask.start_streamed();
                 (driver, Some(events))
             }
-            None => (ask.start(), None),
+            false => (ask.start(), None),
         };
         let driver = descend(driver, tree.path).await?;
         let taken = async {
@@ -131,17 +135,20 @@ impl Model {
                 Ok(Taken::without_calls(before.recording_copy().changes().without_time()))
             })
         };
-        let Some((publishing, events)) = publishing.zip(events.take()) else { return taken.await };
+        let Some(events) = events else { return taken.await };
+        let mut recorded = Vec::new();
         let publish = events.for_each(|event| {
             // The run itself sends the others, once.
-            if is_delta(&event) {
-                publishing.emit(event);
+            match innermost(&event) {
+                Event::QuestionRewritten { .. } | Event::Compacted { .. } => recorded.push(event.at(0)),
+                one if is_delta(one) => publishing.into_iter().for_each(|one| one.emit(event.clone())),
+                _ => {}
             }
             ready(())
         });
         // The events end with the driver.
         let (taken, ()) = join(taken, publish).await;
-        taken
+        Ok(Taken { events: recorded, ..taken? })
     }
 }
 
@@ -191,17 +198,22 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
     let profile = handoff.map(|_| Profile::of(driver.agent()));
-    Ok(Taken { changes, reply, tools, offered, profile, sees: Sees::default() })
+    Ok(Taken { reply, tools, offered, profile, ..Taken::without_calls(changes) })
 }
 
 fn is_default(sees: &Sees) -> bool {
     *sees == Sees::default()
 }
 
-fn is_delta(event: &Event) -> bool {
-    if let Event::Agent { event, .. } = event {
-        return is_delta(event);
+/// Returns the event of the run inside of which it happened.
+fn innermost(event: &Event) -> &Event {
+    match event {
+        Event::Agent { event, .. } => innermost(event),
+        event => event,
     }
+}
+
+fn is_delta(event: &Event) -> bool {
     matches!(
         event,
         Event::Text(_)

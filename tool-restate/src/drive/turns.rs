@@ -84,7 +84,8 @@ impl<'c> Drive<'c> {
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
-            Ok(Taken { changes, reply, tools, offered, profile, sees }) => {
+            Ok(Taken { changes, reply, tools, offered, profile, sees, events }) => {
+                self.unpublished.extend(events);
                 self.change(branch, &changes);
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.nodes[branch.node].sees = sees;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tool_core::layer::rewrite;
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture,
 };
@@ -17,6 +18,7 @@ fn describe(event: &Event) -> String {
     match event {
         Event::CallAnnounced { index, name, .. } => format!("announced {index} {name}"),
         Event::Arguments { index, text, .. } => format!("arguments {index} {text}"),
+        Event::QuestionRewritten { text, .. } => format!("rewritten {text}"),
         Event::TurnStarted { turn, messages, .. } => format!("turn {turn}, {messages} messages"),
         Event::Text(text) => format!("text {text}"),
         Event::CallReady { index, call, .. } => format!("ready {index} {call}"),
@@ -97,6 +99,21 @@ async fn a_reader_that_reconnects_misses_nothing() {
         // A reader from the beginning reads all.
         assert_eq!(read(&mut run.events(0), 99).await.len(), 14);
     }
+}
+
+/// What is judged before a turn is recorded, and published once.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_reader_sees_that_a_question_was_rewritten() {
+    let name = unique("clerk");
+    let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name);
+    let clerk = clerk.layer(rewrite::question(|question| Some(question.text().replace("7", "x"))));
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap()).publish_events(&client())).await;
+    let run = agent(&name).ask("Pay 7").events().send().await.unwrap();
+    answer(&run).await;
+    let expected =
+        ["turn 1, 1 messages", "rewritten Pay x", "text Done.", "turn 1 finished Done.", "done Done."];
+    assert_eq!(read(&mut run.events(0), 99).await, expected);
 }
 
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
