@@ -1,4 +1,7 @@
 //! Changes of what has happened in a run.
+//!
+//! Amendments name what they change (a question, arguments, the text of a reply, an outcome, instructions), because nothing else ever
+//! changes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,7 @@
 //! Calls that a person has to approve.
+//!
+//! An approval is bound to a hash of the tool's definition, because a server can change its tools while a run waits. The record of a call
+//! has the level that demands its approval, because another process must know whose decider may give it.
 
 use super::amendment::Amendment;
 use super::approval::Approval;

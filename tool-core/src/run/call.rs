@@ -17,6 +17,11 @@
 //!
 //! A step that finds a call `Running` counts its attempt as interrupted: the process ended, or its driver dropped it.
 //! The rule of retries itself is [`ToolPolicy::next_attempt`].
+//!
+//! A call whose process dies: its start was saved before it was executed, by the driver of an agent with a run store or by a caller that
+//! drives the run by itself. On resume, the call is executed again under the same idempotency key and with the next attempt number. A call
+//! of an `at_most_once` tool is not: the model reads that its outcome is unknown (`apply_policy`). Calls with a stored result are never
+//! repeated.
 
 use std::fmt;
 

@@ -1,4 +1,9 @@
 //! The state of one call. Its transitions are in `call`.
+//!
+//! A call is in one `CallState`. A call that was started never awaits approval, so that state has no attempts. Whether an attempt may have
+//! had its effect (`is_uncertain` of its history) is beside the state, because it outlives every change of it.
+//!
+//! A result of the caller is a state of its own, because an approval would be bound, denied and asked about.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,11 @@
 //! What has changed in a run since its last save: the form in which stores, drivers of runs inside and recorded steps have it.
+//!
+//! The first save is the whole run (`saved`, which is also its serialized form), the later ones are `RunChanges`: entries, the head of each
+//! run that has changed, and the records of calls that have changed, each a row of its own, because 1,000 parallel calls or agents would
+//! otherwise be written a thousand times. `RunChanges` are the one form in which stores, the drivers of runs inside and recorded steps
+//! exchange what has changed.
+//!
+//! Positions in the log are given when the outermost run is saved, because a run inside does not know what others have recorded.
 
 use std::fmt;
 use std::time::Duration;

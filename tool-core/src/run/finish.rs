@@ -1,4 +1,6 @@
 //! The end of a run: with an answer, at a limit, or cancelled.
+//!
+//! Whatever ends a run, each call gets a result, because APIs refuse conversations without one.
 
 use super::state::{CallRecord, Fact, Stage};
 use crate::model::{FinishReason, Message};

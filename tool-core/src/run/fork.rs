@@ -1,4 +1,7 @@
 //! Another run with the same beginning.
+//!
+//! A fork copies the messages and records before a position between two turns, and not the log, because the first save of a run has no
+//! positions inside. What can be undone stays with the earlier run, because both would otherwise undo it.
 
 use super::id::RunId;
 use super::state::{Head, Run};

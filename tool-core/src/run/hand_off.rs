@@ -1,4 +1,6 @@
 //! Handing a run over to another agent.
+//!
+//! A handoff names a tool, and the driver follows the names from the agent that was asked, because a state must not contain agents.
 
 use super::amendment::Amendment;
 use super::handoff::Handoff;

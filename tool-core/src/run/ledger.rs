@@ -1,4 +1,10 @@
 //! What the model requests of a run, and of the agents that it asks, may cost and have cost.
+//!
+//! What is reserved counts as spent, and is only ever corrected downwards, here and in `memory/budget.rs`: then a request that is dropped,
+//! cut off or interrupted by a crash needs no handling of its own.
+//!
+//! Ledgers nest: each request's is inside its run's, and the run's inside the outer run's, because an amount must be in all of them or in
+//! none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,11 @@
 //! The log of a run: the only writer of its history and of the outcomes of its calls.
+//!
+//! What has happened in a run is a log of facts, and `apply` alone writes `messages`, executions and outcomes (`history`), because a save
+//! must cost the same in the eight hundredth turn as in the tenth. A run records facts only once others have its state: without a store,
+//! nothing is copied.
+//!
+//! The end of a turn is an entry (`Closed`), because results join the messages in the order of the calls, and calls that were never started
+//! have a result and no execution.
 
 use super::amendment::Amendment;
 use super::call_state::CallState;

@@ -7,6 +7,8 @@
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
 //! `saved_execution` are the stored form.
 
+// `Run` has no I/O and no clock, because it must be serializable between any two steps and testable in every order.
+
 mod id;
 mod stop_reason;
 mod error_policy;

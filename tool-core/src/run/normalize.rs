@@ -1,4 +1,6 @@
 //! Corrects calls whose form is wrong but whose meaning is clear.
+//!
+//! Names of calls are normalized before a rule is asked (`NormalizedResponse`), because every rule must see the name that is executed.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

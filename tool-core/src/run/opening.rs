@@ -1,5 +1,8 @@
 //! What the application gave a run when it began, and the model sees: it stays for the run, because caches of providers and signed
 //! reasoning depend on it.
+//!
+//! What the model sees of what the application gives, instructions and definitions of tools, is an entry of the log, because caches of
+//! providers and signed reasoning are bound to it.
 
 use super::amendment::Amendment;
 use super::settings::QuestionSettings;

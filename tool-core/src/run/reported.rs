@@ -1,4 +1,6 @@
 //! The calls whose end the listeners of a run know.
+//!
+//! The driver compares the calls that have finished with those it has reported, because calls end in many ways.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,7 @@
 //! Waits of a run, and the decisions that end them.
+//!
+//! A decision about a call that waited stays in the head of the run until a driver has reported it (`Event::CallDecided`), because it can
+//! be made where nobody drives the run, and an audit must not miss it. A driver that dies before the next save reports it again.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};

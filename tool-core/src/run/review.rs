@@ -1,4 +1,10 @@
 //! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
+//!
+//! An approval is revoked if a layer rewrites the call afterwards, because a layer can be added while a run waits. The record of a call
+//! names the layers that were asked to rewrite it, because each rewrites it once.
+//!
+//! A run knows what its layers have judged (`CallRecord::judged_after`, `Stage::Returned`), because a recorded step elsewhere begins with a
+//! new driver. A driver in this process forgets both when it begins: its layers can be others.
 
 use super::amendment::Amendment;
 use super::call_state::CallState;

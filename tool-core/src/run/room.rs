@@ -1,4 +1,7 @@
 //! What may start now, beside the calls in flight.
+//!
+//! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`TreeInFlight`), because
+//! each run sees only its own calls. A call that asks an agent is beside others, unless it is exclusive.
 
 use super::state::{CallRecord, Run, Stage};
 use crate::model::{ToolCall, ToolKind};

@@ -1,4 +1,7 @@
 //! What a list of stored runs shows of a run without reading its state.
+//!
+//! A list of runs reads no states: each save stores a `RunSummary` beside them, and leases and inboxes are joined by the query, because ten
+//! thousand runs take too long to read.
 
 use std::time::Duration;
 

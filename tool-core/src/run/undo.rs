@@ -1,4 +1,6 @@
 //! Undoing the calls of a run that failed.
+//!
+//! Undo is part of the run, because it must survive restarts: the undo calls run in reverse order after a final failure.
 
 use super::state::{CallRecord, Fact, Stage, Undoing};
 use crate::model::{ToolCall, ToolPolicy};

@@ -1,4 +1,7 @@
 //! What the model sees of a run that was compacted. The log keeps all of it.
+//!
+//! A compaction is an entry of the log and hides messages from requests only, because the run must be undone, shown and resumed with all of
+//! them.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

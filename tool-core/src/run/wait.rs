@@ -1,4 +1,7 @@
 //! What a run waits for, and the decisions that end the waits.
+//!
+//! There is one notion of waiting: for approvals, answers to questions of tools, results of external tools and of calls that a layer leaves
+//! to the caller, points in time, and all of these inside agents.
 
 use std::fmt;
 
