@@ -1,4 +1,8 @@
 //! Agents as tools of other agents.
+//!
+//! An agent behind a wrapper is found by `Tool::wrapped`, because the driver has to know which agent it begins.
+//!
+//! A tool that asks an agent in its own body has other effects, which nothing could continue: that agent runs to its end inside the call.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;

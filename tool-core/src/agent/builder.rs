@@ -1,4 +1,11 @@
 //! The builder of an agent: its model, instructions and tools.
+//!
+//! An agent is named once, by its builder; the page, the frontends, spans and stored runs use that name. `as_tool` and `handoff_to` name a
+//! tool, which the model reads beside the other tools of its set, and one agent can be several of them. `Server::agent` of `tool-openai`
+//! names a model, as callers of the API write it.
+//!
+//! Tools that undo are given to the builder apart (`undo_tools`), and those in place of the agent's to the question (`only_tools`), because
+//! nobody calls the first but the run, and the second say what the model may not do: neither is another way to offer tools.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};

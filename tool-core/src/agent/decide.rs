@@ -1,4 +1,11 @@
 //! Decisions about stored runs: the one way from a click to the run that goes on.
+//!
+//! A decision is posted before the lease is taken, because of two that take it, the one without would rely on the other. Only the one that
+//! is first in the inbox takes it. The run that was loaded, the lease and the inbox go on to the driver, because each is a store operation
+//! between a click and its call.
+//!
+//! New arguments are checked once per text. A posted decision states that they were checked against the definition to which the approval is
+//! bound, because the driver revokes the approval if the definition is another one.
 
 use std::fmt;
 use std::sync::Arc;

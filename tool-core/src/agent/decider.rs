@@ -1,4 +1,7 @@
 //! Decisions about what a run waits for, while it is in progress.
+//!
+//! Approvals and answers are decided by one trait (`Decider`) over what waits, because who is asked, when, and what is left to the next is
+//! the same. Only the level that demanded an approval asks its deciders for it.
 
 use std::future::{Future, ready};
 use std::pin::Pin;

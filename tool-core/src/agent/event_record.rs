@@ -1,4 +1,6 @@
 //! The form in which events are stored and sent to other processes.
+//!
+//! Events are sent as `EventRecord`s, and `Event` has no serde form of its own, because texts must not get into logs by mistake.
 
 use std::future::ready;
 

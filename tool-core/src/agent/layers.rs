@@ -1,4 +1,7 @@
 //! The layers around a run: of its agents, and of the runs around it. Below them is what the run is charged to.
+//!
+//! The layers of outer agents go with a call to the driver of an inner run, and with its context to an agent that a tool asks in its body,
+//! because they must hold there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

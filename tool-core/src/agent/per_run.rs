@@ -1,4 +1,7 @@
 //! What follows from whose run it is, computed by the application wherever a run starts or goes on.
+//!
+//! The driver asks the application in each process what a user's run has, because a page, a worker and a recovery continue runs without
+//! knowing their users. The context of a run inside has the user and the outermost conversation.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,12 @@
 //! The tools that a run offers to the model in each turn.
+//!
+//! - All tools of a run come from sources: the agent, the question, its providers. What they supply is joined, then offered at once or by a
+//!   search; the result of each step is stored with the sets that it was made of, because a further turn with the same sets should cost
+//!   nothing per tool.
+//! - Layers choose the tools of a turn before a search divides them and before calls are looked up, because a tool that was not offered
+//!   must not be executed. They only leave tools out, because the source of a tool decides what undoes its calls.
+//! - An untrusted server names its tools (`ToolProvider::has_untrusted_names`). A taken name leaves out the tool, and of two servers both
+//!   tools, because a server must neither end a run nor take the place of another's tool.
 
 use std::collections::HashSet;
 use std::error::Error;

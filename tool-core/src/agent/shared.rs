@@ -1,4 +1,7 @@
 //! An agent: its model, instructions, tools and options, which its clones share.
+//!
+//! The page and the servers watch an agent and give it a store by hidden methods, and clones of the agent share both, because a program
+//! that asks its own clone expects to see that run on the page.
 
 use std::any::type_name;
 use std::fmt;

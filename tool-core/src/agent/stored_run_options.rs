@@ -1,4 +1,8 @@
 //! The options of an agent for its stored runs.
+//!
+//! Dropping a run in progress keeps it in the store, because a page that is closed must not take back what was approved on it. With
+//! `OnDrop::Cancel` it is cancelled there, and the undo waits for the next resume, because nothing may execute a tool after the caller has
+//! let go of the run.
 
 use std::time::Duration;
 

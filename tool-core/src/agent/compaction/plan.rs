@@ -1,4 +1,7 @@
 //! When a run is compacted, and what is hidden: decided from its messages, what the provider reported, and prices.
+//!
+//! When a compaction pays depends on the tokens that were read again, not on the share of the context window in use, because an ordinary
+//! run costs money long before it fills the window.
 
 use super::options::Compaction;
 use crate::memory::{estimate_tokens, group_start};

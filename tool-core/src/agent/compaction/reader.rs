@@ -1,4 +1,6 @@
 //! The tool that reads what was hidden.
+//!
+//! Hidden messages stay readable through `read_output`. Its kind is that of a search, because the run's driver executes calls of that kind.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! The execution of one call, and what it needs meanwhile from the driver of its run.
+//!
+//! The future of a call that asks an agent lives on while the agent works, because layers of a set judge its outcome with what they decided
+//! before.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,9 @@
 //! The calls of a turn: starting, executing and recording them.
+//!
+//! The error of an attempt that is retried is left out of events if a layer sees outputs, because layers see the last attempt alone.
+//!
+//! The output of a call that a layer fails to judge is recorded as pending (`Judgement`) and judged before the next step, because the call
+//! must not have its effect again; an undo call is recorded as an error, because undoing must go on.
 
 use std::sync::Arc;
 

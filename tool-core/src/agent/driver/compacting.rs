@@ -1,4 +1,6 @@
 //! Compacts a run.
+//!
+//! A run is compacted while a step is prepared, and saved before the request, in whatever way it is driven.
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -1,4 +1,7 @@
 //! Takes the lease of a stored run and the commands in its inbox.
+//!
+//! Nothing is undone because of its age: an expired run whose calls may have had effects waits for a person, because a refund that was made
+//! and reported would be taken back a week later.
 
 use std::sync::Arc;
 

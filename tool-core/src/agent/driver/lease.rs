@@ -1,4 +1,10 @@
 //! The lease of a stored run while it is driven.
+//!
+//! A lease only says which driver should work, because a store cannot know whether a process lives; it expires by the store's clock,
+//! because others stand still in suspend.
+//!
+//! The lease is renewed in a task of its own, because callers that drive step by step await requests that the driver does not see. The task
+//! touches only the lease and reads the inbox; calls are still polled in the caller's task.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Asks the layers about the question, the calls, their outcomes, and the answer of a run.
+//!
+//! A layer is asked only by the one driver and by tools of layered sets (`toolset/layered.rs`), because nothing may lead past it.
 
 use std::borrow::Cow;
 use std::sync::Arc;

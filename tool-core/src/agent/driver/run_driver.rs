@@ -1,4 +1,8 @@
 //! Drives a run with its agent's model, tools, memory and hooks.
+//!
+//! All three ways of driving (awaited, streamed, step by step) use one `RunDriver`, because a rule must hold in all of them.
+//!
+//! The driver passes tool definitions into each step, because a state must not contain them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,10 @@
 //! The steps of a run: preparing, taking and recording them.
+//!
+//! A step of a run is divided into phases, between which the run is saved, because only the outermost driver has a store: nothing inside
+//! waits for a save that another future would have to make.
+//!
+//! The text of a reply is judged before it is recorded, because nothing unjudged may be in a state. Calls are judged after that, because
+//! they have their final ids then, and are not executed before.
 
 use std::sync::Arc;
 

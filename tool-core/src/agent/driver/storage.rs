@@ -1,4 +1,9 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
+//!
+//! A question in a conversation goes on with the run of that conversation that was interrupted, or failed after its calls had effects,
+//! because a new run would not know what they have done. A run that failed and changed nothing is removed instead, because whatever made it
+//! fail would stop its conversation. A new run is stored before its conversation is looked at again, because two processes can ask at the
+//! same moment.
 
 use std::sync::Arc;
 

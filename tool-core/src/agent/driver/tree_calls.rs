@@ -1,4 +1,7 @@
 //! The calls of the runs of a tree: starting, executing, judging and recording them.
+//!
+//! While an output is judged, the other calls in flight are driven, and the states of agents among them stored, because a layer can wait
+//! for what they hold.
 
 use std::panic::AssertUnwindSafe;
 
