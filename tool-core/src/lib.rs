@@ -118,6 +118,7 @@ pub mod guide;
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
 
+// Hidden, like the methods that only these crates use. A feature would gate nothing, because every provider would switch it on.
 /// What only the crates of this project share. It changes without notice.
 #[doc(hidden)]
 pub mod __internals {

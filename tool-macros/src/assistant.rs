@@ -1,4 +1,8 @@
 //! `#[assistant]`: a trait whose methods with `#[ask]` a model answers.
+//!
+//! The attribute is on a trait, because a test can then implement it by hand. It declares a struct that implements the trait: on `Agent`
+//! itself, methods of one name would hide each other. A generated method only writes its question and names its return type
+//! (`agent/assistant.rs` of `tool-core` does the rest), because it must cost no more than by hand.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

@@ -1,5 +1,10 @@
 //! Decodes the arguments of a call, for all kinds of tools: each value is read by its type; if the type refuses it, it is repaired
 //! and read again; if it is still refused, everything that is wrong with it is explained.
+//!
+//! - Arguments are parsed from the text without a `Value` in between, because numbers must keep every digit.
+//! - Nothing is called while one argument is wrong, because the model should fix all mistakes in one turn.
+//! - An object with a duplicate member is refused at any depth, before anything is repaired, because the parser and a person who approves
+//!   the text can take different ones. Nothing else is then read, because the other mistakes depend on which one is meant.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,10 @@
 //! Declared parameters and the traits that their types must implement.
+//!
+//! Bounds are checked where the user's type stands (`ToolParameter`, `ToolReturn`), with `#[diagnostic::on_unimplemented]`, because the
+//! message is then ours and at the right token.
+//!
+//! Whether the type of an argument is an `Option`, and a returned type a `Result`, is decided by type and not by spelling, because aliases
+//! must work.
 
 use std::marker::PhantomData;
 

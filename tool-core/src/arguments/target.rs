@@ -1,4 +1,9 @@
 //! Destinations of values that are read: types and validators, which decide what is accepted.
+//!
+//! The type decides what is accepted, and the schema adds only limits, because a schema does not know aliases or functions that
+//! deserialize. A type is asked with the text of the model, then with repaired text, and with nothing else: after a refusal, the schema
+//! explains all that it can, and serde's text is quoted where the schema explains nothing, and never parsed. So further mistakes that only
+//! a type knows are reported in the next answer.
 
 use std::collections::HashMap;
 use std::ops::Range;

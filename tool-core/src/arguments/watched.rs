@@ -3,6 +3,9 @@
 //! `serde_ignored` and `serde_path_to_error` do this too, but compile each type once more, copy every name that they read, and refuse
 //! integers of 128 bits. Here, nothing is allocated until something is noticed. An error leaves its ordinal in each object, list and
 //! variant that it passes, from the inside outwards; untyped code turns the ordinals into a path.
+//!
+//! serde buffers flattened, internally tagged and untagged values, and adjacent content in front of its tag: members that these types
+//! ignore are not noticed, and the errors of these types are reported at the enclosing value.
 
 use std::cell::RefCell;
 use std::fmt;

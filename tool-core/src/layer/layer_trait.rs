@@ -1,4 +1,7 @@
 //! The trait of all layers, and what follows a layer on the way of a request. They are in one file because each names the other.
+//!
+//! Layers learn of each other's decisions by `Layer::decided`, because an audit must not depend on its place in the list, and of what
+//! happens to calls by `Layer::record`, behind the save that contains it.
 
 use std::any::Any;
 use std::error::Error;

@@ -1,4 +1,8 @@
 //! Removes secrets from what the model reads and from what it writes.
+//!
+//! `Redact` rewrites requests and replies in `Layer::model` and not in `answer`, because reasoning, refusals and typed answers pass there
+//! too, and a stream needs to be held back only to the end of a word. The run records the question as it was asked, because it is the
+//! application's.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,5 +1,8 @@
 //! The review of a call and of its outcome, which is the same for agents, for sets without an agent, and for workers: check,
 //! rewrite, check, judge, execute, judge the outcome. Each decision is reported to all layers.
+//!
+//! There is one review, because its order is a rule. The arguments of a call are checked once per text: an attempt states that its run has
+//! checked them, and a layered set checks only what its layers wrote.
 
 use std::fmt;
 

@@ -1,4 +1,6 @@
 //! Access to stored conversations: one caller at a time for each.
+//!
+//! Conversations are stored whole or not at all, one question at a time, because histories must remain valid.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,8 @@
 //! The inbox of a stored run: what others want from the driver that holds the run.
+//!
+//! A process that does not hold a run never saves it: decisions and cancellations are posted to its inbox, because a click must not give a
+//! driver a conflict. The save that stores the effect of a command removes it from the inbox, because a crash between the two would leave a
+//! command that is found again.
 
 use std::fmt;
 

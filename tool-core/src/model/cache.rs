@@ -1,4 +1,7 @@
 //! The cache that a provider uses across the requests of a run.
+//!
+//! A request's bytes begin with the bytes of the request before, because prompt caches depend on it. Messages that were sent are cached in
+//! wire form, because a turn should cost no more for a longer history.
 
 use std::any::Any;
 use std::fmt;

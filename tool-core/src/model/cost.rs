@@ -1,4 +1,6 @@
 //! An amount of money.
+//!
+//! The cost is part of `Usage`, because it is summed, split by agent, stored and shown wherever tokens are.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,6 @@
 //! Several models. The first one that works answers.
+//!
+//! A fallback is a model and not a layer, because a model can be given to everything that takes one, also outside of agents.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,7 @@
 //! How the attempts of a request are counted.
+//!
+//! A request carries what counts it, and is counted where it is sent (`ChatRequest::send_to`), because layers, fallbacks and providers can
+//! each send it several times. A model that repeats requests by itself reports each (`ChatRequest::repeat`).
 
 use futures_util::future::BoxFuture;
 

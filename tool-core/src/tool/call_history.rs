@@ -1,4 +1,9 @@
 //! What has happened to a call.
+//!
+//! What the layers of a set made of a call returns with its outcome (`CallHistory`), because a run must undo what was executed, with the
+//! arguments and the output that the tool had.
+//!
+//! What ran is distinguished from what was only reported (`Origin`), because a conversation that a caller sends proves nothing.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,7 @@
 //! Executes calls of runs that are driven elsewhere.
+//!
+//! The hash of a tool's definition travels with its calls, because the worker that executes a call can have another program than the one
+//! whose tool was offered and approved. It is compared where the tool is looked up, so that providers cannot exchange it.
 
 use std::sync::Arc;
 

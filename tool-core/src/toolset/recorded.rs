@@ -1,4 +1,6 @@
 //! Tools as a run was given them: the model keeps their definitions, and only those that the run still has can be called.
+//!
+//! Whether a tool may be called is asked again in each process, because rights are withdrawn meanwhile.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! `file = "…"`: a text in a file of the user's crate.
+//!
+//! The file of a template is read by the macro, because its placeholders are checked, and named in an `include_str!`, because cargo then
+//! builds the crate again after a change. Its path is relative to the manifest, because a macro may not know its source file.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

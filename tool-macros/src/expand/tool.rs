@@ -1,4 +1,9 @@
 //! `#[tool]` on a function.
+//!
+//! Each tool has one static and one function pointer, because compile time and size grow with code per tool. Everything that does not
+//! depend on the parameters' types is in ordinary functions.
+//!
+//! `fn sum` has a `struct sum {}` beside it, because one `use` then imports both the function and the tool.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

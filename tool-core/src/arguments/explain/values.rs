@@ -1,4 +1,7 @@
 //! The mistakes in a value that was refused: everything that its schema does not allow.
+//!
+//! A missing member is not reported while another one can stand for it: one that the schema does not list and that the type did not ignore,
+//! so it can be an alias.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

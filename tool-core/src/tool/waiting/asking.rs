@@ -2,6 +2,9 @@
 //!
 //! A call that has to wait ends: the executor drops its future, and the run stores the call with its notes. Once all questions have a
 //! reply, the call is executed again from its start, and finds the replies in its notes.
+//!
+//! The future of a question registers it and stays pending. The executor then drops the future of the call and returns its notes: open
+//! questions, answers, and recorded values. The run puts them into the call's record, and the call is `Waiting`, under the same attempt.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};

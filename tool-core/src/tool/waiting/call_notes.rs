@@ -1,4 +1,6 @@
 //! What a call knows when it is executed again: the answers to its questions, and the values that it has recorded.
+//!
+//! Notes travel in `CallRequest` and `ToolExecution`, so that a call can also ask when it is executed in another process.
 
 use std::fmt;
 
