@@ -1,4 +1,7 @@
 //! The service that executes calls, each as an invocation of its own.
+//!
+//! A call without the definition of its tool is refused, unless it undoes another one: the model was not offered its tool, and no rule of a
+//! tool applies to it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};

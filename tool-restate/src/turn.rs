@@ -1,4 +1,6 @@
 //! One turn of the model, as it is recorded: whatever depends on more than the run is decided here, once.
+//!
+//! What layers see is recorded with each turn, because a replay on a worker with other layers must take the same way.
 
 use std::time::Duration;
 

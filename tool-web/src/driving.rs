@@ -1,6 +1,14 @@
 //! Starts, continues and cancels runs, and passes decisions and messages to them.
 //!
 //! No lock is held while a store is read or written: the store decides what was first.
+//!
+//! - A store that hangs for one run must not keep others waiting. A question reserves its conversation while it starts, because two at once
+//!   would else start two runs.
+//! - A run that a page or a chat continues is driven in a task of its own, because nobody's window may cancel what was approved.
+//! - Which decision is first is decided by the order of the run's inbox, which the poster reads again, and by the run itself, because a
+//!   window can be old and a program is not alone. A decision that was recorded here is recognized before (`decisions`).
+//! - A chat asks the store for its run unless it drives it, because another process can have asked the last question.
+//! - A message in a chat denies what its user could have decided and nothing else, because "how long does it take?" must not deny a refund.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,9 @@
 //! The entries of a run's log: the events of the run, and what events do not contain.
 //!
 //! The serialized form is documented in `docs/frontends.md`.
+//!
+//! A stored run is replayed as the events that it would emit, because the page, both protocols and the own stream then show a run in one
+//! way, whether it runs here or not.
 
 use serde::Serialize;
 use tool_core::agent::EventRecord;

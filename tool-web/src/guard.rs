@@ -1,4 +1,7 @@
 //! Admission of requests, and the errors that are sent.
+//!
+//! Decisions come from the page's own origin alone, while the streams take every origin that the servers take, because development servers
+//! of frontends have ports of their own.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! The log of one run: its latest entries, each with a position, for any number of readers.
 //!
 //! A log is bounded, and readers pull from it, so a slow reader costs no memory: it misses entries, and learns of it.
+//!
+//! Readers pull by position, because fifty slow readers must cost no more than one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};

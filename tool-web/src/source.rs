@@ -1,4 +1,7 @@
 //! Where runs come from: an agent with its store, or the store of an agent in another program.
+//!
+//! An agent without a run store gets one in memory when it is watched, because what waits is then decided by the same rules, and the copy
+//! of its caller is refused as everywhere.
 
 use std::sync::{Arc, Mutex};
 

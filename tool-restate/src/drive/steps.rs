@@ -1,4 +1,8 @@
 //! The recorded steps of a run, and the pauses in which an operator is needed.
+//!
+//! A recorded step drives a copy of the run that records what changes, and returns that (`RunChanges`), so that the rules of the driver and
+//! of layers hold on Restate without a second form. Calls in flight are no step: a copy would take them for interrupted, so their outcomes
+//! are recorded by the run itself, and layers judge single ones (`RunDriver::record_result`).
 
 use std::time::Duration;
 

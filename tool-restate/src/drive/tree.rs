@@ -1,4 +1,11 @@
 //! The runs of the tree: the outermost one, and the runs of the agents that calls ask.
+//!
+//! The runs of agents as tools are parts of the state of the outermost run, and one invocation drives them all, because limits, waits and
+//! undo then work on the tree without a second form. A recorded step resumes the outermost run and descends to the run that takes the step:
+//! the call of each agent on the way returns its driver (`RunDriver::inside`) in place of waiting for it, so that layers, context and
+//! settings are the same as in a run in one process.
+//!
+//! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;

@@ -1,4 +1,7 @@
 //! The turns of the model.
+//!
+//! `ctx.run` is no durable future, so models that are asked at once share a step. Each is asked with a copy of the run, which knows nothing
+//! of what the others reserve, so with a `max_cost` they are asked one by one.
 
 use std::time::Duration;
 

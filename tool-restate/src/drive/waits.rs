@@ -1,4 +1,8 @@
 //! What a run waits for, and what time means meanwhile.
+//!
+//! A wait has one promise of the engine, which the first decision, or the expiry of its question, claims: so a decision that a handler has
+//! accepted always reaches the run, and time only enters a run as far as no claimed question expires by it. A message to a run has a
+//! numbered promise, which keeps the order of two: the run awaits the next one beside its calls, and looks for it where it awaits nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! From the entries of a run to what all protocols of frontends have: blocks of text, steps, calls and ends.
+//!
+//! One adapter has the state of a stream. Its parts are serialized as the Vercel AI SDK has them, and AG-UI translates them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -2,6 +2,14 @@
 //!
 //! A conversation belongs to the sender that began it, and is the server's: of a request, only the last message of the user, or
 //! the decisions about calls that wait, are taken.
+//!
+//! What a user of a chat may approve is a list of names, and none by default, because a model can be persuaded to ask its user for
+//! anything. A name is one of the agent's own tools, because an agent inside can have a tool of the same name. Without the right `Decide`,
+//! arguments are not edited there, because that would be a call of the user's.
+//!
+//! The tools of a browser are fixed when its question is asked; for a run that was loaded again, with the first replies, without those of
+//! calls that wait (`RunLog::offer`), because a browser could otherwise claim an open call of the application by offering a tool of its
+//! name.
 
 mod adapter;
 mod stream;
