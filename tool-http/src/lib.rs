@@ -10,6 +10,8 @@
 //! - `server` (feature `server`): keys, `Host` and `Origin`, limits, forms of responses, connections, shutdown.
 //! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`]; [`random_id`].
 
+// What several network crates need is here, because a fix must be made once.
+
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

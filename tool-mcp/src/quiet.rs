@@ -6,6 +6,8 @@
 //!
 //! That subscriber makes `tracing`'s feature `log` forward no further records of the process to a logger of the crate `log`: one
 //! flag decides for all threads, and without it the logger would receive the arguments.
+//!
+//! All connections and servers share the runtime, and it ends with the last of them.
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -1,4 +1,6 @@
 //! The differences between OpenAI-compatible endpoints.
+//!
+//! Differences between endpoints are fields of `Endpoint`, because users can then set each one, and a new preset is a few lines.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
 //! The parts of a request that the provider can store, and the points behind them.
+//!
+//! Cache points are written between the bytes of cached messages and are not part of them, because they move with each turn.
 
 use sha2::{Digest, Sha256};
 use tool_core::Message;

@@ -3,6 +3,8 @@
 //! Thinking is bound to all that the model read before it: the provider, the model, the system prompt, the tools and the messages.
 //! Each reply is stored with a digest of that. If the digest of what is sent now is another one, the thinking of that reply and of all
 //! before it is left out. This one rule covers windows that slide, instructions and tools that change, edits, and other models.
+//!
+//! The blocks of a reply are stored as they came, because signed thinking is rejected behind anything else than what the model had read.
 
 use sha2::{Digest, Sha256};
 use tool_core::Message;

@@ -1,4 +1,6 @@
 //! What each API does with the events of a streamed response.
+//!
+//! One assembler reads streamed and complete responses, because each quirk should be handled once.
 
 use tool_core::model::{ChatResponse, Delta};
 

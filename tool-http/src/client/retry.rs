@@ -1,5 +1,7 @@
 //! Retries of requests, with the policy of the official SDKs of OpenAI and Anthropic:
 //! <https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>
+//!
+//! A request is retried, a started stream is not, because its deltas were already emitted.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

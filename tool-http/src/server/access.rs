@@ -3,6 +3,9 @@
 //! A web page can make a browser send requests to a server on the user's machine or network. Browsers send the origin of the
 //! page with them, which is checked. With DNS rebinding, the page has the same origin as the server, but under its own host
 //! name, so the host is checked as well. A key does not replace these checks: a browser may store it for another page.
+//!
+//! All servers check every request, also with a key and in an embedded service, because web pages and DNS rebinding reach servers on a
+//! user's machine, and a rule without exceptions is easier to enforce.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! The routes of a server, as a service for other applications.
+//!
+//! The types of an `HttpService` come from `http`, `http-body` and `tower-service`, because the version of our router must not bind
+//! applications.
 
 use std::convert::Infallible;
 use std::fmt;

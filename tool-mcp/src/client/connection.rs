@@ -1,4 +1,9 @@
 //! One connection to a server, from the handshake to its end, and the proof that it can be used.
+//!
+//! With a pinned fingerprint, calls need a `VerifiedConnection`, which exists only after the connection's own listing was compared, because
+//! reconnections and sessions would otherwise be ways around the comparison.
+//!
+//! Only servers of the newest revision learn that a user can be asked, because older ones would wait on an open connection.
 
 #![expect(deprecated, reason = "requests that the newest protocol removed are rejected all the same")]
 

@@ -1,4 +1,8 @@
 //! What a server asks the user for during a call: the call waits for the answers, for days if need be.
+//!
+//! A call whose server asks for input uses what a tool of the program uses to ask: what the server has returned is recorded by
+//! `Asker::once`, so the server is not asked again when the call goes on, and a task parks the call (`task`), because a run can be stored
+//! and continued elsewhere in both cases.
 
 use rmcp::model::{
     CallToolRequestParams, ElicitRequestParams, InputRequest, InputRequests, InputRequiredResult,

@@ -1,4 +1,7 @@
 //! A transport over a pair of byte streams: one message per line, of bounded length.
+//!
+//! The protocol is `rmcp`'s; the transports are ours, because `rmcp`'s drop messages that they cannot read, and callers would wait until
+//! their timeout. Lines, responses, pages, tools and schemas are bounded around it.
 
 use std::collections::HashSet;
 use std::future::Future;

@@ -1,4 +1,7 @@
 //! What the author of a program lets the tools of a server do.
+//!
+//! Annotations of servers decide nothing unless the author trusts them, because servers are not trusted: every call needs approval, and
+//! none is repeated.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,6 +6,8 @@
 //! `rmcp`'s `AuthorizationManager` is not used: it stores neither the secrets of clients nor redirect URIs, its stores cannot compare
 //! and swap, it accepts servers without PKCE, and it logs codes.
 
+// Logins know nothing of the SDK: the HTTP client asks a `Session` for a token, and for another one if that is rejected.
+
 mod error;
 mod random;
 mod store;

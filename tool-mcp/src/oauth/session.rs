@@ -1,4 +1,18 @@
 //! The tokens of one server: logging in, renewing, and asking for more scopes.
+//!
+//! - A login is found only through a challenge of the server, never by its URL alone, because its key has the issuer, and a server can have
+//!   changed that since. So a refresh token never reaches another issuer, and not even another token endpoint of the same one.
+//! - A refresh holds the lock of its key, reads the login again, and replaces it by its revision before the new token is used, because most
+//!   authorization servers end a login whose refresh token is used twice. It runs in a task of the program, because a call that is dropped
+//!   would lose the token that was already exchanged.
+//! - A login that was started is in the same store as its result, under a digest of its `state`, and is removed before its code is sent,
+//!   because the redirect can reach another process, and must be used once.
+//! - The credentials of a program are exchanged in each process and not stored, because nothing rotates.
+//! - Scopes are added to all that a login has requested, and never requested twice, because a server could otherwise ask its user for ever.
+//!   What a call lacks is stored with the login, because another process can start the next one.
+//! - A token is renewed when the server rejects it, and not by its age, because a request that is rejected has not been executed, and
+//!   clocks differ.
+//! - Only `connect` and a call that was refused show an authorization URL, because a reconnection has nobody in front of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,7 @@
 //! An agent as a backend: from a request to its answer, or to calls that the caller executes.
+//!
+//! Agents run through the same `Run` as everywhere; a tool of the caller is a call whose result the caller supplies, because the run then
+//! keeps all its rules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

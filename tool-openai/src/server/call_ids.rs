@@ -1,4 +1,7 @@
 //! The ids of the calls that a caller receives while a run waits for it, which lead back to the run in every process that has its store.
+//!
+//! What connects a request with its run is in the ids of calls and in the decisions of the run, because everything beside the run store
+//! would be lost in a restart.
 
 use serde::Serialize;
 use tool_core::Message;

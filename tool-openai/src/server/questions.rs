@@ -1,4 +1,7 @@
 //! Questions of tools to the caller: as calls of a function, whose results are the answers.
+//!
+//! A question is sent in the same way as a call of a caller's tool (`ask_user`), and is removed from conversations, because the agent's
+//! model has never called that function.
 
 use std::borrow::Cow;
 use std::future::ready;

@@ -1,4 +1,7 @@
 //! Parsing of requests that both APIs share.
+//!
+//! Large bodies are parsed on a thread for blocking work, and long conversations are replayed with Tokio's cooperative budget
+//! (`rebuilding`), because one request must not delay the others. A stored conversation counts as a body while a request continues it.
 
 use std::collections::HashSet;
 

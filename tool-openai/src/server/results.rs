@@ -1,4 +1,7 @@
 //! The results and answers at the end of a request, which continue a stored run.
+//!
+//! A paused run continues once, and its answer is shared by repeated requests, because clients repeat requests after a timeout. A repeated
+//! request resumes the run and forks none, because a fork would execute calls again.
 
 use std::collections::HashMap;
 
