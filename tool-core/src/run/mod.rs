@@ -3,9 +3,10 @@
 //! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone
 //! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
-//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the application gave), `repeated_calls`, `undo`, `approve`,
-//! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
-//! `saved_execution` are the stored form.
+//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
+//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `room` (what may start), `visible` (what the model sees), `fork` and
+//! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
+//! `saved` and `saved_execution` are the stored form.
 
 // `Run` has no I/O and no clock, because it must be serializable between any two steps and testable in every order.
 

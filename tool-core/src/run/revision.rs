@@ -1,7 +1,7 @@
 //! The format and the revisions of the stored state of a run.
 //!
 //! A stored run has a revision, and is replaced only by a copy that has it, because a run can be resumed twice at once. This alone makes
-//! runs safe.
+//! runs safe: the save before a call fails if another copy was stored meanwhile, and nothing is executed.
 
 use std::sync::Arc;
 
