@@ -378,6 +378,65 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
+/// The words by which a file of a world would name a rule of a run.
+const RULES: [&str; 6] = ["exclusive", "layer", "limits", "max_cost", "policy", "retry"];
+
+/// Where such words stand in the world of Restate, and why.
+const NAMED: [(&str, &str, &str); 14] = [
+    (
+        "calls.rs",
+        "exclusive",
+        "local calls of several runs share a step only if none excludes others, which the run says",
+    ),
+    ("calls.rs", "layer", "only outcomes that layers see need a recorded step"),
+    ("calls.rs", "limits", "an invocation that no time limit can end needs no handle"),
+    ("calls.rs", "retry", "an attempt that the run repeats has an event and no recorded step"),
+    ("local_calls.rs", "limits", "each run of a step has the time that the run says"),
+    ("mod.rs", "limits", "see `max_cost`"),
+    ("mod.rs", "max_cost", "models that are asked in one step do not know what the others reserve"),
+    ("state.rs", "exclusive", "what is in flight, for `TreeInFlight`"),
+    ("steps.rs", "policy", "of the engine, for its recorded steps"),
+    ("steps.rs", "retry", "of the engine, for its recorded steps"),
+    ("tree.rs", "exclusive", "what is in flight, for `TreeInFlight`"),
+    ("tree.rs", "limits", "the run says whose time counts"),
+    ("turns.rs", "limits", "a step ends with the time that the run says"),
+    ("turns.rs", "policy", "that of a tool that undoes, because the worker that has it can be another one"),
+];
+
+/// A world decides where and when something is done, and contains no rule of a run.
+#[test]
+fn the_world_of_restate_names_no_further_rule() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tool-restate/src/drive");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let tokens: TokenStream = fs::read_to_string(&path).unwrap().parse().unwrap();
+        let mut names = Vec::new();
+        add_names(tokens, &mut names);
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        for word in RULES {
+            let is_part =
+                |name: &String| name == word || name.to_lowercase().split('_').any(|part| part == word);
+            let is_named =
+                names.iter().any(|name| is_part(name) || word == "max_cost" && name.contains(word));
+            found.extend(is_named.then(|| (file.clone(), word)));
+        }
+    }
+    found.sort();
+    let named: Vec<_> = NAMED.iter().map(|(file, word, _)| ((*file).to_owned(), *word)).collect();
+    assert_eq!(found, named);
+}
+
+fn add_names(tokens: TokenStream, names: &mut Vec<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => add_names(group.stream(), names),
+            TokenTree::Ident(name) => names.push(name.to_string()),
+            _ => {}
+        }
+    }
+}
+
 /// Two patch releases of dependents of a pinned crate cannot be part of one program. The macros are part of `tool-core`.
 #[test]
 fn only_the_macros_are_pinned_to_a_version() {
