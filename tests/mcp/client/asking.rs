@@ -9,28 +9,53 @@ use tool_core::{Agent, RunErrorKind};
 use tool_mcp::McpServer;
 
 use super::support::{Received, Reply, ServerConnection, scripted_server, tool};
+use super::transports::{Requests, http_server, response};
 
 /// A server that speaks the newest protocol alone, and answers calls by this function.
 fn newest(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> (McpServer, Received) {
     scripted_server(move |_: &ServerConnection, method, message| match method {
         "initialize" => Reply::Error(-32601, "Method not found"),
-        "server/discover" => Reply::Result(json!({
-            "resultType": "complete",
-            "supportedVersions": ["2026-07-28"],
-            "capabilities": { "tools": {} },
-            "ttlMs": 0,
-            "cacheScope": "private",
-        })),
-        "tools/list" => {
-            let list = json!({ "resultType": "complete", "tools": [tool("book")], "ttlMs": 0, "cacheScope": "private" });
-            Reply::Result(list)
-        }
+        "server/discover" => Reply::Result(discovered(json!({ "tools": {} }))),
+        "tools/list" => Reply::Result(listed()),
         "tools/call" => answer(&message["params"]),
         _ => Reply::NoResponse,
     })
 }
 
-fn form(message: &str, property: &str) -> Value {
+/// The URL of a server of the newest protocol that answers calls by this function.
+async fn newest_over_http(
+    answer: impl Fn(&Value) -> Value + Clone + Send + Sync + 'static,
+) -> (String, Requests) {
+    http_server(move |method, message, _| {
+        let (member, body) = match method {
+            "initialize" => ("error", json!({ "code": -32601, "message": "Method not found" })),
+            "server/discover" => ("result", discovered(json!({ "tools": {} }))),
+            "tools/list" => ("result", listed()),
+            "tools/call" => ("result", answer(&message["params"])),
+            "tasks/get" => ("result", super::tasks::task("working", json!({}))),
+            _ => return super::transports::status(202),
+        };
+        let body = json!({ "jsonrpc": "2.0", "id": message["id"], member: body });
+        response("application/json", body.to_string())
+    })
+    .await
+}
+
+pub(super) fn discovered(capabilities: Value) -> Value {
+    json!({
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": capabilities,
+        "ttlMs": 0,
+        "cacheScope": "private",
+    })
+}
+
+pub(super) fn listed() -> Value {
+    json!({ "resultType": "complete", "tools": [tool("book")], "ttlMs": 0, "cacheScope": "private" })
+}
+
+pub(super) fn form(message: &str, property: &str) -> Value {
     json!({
         "method": "elicitation/create",
         "params": {
@@ -45,12 +70,12 @@ fn form(message: &str, property: &str) -> Value {
     })
 }
 
-fn url(url: &str) -> Value {
+pub(super) fn url(url: &str) -> Value {
     let params = json!({ "mode": "url", "message": "Confirm the payment", "url": url });
     json!({ "method": "elicitation/create", "params": params })
 }
 
-fn required(requests: Value, state: &str) -> Reply {
+pub(super) fn required(requests: Value, state: &str) -> Reply {
     Reply::Result(json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state }))
 }
 
@@ -58,12 +83,12 @@ fn complete(text: &str) -> Reply {
     Reply::Result(json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] }))
 }
 
-fn agent(tools: tool_core::ToolSet) -> Agent {
+pub(super) fn agent(tools: tool_core::ToolSet) -> Agent {
     let model = ScriptedModel::new().calls("book", r#"{"text": "a seat"}"#).says("Booked.");
     Agent::builder(model).tools(tools).build().unwrap()
 }
 
-fn restored(run: &Run) -> Run {
+pub(super) fn restored(run: &Run) -> Run {
     serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap()
 }
 
@@ -209,90 +234,36 @@ async fn hostile_servers_are_bounded() {
     }
 }
 
-fn task(status: &str, more: Value) -> Reply {
-    let mut task = json!({
-        "taskId": "t-1",
-        "status": status,
-        "createdAt": "2026-11-27T00:00:00Z",
-        "lastUpdatedAt": "2026-11-27T00:00:00Z",
-        "ttlMs": 60_000,
-        "pollIntervalMs": 1_000,
-    });
-    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Reply::Result(task)
-}
-
-/// A server whose calls become tasks, which work once, then ask, and then are complete.
-fn with_tasks() -> (McpServer, Received) {
-    let polls = Arc::new(Mutex::new((0, false)));
-    scripted_server(move |_: &ServerConnection, method, message| match method {
-        "initialize" => Reply::Error(-32601, "Method not found"),
-        "server/discover" => Reply::Result(json!({
-            "resultType": "complete",
-            "supportedVersions": ["2026-07-28"],
-            "capabilities": { "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } },
-            "ttlMs": 0,
-            "cacheScope": "private",
-        })),
-        "tools/list" => Reply::Result(
-            json!({ "resultType": "complete", "tools": [tool("book")], "ttlMs": 0, "cacheScope": "private" }),
-        ),
-        "tools/call" => task("working", json!({ "resultType": "task" })),
-        "tasks/update" => {
-            polls.lock().unwrap().1 = message["params"]["inputResponses"]["seat"]["action"] == "accept";
-            Reply::Result(json!({ "resultType": "complete" }))
-        }
-        "tasks/get" => {
-            let mut polls = polls.lock().unwrap();
-            polls.0 += 1;
-            let complete = |more: Value| {
-                let mut fields = json!({ "resultType": "complete" });
-                fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-                fields
-            };
-            match *polls {
-                (1, _) => task("working", complete(json!({}))),
-                (_, false) => {
-                    let asked = json!({ "inputRequests": { "seat": form("Which seat?", "seat") } });
-                    task("input_required", complete(asked))
-                }
-                (_, true) => {
-                    let result = json!({ "result": { "content": [{ "type": "text", "text": "booked" }] } });
-                    task("completed", complete(result))
-                }
-            }
-        }
-        _ => Reply::NoResponse,
-    })
-}
-
-/// The result of a task is fetched later, by any process; what it asks for meanwhile, a person answers.
+/// Neither what a server keeps with the client, nor its task, is for another server that has its name now.
 #[tokio::test]
-async fn a_task_is_fetched_later() {
-    let (server, received) = with_tasks();
-    let connected = server.connect().await.unwrap();
-    let agent = agent(connected.tools().await.unwrap());
-    let mut driver = agent.start("Book");
-    assert!(driver.advance().await.unwrap());
-    // The call parks itself until the server wants to be asked again.
-    assert!(driver.advance().await.unwrap());
-    let mut run = restored(&driver.into_run());
-    let wait = run.waits().remove(0);
-    assert!(wait.is_until() && wait.deadline.is_some());
-    run.tick(wait.deadline.unwrap());
-    let mut run = agent.resume(run).await.unwrap_err().into_run();
-    let wait = run.waits().remove(0);
-    assert_eq!(wait.question().unwrap().text(), "The server `raw` asks: Which seat?");
-    run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
-    let mut driver = agent.resume(restored(&run)).start();
-    driver.advance().await.unwrap();
-    let mut run = driver.into_run();
-    let wait = run.waits().remove(0);
-    run.tick(wait.deadline.unwrap());
-    let answer = agent.resume(restored(&run)).await.unwrap();
-    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "booked");
-    assert_eq!((received.count("tools/call"), received.count("tasks/update")), (1, 1));
-    let declared =
-        &received.all("tools/call")[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
-    assert!(declared["extensions"]["io.modelcontextprotocol/tasks"].is_object(), "{declared}");
+async fn state_of_another_server_of_the_same_name_is_not_sent() {
+    for first_result in [
+        json!({ "resultType": "input_required", "inputRequests": { "seat": form("Which seat?", "seat") }, "requestState": "s-1" }),
+        super::tasks::task("working", json!({ "resultType": "task" })),
+    ] {
+        let (first, _) = newest_over_http(move |_| first_result.clone()).await;
+        let (other, received) =
+            newest_over_http(|_| json!({ "resultType": "complete", "content": [] })).await;
+        let server = |url: String| McpServer::http(url).name("tickets").trusted();
+        let connected = server(first).connect().await.unwrap();
+        let mut driver = agent(connected.tools().await.unwrap()).start("Book");
+        for _ in 0..2 {
+            let _ = driver.advance().await;
+        }
+        let mut run = restored(&driver.into_run());
+        let wait = run.waits().remove(0);
+        match wait.deadline {
+            Some(deadline) => drop(run.tick(deadline)),
+            None => run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap(),
+        }
+        let connected = server(other).connect().await.unwrap();
+        let tools = connected.tools().await.unwrap();
+        let agent = Agent::builder(ScriptedModel::new().says("Sorry.")).tools(tools).build().unwrap();
+        let answer = agent.resume(run).await.unwrap();
+        let error = answer.tool_executions()[0].outcome().unwrap_err().to_string();
+        let expected = "the MCP server `tickets` is another one than that which the call was sent to";
+        assert!(error.contains(expected), "{error}");
+        let calls = ["tools/call", "tasks/get", "tasks/cancel"].map(|method| received.count(method));
+        assert_eq!(calls, [0, 0, 0]);
+    }
 }

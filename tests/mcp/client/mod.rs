@@ -12,5 +12,6 @@ mod results;
 mod running;
 mod secrets;
 pub(crate) mod support;
+mod tasks;
 mod transports;
 mod trust;

@@ -84,12 +84,16 @@ pub(super) async fn call(
                 Reply::Input(required) => Round::new(&config.name, required).map(Sent::Input),
                 Reply::Task(created) => Task::new(&config.name, created).map(Sent::Task),
             }
+            .map(|sent| Recorded { server: config.identity(), sent })
             .map_err(|error| End::Failed(ToolError::failed(error)))
         };
         match asker.once(&format!("round {number}"), sent).await {
-            Ok(Sent::Input(round)) => given.answer(round, &tool, asker).await?,
-            Ok(Sent::Task(task)) => {
-                let result = task.result(&manager, &tool, &context, given).await?;
+            Ok(recorded) if recorded.server != config.identity() => {
+                return Err(ToolError::failed(McpError::other_server(&config.name)));
+            }
+            Ok(Recorded { sent: Sent::Input(round), .. }) => given.answer(round, &tool, asker).await?,
+            Ok(Recorded { sent: Sent::Task(task), .. }) => {
+                let result = task.result(&manager, &tool, &context).await?;
                 return into_output(result, config.max_output_chars, &config.redactor);
             }
             Err(End::Result(result)) => {
@@ -102,7 +106,13 @@ pub(super) async fn call(
     Err(ToolError::failed(McpError::invalid_response(&config.name, problem)))
 }
 
-/// What a server has returned that is no result.
+/// What a server has returned that is no result. It is sent to no other server, whose name can be the same in another process.
+#[derive(Serialize, Deserialize)]
+struct Recorded {
+    server: String,
+    sent: Sent,
+}
+
 #[derive(Serialize, Deserialize)]
 enum Sent {
     Input(Round),

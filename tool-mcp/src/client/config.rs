@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tool_http::client::Redactor;
 
 use super::error::{McpError, McpErrorKind};
@@ -12,6 +14,7 @@ use super::fingerprint::Fingerprint;
 use super::http::HttpConfig;
 use super::monitor::LogHook;
 use super::process::{Pipes, ProcessConfig};
+use super::text::hex;
 use super::trust::Trust;
 use crate::oauth::Session;
 
@@ -56,6 +59,25 @@ impl ServerConfig {
             Endpoint::Http(http) => http.session.as_ref(),
             _ => None,
         }
+    }
+
+    /// Returns a digest of what distinguishes the server: its name and its URL with the user who logs in, or its command. Tokens and
+    /// variables are not part of it, because they are renewed. Of a connector, only the name is known.
+    pub(super) fn identity(&self) -> String {
+        let endpoint = match &self.endpoint {
+            Endpoint::Http(http) => {
+                json!([http.url.as_str(), http.session.as_ref().map(|session| session.user())])
+            }
+            Endpoint::Process(ProcessConfig { program, args, directory, .. }) => {
+                json!([
+                    format!("{program:?}"),
+                    format!("{args:?}"),
+                    directory.as_ref().map(|path| format!("{path:?}"))
+                ])
+            }
+            Endpoint::Connector(_) => Value::Null,
+        };
+        hex(&Sha256::digest(json!([self.name, endpoint]).to_string()))
     }
 
     /// Lets the user log in after an error that requires it, so that the request can be repeated. `earlier` counts the logins.

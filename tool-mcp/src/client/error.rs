@@ -67,6 +67,8 @@ pub enum McpErrorKind {
     ToolFailed,
     /// The tools or instructions differ from the [pinned](super::McpServer::pinned) fingerprint.
     FingerprintMismatch,
+    /// A stored call was sent to another server that had the name, and is not continued.
+    OtherServer,
     /// The server lists more tools than [`max_tools`](super::McpServer::max_tools).
     TooManyTools,
     /// The server does not have a selected tool, or two of its tools have the same name after they were renamed.
@@ -231,6 +233,13 @@ impl McpError {
 
     pub(super) fn task_cancelled(server: &str) -> Self {
         Self::new(McpErrorKind::Rejected, server, "cancelled the task of the call")
+    }
+
+    /// The call was sent to a server that had the name before.
+    pub(super) fn other_server(server: &str) -> Self {
+        let problem = "is another one than that which the call was sent to: the call is not continued here; \
+                       configure the former server, or make a new call";
+        Self::new(McpErrorKind::OtherServer, server, problem)
     }
 
     fn from_error_response(server: &str, request: &str, data: &ErrorData, redactor: &Redactor) -> Self {

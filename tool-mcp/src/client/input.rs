@@ -99,38 +99,35 @@ impl Given {
         }
     }
 
-    /// Asks the user for what the server asks for.
+    /// Asks the user for what the server asks for, except what was answered before.
     pub(super) async fn answer(
         &mut self,
         round: Round,
         tool: &McpTool,
         asker: &Asker,
     ) -> Result<(), ToolError> {
-        self.responses.clear();
-        self.state = round.state.clone();
-        self.answer_new(round, tool, asker).await.map(drop)
-    }
-
-    /// Asks the user for what the server asks for. Returns the answers that it has not got yet.
-    pub(super) async fn answer_new(
-        &mut self,
-        round: Round,
-        tool: &McpTool,
-        asker: &Asker,
-    ) -> Result<InputResponses, ToolError> {
-        let (server, mut new) = (truncate_name(tool.server_name()), InputResponses::new());
-        for (key, request) in round.requests {
-            let known = self.known.iter().find(|(one, asked, _)| *one == key && *asked == request);
-            if let Some((.., response)) = known {
-                self.responses.insert(key, response.clone());
-                continue;
-            }
+        let server = truncate_name(tool.server_name());
+        self.state.clone_from(&round.state);
+        let (responses, open) = self.answered(round);
+        self.responses = responses;
+        for (key, request) in open.requests {
             let response = request.ask(&server, asker).await?.to_json();
             self.responses.insert(key.clone(), response.clone());
-            new.insert(key.clone(), response.clone());
             self.known.push((key, request, response));
         }
-        Ok(new)
+        Ok(())
+    }
+
+    /// Returns the answers that are known, and what is open.
+    pub(super) fn answered(&self, round: Round) -> (InputResponses, Round) {
+        let (mut responses, mut open) = (InputResponses::new(), Vec::new());
+        for (key, request) in round.requests {
+            match self.known.iter().find(|(known, asked, _)| *known == key && *asked == request) {
+                Some((.., response)) => drop(responses.insert(key, response.clone())),
+                None => open.push((key, request)),
+            }
+        }
+        (responses, Round { requests: open, state: round.state })
     }
 }
 
@@ -155,6 +152,10 @@ impl Round {
             return Err(invalid(format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client")));
         }
         Self::of(server, required.input_requests.unwrap_or_default(), state)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
     }
 
     fn of(server: &str, asked: InputRequests, state: Option<String>) -> Result<Self, McpError> {

@@ -99,6 +99,10 @@ impl Session {
         Ok(Self { oauth, server, redactor, state: Mutex::default(), login: tokio::sync::Mutex::default() })
     }
 
+    pub(crate) fn user(&self) -> &str {
+        &self.oauth.user
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
