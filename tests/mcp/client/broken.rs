@@ -24,7 +24,7 @@ fn failure(error: &ToolError) -> McpError {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_response_times_out() {
-    let requests = [("the `initialize` request", "initialize"), ("the request for its tools", "tools/list")];
+    let requests = [("the handshake", "initialize"), ("the request for its tools", "tools/list")];
     let connections = requests.map(async |(request, silent)| {
         let (server, _) = scripted_server(
             move |_, method, _| if method == silent { Reply::NoResponse } else { Reply::Default },

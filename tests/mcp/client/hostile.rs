@@ -115,8 +115,13 @@ async fn errors_control_no_terminal() {
 /// Writes requests and reads no response. Returns the number of requests that the client accepted.
 async fn flood(stream: DuplexStream) -> usize {
     let (reader, mut writer) = tokio::io::split(stream);
-    let initialize = BufReader::new(reader).lines().next_line().await.unwrap().unwrap();
-    let initialize: Value = serde_json::from_str(&initialize).unwrap();
+    let mut lines = BufReader::new(reader).lines();
+    let mut next =
+        async || serde_json::from_str::<Value>(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    let error = json!({ "code": -32601, "message": "Method not found" });
+    let response = json!({ "jsonrpc": "2.0", "id": next().await["id"], "error": error });
+    writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+    let initialize = next().await;
     let mut result = initialize_result();
     // No tools are listed.
     result["capabilities"] = json!({});

@@ -3,6 +3,7 @@
 mod asking;
 mod bounds;
 mod broken;
+mod eras;
 mod hostile;
 mod listing;
 mod logs;

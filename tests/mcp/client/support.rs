@@ -146,6 +146,7 @@ async fn serve(
         let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { continue };
         let (member, body) = match handle(&connection, method, &message) {
             Reply::Default => match method {
+                "server/discover" => ("error", json!({ "code": -32601, "message": "Method not found" })),
                 "initialize" => ("result", initialize_result()),
                 "tools/list" => ("result", json!({ "tools": [tool("echo")] })),
                 _ => {

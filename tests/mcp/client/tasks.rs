@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tool_core::CancellationToken;
 use tool_core::run::Decision;
 use tool_mcp::McpServer;
 
 use super::asking::{agent, discovered, form, listed, restored};
-use super::support::{Received, Reply, ServerConnection, scripted_server};
+use super::support::{Received, Reply, ServerConnection, call, scripted_server, wait_until};
 
 /// A task as servers describe it.
 pub(super) fn task(status: &str, more: Value) -> Value {
@@ -157,4 +158,64 @@ async fn an_answer_is_not_given_to_another_question_of_the_same_key() {
         received.all("tasks/update").remove(1)["params"]["inputResponses"],
         json!({ "a": { "action": "decline" } })
     );
+}
+
+/// The end of a call that nobody continues is the end of its task: when it is dropped or too slow, and when its run is cancelled.
+#[tokio::test(start_paused = true)]
+async fn a_task_is_cancelled_with_its_call() {
+    let is_cancelled = async |received: Received| {
+        wait_until("the task is cancelled", async || received.count("tasks/cancel") == 1).await;
+        assert_eq!(received.all("tasks/cancel")[0]["params"]["taskId"], "t-1");
+    };
+    let working = || with_tasks(|_, _| task("working", json!({})));
+
+    let (server, received) = working();
+    let tools = server.record_messages().connect().await.unwrap().tools().await.unwrap();
+    let calling = tokio::spawn(async move { call(&tools, "book", json!({})).await });
+    wait_until("the task is polled twice", async || received.count("tasks/get") == 2).await;
+    calling.abort();
+    is_cancelled(received).await;
+
+    let (server, received) = working();
+    let server = server.record_messages().timeout(std::time::Duration::from_secs(1));
+    let tools = server.connect().await.unwrap().tools().await.unwrap();
+    let error = call(&tools, "book", json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("did not respond to the task of `book`"), "{error}");
+    is_cancelled(received).await;
+
+    let (server, received) = scripted_server(|_, method, _| match method {
+        "server/discover" => Reply::Result(discovered(json!({ "tools": {} }))),
+        "tools/list" => Reply::Result(listed()),
+        "tools/call" => Reply::Result(task("working", json!({ "resultType": "task" }))),
+        _ => Reply::NoResponse,
+    });
+    let tools = server.record_messages().connect().await.unwrap().tools().await.unwrap();
+    let cancellation = CancellationToken::new();
+    let agent = agent(tools);
+    let asked = agent.ask("Book").cancellation_token(cancellation.clone());
+    let running = tokio::spawn(async move { asked.await });
+    wait_until("the task is polled", async || received.count("tasks/get") == 1).await;
+    cancellation.cancel();
+    assert!(running.await.unwrap().is_err());
+    is_cancelled(received).await;
+}
+
+/// A run that waits is continued later, so its task goes on; one that has its result is not cancelled.
+#[tokio::test]
+async fn a_task_goes_on_while_its_run_waits() {
+    let (server, received) = with_tasks(|poll, _| match poll {
+        1 => task("working", json!({})),
+        _ => completed("booked"),
+    });
+    let connected = server.connect().await.unwrap();
+    let agent = agent(connected.tools().await.unwrap());
+    let mut driver = agent.start("Book");
+    driver.advance().await.unwrap();
+    driver.advance().await.unwrap();
+    let mut run = restored(&driver.into_run());
+    let wait = run.waits().remove(0);
+    run.tick(wait.deadline.unwrap());
+    let run = resume(&agent, run).await;
+    assert_eq!(run.tool_executions()[0].output().unwrap().to_string(), "booked");
+    assert_eq!((received.count("tasks/get"), received.count("tasks/cancel")), (2, 0));
 }

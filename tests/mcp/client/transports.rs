@@ -244,6 +244,8 @@ pub(super) fn default_response(method: &str, message: &Value) -> Response<Body> 
         "initialize" => initialize_result(),
         "tools/list" => json!({ "tools": [tool("echo")] }),
         "tools/call" => text_result("called"),
+        // As servers that miss their session.
+        "server/discover" => return status(400),
         "GET" | "DELETE" => return status(405),
         _ => return status(202),
     };

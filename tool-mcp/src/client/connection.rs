@@ -29,11 +29,11 @@ use rmcp::transport::Transport;
 use tokio::runtime::Handle;
 
 use super::config::{Endpoint, ServerConfig};
-use super::error::requires_newer_protocol;
+use super::error::{may_be_older, requires_newer_protocol};
 use super::line_transport::LineTransport;
 use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
-use super::{Difference, Fingerprint, McpError};
+use super::{Difference, Fingerprint, McpError, McpErrorKind};
 use crate::quiet::SdkRuntime;
 
 /// An initialized connection, which ends when it is dropped. Only a [`VerifiedConnection`] can be used for more than a listing.
@@ -96,43 +96,46 @@ impl VerifiedConnection {
 }
 
 impl Connection {
-    /// Connects and initializes within the configured time.
-    pub(super) async fn open(config: &ServerConfig) -> Result<Self, McpError> {
+    /// Connects and initializes within the configured time. `is_legacy` states that the server was one of an older revision before.
+    pub(super) async fn open(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
         let limit = config.connect_timeout;
-        match tokio::time::timeout(limit, Self::initialize(config)).await {
+        match tokio::time::timeout(limit, Self::initialize(config, is_legacy)).await {
             Ok(opened) => opened,
-            Err(_) => Err(McpError::timeout(&config.name, "the `initialize` request", limit)),
+            Err(_) => Err(McpError::timeout(&config.name, "the handshake", limit)),
         }
     }
 
-    async fn initialize(config: &ServerConfig) -> Result<Self, McpError> {
+    /// Finds out which revision the server speaks: the SDK requests `server/discover` and, if the server does not know that, `initialize` on
+    /// the same connection. A server that fails otherwise gets the other request on a new connection.
+    async fn initialize(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
         let runtime = SdkRuntime::new(config.records_messages)
             .map_err(|error| McpError::no_runtime(&config.name, &error))?;
-        let monitor = Monitor::new(config.on_log.clone(), runtime.clone());
-        let initialized = match connect(config, &monitor, ClientLifecycleMode::Initialize).await? {
-            // A server that supports only the newest protocol has no `initialize` request.
-            Err(error) if requires_newer_protocol(&error) => {
-                let preferred_versions = vec![ProtocolVersion::LATEST];
-                let monitor = Monitor::new(config.on_log.clone(), runtime);
-                match connect(config, &monitor, ClientLifecycleMode::Discover { preferred_versions }).await? {
-                    Ok(service) => Ok((service, monitor)),
-                    Err(newer) if config.session().is_some_and(|session| session.is_login_needed()) => {
-                        Err(newer)
-                    }
-                    Err(_) => Err(error),
+        let attempt = async |lifecycle| attempt(config, &runtime, lifecycle).await;
+        let is_refused = |error: &McpError| {
+            matches!(error.kind(), McpErrorKind::LoginRequired | McpErrorKind::Unauthorized)
+        };
+        let preferred_versions = vec![ProtocolVersion::LATEST];
+        let legacy_version = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let first = match is_legacy {
+            true => ClientLifecycleMode::Initialize,
+            false => {
+                ClientLifecycleMode::Auto { preferred_versions: preferred_versions.clone(), legacy_version }
+            }
+        };
+        let initialized = match attempt(first).await? {
+            Err((_, reason)) if is_refused(&reason) => Err(reason),
+            Err((error, reason)) if requires_newer_protocol(&error) => {
+                match attempt(ClientLifecycleMode::Discover { preferred_versions }).await? {
+                    Err((_, newer)) if is_refused(&newer) => Err(newer),
+                    second => second.map_err(|_| reason),
                 }
             }
-            Err(error) => Err(error),
-            Ok(service) => Ok((service, monitor.clone())),
+            Err((error, _)) if !is_legacy && may_be_older(&error) => {
+                attempt(ClientLifecycleMode::Initialize).await?.map_err(|(_, reason)| reason)
+            }
+            first => first.map_err(|(_, reason)| reason),
         };
-        let (service, monitor) = initialized.map_err(|error| {
-            let note = match monitor.invalid_messages() {
-                0 => String::new(),
-                1 => "; 1 line of its output is not a valid protocol message".into(),
-                count => format!("; {count} lines of its output are not valid protocol messages"),
-            };
-            McpError::from_initialize_error(&config.name, &error, &note, &config.redactor)
-        })?;
+        let (service, monitor) = initialized?;
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let connection = Self { number, monitor, service, verified: Mutex::default() };
@@ -143,8 +146,7 @@ impl Connection {
     /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
     fn subscribe_to_tool_changes(&self) {
         let peer = self.service.peer().clone();
-        let needs_subscription = self.info().is_some_and(|info| !info.protocol_version.has_initialize());
-        if !needs_subscription {
+        if self.is_legacy() {
             return;
         }
         let monitor = Arc::clone(&self.monitor);
@@ -162,6 +164,11 @@ impl Connection {
     /// Returns the server's description of itself, which is not verified.
     pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.service.peer().peer_info()
+    }
+
+    /// Returns `true` if the server speaks a revision before 2026-07-28.
+    pub(super) fn is_legacy(&self) -> bool {
+        self.info().is_none_or(|info| info.protocol_version.has_initialize())
     }
 
     /// Requests a page of the tools.
@@ -186,6 +193,28 @@ impl Connection {
     pub(super) fn set_listing(&self, listing: Option<VerifiedListing>) {
         *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = listing;
     }
+}
+
+/// A connection, or the reason why there is none, as the SDK and as callers see it.
+type Attempt = Result<(RunningService<RoleClient, Client>, Arc<Monitor>), (ClientInitializeError, McpError)>;
+
+async fn attempt(
+    config: &ServerConfig,
+    runtime: &SdkRuntime,
+    lifecycle: ClientLifecycleMode,
+) -> Result<Attempt, McpError> {
+    let monitor = Monitor::new(config.on_log.clone(), runtime.clone());
+    let error = match connect(config, &monitor, lifecycle).await? {
+        Ok(service) => return Ok(Ok((service, monitor))),
+        Err(error) => error,
+    };
+    let note = match monitor.invalid_messages() {
+        0 => String::new(),
+        1 => "; 1 line of its output is not a valid protocol message".into(),
+        count => format!("; {count} lines of its output are not valid protocol messages"),
+    };
+    let reason = McpError::from_initialize_error(&config.name, &error, &note, &config.redactor);
+    Ok(Err((error, reason)))
 }
 
 type HandshakeResult = Result<RunningService<RoleClient, Client>, ClientInitializeError>;
@@ -220,33 +249,26 @@ where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    // Only with the newest protocol, a call can wait for answers without a connection.
-    let client = Client { can_ask: matches!(lifecycle, ClientLifecycleMode::Discover { .. }) };
-    serve_client_with_lifecycle(client, transport, lifecycle).await
+    serve_client_with_lifecycle(Client, transport, lifecycle).await
 }
 
 /// The name of the extension by which a client states that it fetches the results of tasks.
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
-struct Client {
-    can_ask: bool,
-}
+/// The monitor removes from the handshake of older revisions what is only for the newest one.
+struct Client;
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let name = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let mut capabilities = ClientCapabilities::default();
-        if self.can_ask {
-            capabilities.elicitation = Some(
-                ElicitationCapability::new()
-                    .with_form(FormElicitationCapability::default())
-                    .with_url(UrlElicitationCapability::default()),
-            );
-        }
-        if self.can_ask {
-            capabilities.extensions.get_or_insert_default().insert(TASKS.to_owned(), serde_json::Map::new());
-        }
+        capabilities.elicitation = Some(
+            ElicitationCapability::new()
+                .with_form(FormElicitationCapability::default())
+                .with_url(UrlElicitationCapability::default()),
+        );
+        capabilities.extensions.get_or_insert_default().insert(TASKS.to_owned(), serde_json::Map::new());
         ClientConfig::new(capabilities, name).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 

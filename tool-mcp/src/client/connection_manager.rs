@@ -45,7 +45,7 @@ impl ConnectionManager {
     ///
     /// Returns an error if the first connection fails and the server is not optional.
     pub(super) async fn start(config: ServerConfig) -> Result<Self, McpError> {
-        let first = Connection::open(&config).await.map(Arc::new);
+        let first = Connection::open(&config, false).await.map(Arc::new);
         if let (Err(error), false) = (&first, config.is_optional) {
             return Err(error.clone());
         }
@@ -194,10 +194,11 @@ impl Shared {
 
 /// Reconnects with increasing delays whenever the connection is lost.
 async fn reconnect_forever(shared: Arc<Shared>) {
-    let mut attempts = 0;
+    let (mut attempts, mut is_legacy) = (0, false);
     loop {
         let connected_at = Instant::now();
         if let Ok(connection) = shared.current() {
+            is_legacy = connection.is_legacy();
             connection.monitor.retired().await;
             drop(connection);
             shared.set_current(Err(shared.disconnected()));
@@ -208,7 +209,7 @@ async fn reconnect_forever(shared: Arc<Shared>) {
         loop {
             tokio::time::sleep(BACKOFF.delay(attempts)).await;
             attempts = attempts.saturating_add(1);
-            let opened = Connection::open(&shared.config).await.map(Arc::new);
+            let opened = Connection::open(&shared.config, is_legacy).await.map(Arc::new);
             let is_connected = opened.is_ok();
             shared.set_current(opened);
             if is_connected {

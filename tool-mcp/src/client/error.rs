@@ -289,6 +289,9 @@ impl McpError {
     ) -> Self {
         let request = "the `initialize` request";
         match error {
+            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+                Self::from_initialize_error(server, fallback, note, redactor)
+            }
             ClientInitializeError::TransportError { error, .. } => {
                 Self::from_transport_error(server, error, redactor)
             }
@@ -351,6 +354,12 @@ pub(super) fn requires_newer_protocol(error: &ClientInitializeError) -> bool {
         ClientInitializeError::JsonRpcError(data)
             if data.code == ErrorCode::METHOD_NOT_FOUND || data.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
     )
+}
+
+/// Returns `true` if a server did not understand `server/discover`, and has not refused `initialize`.
+pub(super) fn may_be_older(error: &ClientInitializeError) -> bool {
+    use ClientInitializeError::{JsonRpcError, LegacyFallbackFailed};
+    !matches!(error, JsonRpcError(_) | LegacyFallbackFailed { .. })
 }
 
 /// Returns `true` if the request may have reached the server although its response did not arrive.

@@ -6,7 +6,10 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId, ServerNotification};
+use rmcp::model::{
+    ClientCapabilities, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId,
+    ServerNotification,
+};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -165,12 +168,39 @@ pub(super) struct MonitoredTransport<T> {
     /// One permit for each request of the server that may be unanswered.
     permits: Arc<Semaphore>,
     unanswered: HashMap<RequestId, OwnedSemaphorePermit>,
+    /// The request `server/discover`, and whether the SDK no longer waits for its response.
+    probe: Option<(RequestId, bool)>,
 }
 
 impl<T> MonitoredTransport<T> {
     pub(super) fn new(transport: T, monitor: Arc<Monitor>) -> Self {
         let permits = Arc::new(Semaphore::new(MAX_UNANSWERED_REQUESTS));
-        Self { transport, monitor, permits, unanswered: HashMap::new() }
+        Self { transport, monitor, permits, unanswered: HashMap::new(), probe: None }
+    }
+}
+
+impl<T> MonitoredTransport<T> {
+    /// Declares to servers of older revisions only what this client can do for them.
+    fn adapt_handshake(&mut self, message: &mut TxJsonRpcMessage<RoleClient>) {
+        let JsonRpcMessage::Request(request) = message else { return };
+        match &mut request.request {
+            ClientRequest::DiscoverRequest(_) => self.probe = Some((request.id.clone(), false)),
+            ClientRequest::InitializeRequest(initialize) => {
+                self.probe.iter_mut().for_each(|(_, is_over)| *is_over = true);
+                initialize.params.capabilities = ClientCapabilities::default();
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns `true` for the response of a slow server to `server/discover`, which the SDK would take for that to `initialize`.
+    fn is_late(&self, message: &RxJsonRpcMessage<RoleClient>) -> bool {
+        let answered = match message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        matches!(&self.probe, Some((probe, true)) if answered == Some(probe))
     }
 }
 
@@ -179,9 +209,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
 
     fn send(
         &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
+        mut message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.monitor.before_send(&message);
+        self.adapt_handshake(&mut message);
         let answered = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
@@ -209,6 +240,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
                         continue;
                     }
                 },
+                Some(message) if self.is_late(message) => continue,
                 Some(message) => {
                     if let Some(id) = cancelled_request(message) {
                         self.unanswered.remove(id);

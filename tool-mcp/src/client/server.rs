@@ -272,7 +272,7 @@ impl McpServer {
         let (config, session) = self.session()?;
         if !session.is_login_needed() {
             session.forget_token();
-            match Connection::open(config).await {
+            match Connection::open(config, false).await {
                 Err(error) if error.kind() == McpErrorKind::LoginRequired => {}
                 Ok(_) if session.lacks_scope() => {}
                 opened => return opened.map(|_| None),

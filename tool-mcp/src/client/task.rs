@@ -1,14 +1,18 @@
 //! Tasks: calls that the server goes on with by itself, and whose results are fetched later.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, CreateTaskResult, GetTaskParams, TaskPayload, UpdateTaskParams};
+use rmcp::model::{
+    CallToolResult, CancelTaskParams, CreateTaskResult, GetTaskParams, TaskPayload, UpdateTaskParams,
+};
 use rmcp::service::ServiceError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tool_core::tool::{AskError, Asker, Timestamp};
-use tool_core::{ToolContext, ToolError};
+use tool_core::tool::{AskError, Timestamp};
+use tool_core::{CancellationToken, ToolContext, ToolError};
 
 use super::connection_manager::ConnectionManager;
 use super::input::{Given, Round};
@@ -32,7 +36,7 @@ const MAX_ROUNDS: usize = 32;
 /// The state of a task that asks for nothing new.
 enum Polled {
     Working,
-    Result(CallToolResult),
+    Ended(Result<CallToolResult, ToolError>),
     Failed(ToolError),
 }
 
@@ -70,18 +74,25 @@ impl Task {
     /// by another process.
     pub(super) async fn result(
         mut self,
-        manager: &ConnectionManager,
+        manager: &Arc<ConnectionManager>,
         tool: &McpTool,
         context: &ToolContext,
     ) -> Result<CallToolResult, ToolError> {
         let config = manager.config();
         let (started, asker) = (Instant::now(), context.asker());
         let (mut given, mut rounds) = (Given::default(), 0);
+        let mut cancel_on_drop = CancelOnDrop {
+            manager: Some(Arc::clone(manager)),
+            id: self.id.clone(),
+            cancellation: context.cancellation().clone(),
+            is_abandoned: false,
+        };
         loop {
             // What it asks for is recorded in the order of the questions: the same text under another key is another question.
             let polled = asker.once(&format!("task round {rounds}"), self.poll(manager, tool, &given)).await;
             match polled {
                 Ok(_) if rounds >= MAX_ROUNDS => {
+                    cancel_on_drop.is_abandoned = true;
                     let problem = format!("asked for input more than {MAX_ROUNDS} times during one task");
                     return Err(ToolError::failed(McpError::invalid_response(&config.name, problem)));
                 }
@@ -90,12 +101,19 @@ impl Task {
                     rounds += 1;
                     continue;
                 }
-                Err(Polled::Result(result)) => return Ok(result),
+                Err(Polled::Ended(ended)) => {
+                    cancel_on_drop.manager = None;
+                    return ended;
+                }
                 Err(Polled::Failed(error)) => return Err(error),
                 Err(Polled::Working) => {}
             }
             let limit = config.timeout.saturating_mul(MAX_TIMEOUTS);
-            self.pause(asker, limit.saturating_sub(started.elapsed())).await;
+            // Returns only in a call that is not parked, whose task nobody else asks for.
+            let until = Timestamp::now().after(self.interval());
+            let _ = asker.park(&(), until).await;
+            cancel_on_drop.is_abandoned = true;
+            tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
                 let name = format!("the task of `{}`", truncate_name(tool.original_name()));
                 return Err(ToolError::failed(McpError::timeout(&config.name, &name, started.elapsed())));
@@ -125,7 +143,7 @@ impl Task {
                 let result = serde_json::from_value(Value::Object(result));
                 let result = result
                     .map_err(|_| invalid("completed a task with something that is no result of a call"))?;
-                return Err(Polled::Result(result));
+                return Err(Polled::Ended(Ok(result)));
             }
             TaskPayload::Failed { error } => {
                 let message = error.get("message").and_then(Value::as_str).unwrap_or("no reason is known");
@@ -146,16 +164,12 @@ impl Task {
             }
             _ => return Err(Polled::Working),
         };
-        Err(ToolError::failed(ended).into())
+        Err(Polled::Ended(Err(ToolError::failed(ended))))
     }
 
-    /// Parks the call, or waits no longer than `left` if it belongs to no run.
-    async fn pause(&self, asker: &Asker, left: Duration) {
+    fn interval(&self) -> Duration {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
-        let interval = interval.clamp(MIN_INTERVAL, MAX_INTERVAL);
-        // Returns only if it cannot be parked.
-        let _ = asker.park(&(), Timestamp::now().after(interval)).await;
-        tokio::time::sleep(interval.min(left)).await;
+        interval.clamp(MIN_INTERVAL, MAX_INTERVAL)
     }
 
     async fn within<T>(
@@ -172,5 +186,38 @@ impl Task {
         answered.map_err(|error| {
             ToolError::failed(McpError::from_service_error(&config.name, &name, error, &config.redactor))
         })
+    }
+}
+
+/// The longest time for a request that cancels a task.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Cancels a task at the server whose result nobody awaits any more. A call of a run is dropped while it waits, and while its process
+/// ends, and goes on later: then its task does, too.
+struct CancelOnDrop {
+    /// `None` once the task has ended.
+    manager: Option<Arc<ConnectionManager>>,
+    id: String,
+    /// Cancelled with the run of the call.
+    cancellation: CancellationToken,
+    /// The call cannot go on later.
+    is_abandoned: bool,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some(manager) = self.manager.take() else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        if self.is_abandoned || self.cancellation.is_cancelled() {
+            let params = CancelTaskParams::new(std::mem::take(&mut self.id));
+            runtime.spawn(async move {
+                let cancelling = async {
+                    if let Ok(connection) = manager.verified().await {
+                        let _ = connection.peer().cancel_task(params).await;
+                    }
+                };
+                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancelling).await;
+            });
+        }
     }
 }
