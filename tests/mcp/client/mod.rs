@@ -7,6 +7,7 @@ mod eras;
 mod hostile;
 mod listing;
 mod logs;
+mod older;
 mod pinning;
 mod processes;
 mod results;

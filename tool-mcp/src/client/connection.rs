@@ -18,8 +18,8 @@ use rmcp::model::{
     ServerPeerInfo, ServerResult, UrlElicitationCapability,
 };
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod, ListRootsRequestMethod,
-    ListRootsResult, ServerNotification, SubscriptionFilter,
+    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCreateRequestMethod,
+    ListRootsRequestMethod, ListRootsResult, ServerNotification, SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestContext, RoleClient,
@@ -70,6 +70,7 @@ impl VerifiedListing {
 }
 
 /// A connection that can be used: its own listing is up to date and equals the pinned fingerprint, if there is one.
+#[derive(Clone)]
 pub(super) struct VerifiedConnection(Arc<Connection>);
 
 impl VerifiedConnection {
@@ -203,7 +204,7 @@ async fn attempt(
     runtime: &SdkRuntime,
     lifecycle: ClientLifecycleMode,
 ) -> Result<Attempt, McpError> {
-    let monitor = Monitor::new(config.on_log.clone(), runtime.clone());
+    let monitor = Monitor::new(config.on_log.clone(), config.question_timeout.is_some(), runtime.clone());
     let error = match connect(config, &monitor, lifecycle).await? {
         Ok(service) => return Ok(Ok((service, monitor))),
         Err(error) => error,
@@ -237,19 +238,25 @@ async fn connect(
             let transport = runtime
                 .enter(|| http.transport(program, config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            return Ok(runtime.run(handshake(transport, monitor, lifecycle)).await);
+            return Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await);
         }
     };
     let transport = LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
-    Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
+    Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await)
 }
 
-async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
+async fn handshake<T>(
+    transport: T,
+    monitor: &Arc<Monitor>,
+    config: &ServerConfig,
+    lifecycle: ClientLifecycleMode,
+) -> HandshakeResult
 where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    serve_client_with_lifecycle(Client, transport, lifecycle).await
+    let client = Client { monitor: Arc::clone(monitor), question_timeout: config.question_timeout };
+    serve_client_with_lifecycle(client, transport, lifecycle).await
 }
 
 /// The name of the extension by which a client states that it fetches the results of tasks.
@@ -257,7 +264,11 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
 /// The monitor removes from the handshake of older revisions what is only for the newest one.
-struct Client;
+struct Client {
+    monitor: Arc<Monitor>,
+    /// `None` if servers of older revisions may not ask.
+    question_timeout: Option<Duration>,
+}
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
@@ -278,9 +289,20 @@ impl ClientHandler for Client {
 
     async fn create_elicitation(
         &self,
-        _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
+        asked: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>())
+        let Some(limit) = self.question_timeout else {
+            return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
+        };
+        let answer = match self.monitor.only_call().and_then(|call| call.ask(asked)) {
+            Some(answered) => tokio::select! {
+                answer = answered => answer.ok().flatten(),
+                () = tokio::time::sleep(limit) => None,
+                () = context.ct.cancelled() => None,
+            },
+            None => None,
+        };
+        Ok(answer.unwrap_or_else(|| ElicitResult::new(ElicitationAction::Cancel)))
     }
 }

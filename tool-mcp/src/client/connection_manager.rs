@@ -11,6 +11,7 @@ use super::config::ServerConfig;
 use super::connection::{Connection, VerifiedConnection, VerifiedListing};
 use super::fetch_listing::fetch_listing;
 use super::listing::Listing;
+use super::open_call::HeldCalls;
 use super::{Fingerprint, McpError};
 
 /// The delays before attempts to reconnect.
@@ -25,6 +26,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The connections to one server, one after the other. The connection is closed when this is dropped.
 pub(super) struct ConnectionManager {
     shared: Arc<Shared>,
+    held: Arc<HeldCalls>,
     reconnect_task: JoinHandle<()>,
 }
 
@@ -56,11 +58,15 @@ impl ConnectionManager {
             last_listing: tokio::sync::Mutex::new(None),
         });
         let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
-        Ok(Self { shared, reconnect_task })
+        Ok(Self { shared, held: Arc::default(), reconnect_task })
     }
 
     pub(super) fn config(&self) -> &ServerConfig {
         &self.shared.config
+    }
+
+    pub(super) fn held(&self) -> &Arc<HeldCalls> {
+        &self.held
     }
 
     fn pinned(&self) -> Option<&Fingerprint> {

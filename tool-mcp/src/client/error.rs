@@ -389,6 +389,14 @@ pub(super) fn is_state_expired(error: &ServiceError) -> bool {
         && (reason == Some("invalid_request_state") || error.message.contains("requestState"))
 }
 
+/// Returns the pages that a server of an older revision wants to be opened before it accepts a call.
+pub(super) fn pages_to_open(error: &ServiceError) -> Option<Value> {
+    const URL_ELICITATION_REQUIRED: ErrorCode = ErrorCode(-32042);
+    let ServiceError::McpError(error) = error else { return None };
+    let pages = error.data.as_ref().filter(|_| error.code == URL_ELICITATION_REQUIRED)?.get("elicitations");
+    pages.filter(|pages| pages.as_array().is_some_and(|pages| !pages.is_empty())).cloned()
+}
+
 /// Names the changed tools, with letters, digits, `_` and `-` only, because the server chooses the names of new ones.
 fn summarize(difference: &Difference) -> String {
     let mut names: Vec<String> = Vec::new();

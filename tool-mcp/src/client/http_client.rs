@@ -12,9 +12,7 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
-};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
@@ -134,11 +132,9 @@ impl BoundedHttpClient {
         session: Option<Arc<str>>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let (id, is_probe) = match &message {
-            JsonRpcMessage::Request(request) => {
-                (Some(request.id.clone()), matches!(request.request, ClientRequest::DiscoverRequest(_)))
-            }
-            _ => (None, false),
+        let id = match &message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
         };
         let request = self
             .http
@@ -154,15 +150,7 @@ impl BoundedHttpClient {
                 return Err(StreamableHttpError::SessionExpired);
             }
             status if !status.is_success() => {
-                let is_older = is_probe && status.is_client_error() && status != StatusCode::FORBIDDEN;
-                return match (error_response(response, id.as_ref(), &self.redactor).await, id) {
-                    // A server of an older revision, which misses a session. Its `initialize` follows.
-                    (Err(StreamableHttpError::UnexpectedServerResponse(text)), Some(id)) if is_older => {
-                        let error = JsonRpcMessage::error(ErrorData::invalid_request(text, None), Some(id));
-                        Ok(StreamableHttpPostResponse::Json(error, None))
-                    }
-                    (response, _) => response,
-                };
+                return error_response(response, id.as_ref(), &self.redactor).await;
             }
             _ => {}
         }

@@ -5,8 +5,8 @@
 //! and continued elsewhere in both cases.
 
 use rmcp::model::{
-    CallToolRequestParams, ElicitRequestParams, InputRequest, InputRequests, InputRequiredResult,
-    InputResponses,
+    CallToolRequestParams, ElicitRequestParams, ElicitResult, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -118,6 +118,32 @@ impl Given {
         Ok(())
     }
 
+    /// Asks the one question of a call that stays open, and returns what its server gets.
+    pub(super) async fn answer_one(
+        &mut self,
+        round: Round,
+        tool: &McpTool,
+        asker: &Asker,
+    ) -> Result<Option<ElicitResult>, ToolError> {
+        self.answer(round, tool, asker).await?;
+        let response = std::mem::take(&mut self.responses).into_values().next();
+        Ok(response.and_then(|response| serde_json::from_value(response).ok()))
+    }
+
+    /// Asks the user to open pages before the call is sent again.
+    pub(super) async fn show_pages(
+        &mut self,
+        round: Round,
+        tool: &McpTool,
+        asker: &Asker,
+    ) -> Result<(), ToolError> {
+        self.answer(round, tool, asker).await?;
+        match std::mem::take(&mut self.responses).values().all(|response| response["action"] == "accept") {
+            true => Ok(()),
+            false => Err(ToolError::failed("the user has not opened the page that the server needs")),
+        }
+    }
+
     /// Returns the answers that are known, and what is open.
     pub(super) fn answered(&self, round: Round) -> (InputResponses, Round) {
         let (mut responses, mut open) = (InputResponses::new(), Vec::new());
@@ -141,29 +167,56 @@ enum Answer {
 impl Round {
     /// Reads what a task asks for.
     pub(super) fn of_task(server: &str, asked: InputRequests) -> Result<Self, McpError> {
-        Self::of(server, asked, None)
+        Self::of(server, asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))), None)
+    }
+
+    /// Reads what a server of an older revision asks while a call is open. The same question of the same call has another `number`.
+    pub(super) fn of_question(
+        server: &str,
+        number: usize,
+        asked: ElicitRequestParams,
+    ) -> Result<Self, McpError> {
+        Self::of(server, [(number.to_string(), Request::new(asked))].into_iter(), None)
+    }
+
+    /// Reads the pages that a server of an older revision needs. The same page is another one in the next round.
+    pub(super) fn of_pages(server: &str, round: usize, pages: Value) -> Result<Self, McpError> {
+        let pages: Vec<Value> = serde_json::from_value(pages).unwrap_or_default();
+        let page = |(number, page)| {
+            let request = match serde_json::from_value(page) {
+                Ok(asked @ ElicitRequestParams::UrlElicitationParams { .. }) => Request::new(asked),
+                _ => Err("needs a page that it does not describe".to_owned()),
+            };
+            (format!("{round}.{number}"), request)
+        };
+        Self::of(server, pages.into_iter().enumerate().map(page), None)
     }
 
     /// Reads what a server asks for.
     pub(super) fn new(server: &str, required: InputRequiredResult) -> Result<Self, McpError> {
-        let invalid = |problem: String| McpError::invalid_response(server, problem);
         let state = required.request_state;
         if state.as_ref().is_some_and(|state| state.len() > MAX_STATE_BYTES) {
-            return Err(invalid(format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client")));
+            let problem = format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client");
+            return Err(McpError::invalid_response(server, problem));
         }
-        Self::of(server, required.input_requests.unwrap_or_default(), state)
+        let asked = required.input_requests.unwrap_or_default();
+        Self::of(server, asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))), state)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    fn of(server: &str, asked: InputRequests, state: Option<String>) -> Result<Self, McpError> {
+    fn of(
+        server: &str,
+        asked: impl ExactSizeIterator<Item = (String, Result<Request, String>)>,
+        state: Option<String>,
+    ) -> Result<Self, McpError> {
         let invalid = |problem: String| McpError::invalid_response(server, problem);
         if asked.len() > MAX_REQUESTS {
             return Err(invalid(format!("asks for more than {MAX_REQUESTS} things at once")));
         }
-        let requests = asked.into_iter().map(|(key, request)| Ok((key, Request::new(request)?)));
+        let requests = asked.map(|(key, request)| Ok((key, request?)));
         let requests = requests.collect::<Result<_, String>>().map_err(invalid)?;
         let round = Self { requests, state };
         match serde_json::to_vec(&round).is_ok_and(|text| text.len() <= MAX_ROUND_BYTES) {
@@ -182,11 +235,15 @@ impl Request {
         }
     }
 
-    fn new(request: InputRequest) -> Result<Self, String> {
-        let InputRequest::Elicitation(request) = request else {
-            return Err("asks for something that the client does not support".to_owned());
-        };
-        Ok(match request.params {
+    fn of_input(request: InputRequest) -> Result<Self, String> {
+        match request {
+            InputRequest::Elicitation(request) => Self::new(request.params),
+            _ => Err("asks for something that the client does not support".to_owned()),
+        }
+    }
+
+    fn new(asked: ElicitRequestParams) -> Result<Self, String> {
+        Ok(match asked {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
                 let schema = serde_json::to_value(requested_schema).map_err(|error| error.to_string())?;
                 match asks_for_secret(&message, &schema) || has_hidden_characters(&schema) {

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
-    ClientCapabilities, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId,
-    ServerNotification,
+    ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId, ServerNotification,
 };
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -28,6 +27,8 @@ pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
 /// The observed state of one connection.
 pub(super) struct Monitor {
     on_log: Option<LogHook>,
+    /// Servers of older revisions may ask the user.
+    lets_older_ask: bool,
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
@@ -48,9 +49,10 @@ enum State {
 }
 
 impl Monitor {
-    pub(super) fn new(on_log: Option<LogHook>, runtime: SdkRuntime) -> Arc<Self> {
+    pub(super) fn new(on_log: Option<LogHook>, lets_older_ask: bool, runtime: SdkRuntime) -> Arc<Self> {
         Arc::new(Self {
             on_log,
+            lets_older_ask,
             calls: Mutex::default(),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
@@ -76,6 +78,14 @@ impl Monitor {
         {
             self.calls().insert(token, progress.clone());
         }
+    }
+
+    /// Returns the call in flight that a request of the server belongs to. The server does not state it, so there must be only one:
+    /// otherwise the user of another call could be asked.
+    pub(super) fn only_call(&self) -> Option<CallProgress> {
+        let calls = self.calls();
+        let mut all = calls.values();
+        all.next().filter(|_| all.next().is_none()).cloned()
     }
 
     /// Removes the progress of a call that has finished.
@@ -187,7 +197,10 @@ impl<T> MonitoredTransport<T> {
             ClientRequest::DiscoverRequest(_) => self.probe = Some((request.id.clone(), false)),
             ClientRequest::InitializeRequest(initialize) => {
                 self.probe.iter_mut().for_each(|(_, is_over)| *is_over = true);
-                initialize.params.capabilities = ClientCapabilities::default();
+                let declared = std::mem::take(&mut initialize.params.capabilities);
+                if self.monitor.lets_older_ask {
+                    initialize.params.capabilities.elicitation = declared.elicitation;
+                }
             }
             _ => {}
         }
@@ -310,7 +323,7 @@ mod tests {
     /// Returns a connection to a server that has sent all messages.
     fn connection(messages: impl IntoIterator<Item = Value>) -> MonitoredTransport<NeverReads> {
         let messages = messages.into_iter().collect::<Vec<_>>().into_iter();
-        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, SdkRuntime::Program))
+        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, false, SdkRuntime::Program))
     }
 
     /// Returns the ids of the requests that are read now.

@@ -1,22 +1,43 @@
-//! Forwards the progress notifications of a call to the run.
+//! Forwards what a server reports and asks during a call to the call.
 
 use std::sync::Arc;
 
-use rmcp::model::ProgressNotificationParam;
-use tokio::sync::Notify;
+use rmcp::model::{ElicitRequestParams, ElicitResult, ProgressNotificationParam};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tool_core::tool::{Progress, ToolProgress};
 
-/// Receives the progress of one call. It is an extension of the request, so that it is registered before the first
+/// The number of questions of one call that wait for each other.
+const MAX_QUESTIONS: usize = 16;
+
+/// The answer to a question, in the form of the protocol. `None` cancels it.
+pub(super) type Answer = Option<ElicitResult>;
+
+/// A question that a server of an older revision asks during a call.
+pub(super) struct Question {
+    pub(super) asked: ElicitRequestParams,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// Receives the progress and the questions of one call. It is an extension of the request, so that it is registered before the first
 /// notification can arrive.
 #[derive(Clone)]
 pub(super) struct CallProgress {
     progress: Progress,
     reported: Arc<Notify>,
+    questions: mpsc::Sender<Question>,
 }
 
 impl CallProgress {
-    pub(super) fn new(progress: &Progress) -> Self {
-        Self { progress: progress.clone(), reported: Arc::default() }
+    pub(super) fn new(progress: &Progress) -> (Self, mpsc::Receiver<Question>) {
+        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
+        (Self { progress: progress.clone(), reported: Arc::default(), questions }, asked)
+    }
+
+    /// Asks the user of the call. Returns `None` if the call has ended or too many questions wait.
+    pub(super) fn ask(&self, asked: ElicitRequestParams) -> Option<oneshot::Receiver<Answer>> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.try_send(Question { asked, answer }).ok()?;
+        Some(answered)
     }
 
     /// Waits until the server reports progress.

@@ -309,6 +309,25 @@ impl McpServer {
         self.set(|config| config.connect_timeout = timeout)
     }
 
+    /// Lets a server of the revisions 2025-06-18 and 2025-11-25 ask the user during a call, and sets the longest time for an answer, after
+    /// which the server reads that the question was cancelled. By default, such servers do not learn that a user can be asked.
+    ///
+    /// The call stays open at the server, in this process, while its run waits. A run that goes on in another process sends it again, unless
+    /// its tool is [`at_most_once`](tool_core::model::ToolPolicy::at_most_once). A question that arrives while several calls of the
+    /// server are in flight is cancelled, because the server does not state to which it belongs. Newer servers need no open call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tool_mcp::McpServer;
+    ///
+    /// let server = McpServer::stdio("my-server").question_timeout(Duration::from_secs(30 * 60));
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn question_timeout(self, timeout: Duration) -> Self {
+        self.set(|config| config.question_timeout = Some(timeout.min(LONGEST_TIMEOUT)))
+    }
+
     /// Limits the size of each message from the server and of the list of its tools as a whole, to 16 MiB by default. More is
     /// an error.
     #[must_use]
