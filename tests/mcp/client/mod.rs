@@ -10,6 +10,7 @@ mod logs;
 mod older;
 mod pinning;
 mod processes;
+mod resources;
 mod results;
 mod running;
 mod secrets;

@@ -13,6 +13,7 @@ use super::connection_manager::ConnectionManager;
 use super::input::{Given, MAX_ROUNDS, Round};
 use super::open_call::{CallError, Reply, WaitingCall, call_once};
 use super::output::into_output;
+use super::resources::use_resources;
 use super::task::Task;
 use super::{McpError, McpTool};
 
@@ -37,6 +38,9 @@ pub(super) async fn call(
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let config = manager.config();
+    if tool.is_of_client() {
+        return read_resources(&manager, &tool, &arguments).await;
+    }
     let asker = context.asker();
     let (mut given, mut waiting) = (Given::default(), WaitingCall::new(manager.held(), config, &context));
     for number in 1..=MAX_ROUNDS {
@@ -91,6 +95,21 @@ pub(super) async fn call(
     }
     let problem = format!("asked for input more than {MAX_ROUNDS} times during one call");
     Err(ToolError::failed(McpError::invalid_response(&config.name, problem)))
+}
+
+async fn read_resources(
+    manager: &ConnectionManager,
+    tool: &McpTool,
+    arguments: &Map<String, Value>,
+) -> Result<ToolOutput, ToolError> {
+    let (config, mut logins) = (manager.config(), 0);
+    loop {
+        let connection = manager.verified().await.map_err(ToolError::failed)?;
+        match use_resources(config, &connection, tool, arguments).await {
+            Ok(output) => return output,
+            Err(error) => config.log_in(error, &mut logins).await.map_err(ToolError::failed)?,
+        }
+    }
 }
 
 /// What a server has returned that is no result. It is sent to no other server, whose name can be the same in another process.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ClientRequest, ElicitationCapability, ErrorData,
     FormElicitationCapability, Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion,
@@ -26,6 +25,7 @@ use rmcp::service::{
     RunningService, ServiceError, serve_client_with_lifecycle,
 };
 use rmcp::transport::Transport;
+use rmcp::{ClientCacheConfig, ClientHandler};
 use tokio::runtime::Handle;
 
 use super::config::{Endpoint, ServerConfig};
@@ -35,6 +35,9 @@ use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
 use super::{Difference, Fingerprint, McpError, McpErrorKind};
 use crate::quiet::SdkRuntime;
+
+/// The largest number of responses that are stored because the server allows it.
+const MAX_CACHED: usize = 16;
 
 /// An initialized connection, which ends when it is dropped. Only a [`VerifiedConnection`] can be used for more than a listing.
 pub(super) struct Connection {
@@ -137,6 +140,10 @@ impl Connection {
             first => first.map_err(|(_, reason)| reason),
         };
         let (service, monitor) = initialized?;
+        // An outdated resource could be one that the user may no longer read.
+        let cache =
+            ClientCacheConfig::default().with_serve_stale_on_error(false).with_max_entries(MAX_CACHED);
+        service.peer().set_response_cache_config(cache).await;
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let connection = Self { number, monitor, service, verified: Mutex::default() };

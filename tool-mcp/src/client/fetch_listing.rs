@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::error::McpError;
 use super::listing::Listing;
 use super::problem::McpProblem;
+use super::resources::resource_tools;
 use super::tool::McpTool;
 use super::tool_name::sanitize_tool_name;
 
@@ -41,11 +42,15 @@ pub(super) async fn fetch_listing(
 async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<Listing, McpError> {
     let Some(info) = connection.info() else { return Ok(Listing::default()) };
     let listing = Listing { instructions: info.instructions.clone(), ..Listing::default() };
-    if info.capabilities.tools.is_none() {
-        return Ok(listing);
-    }
     let server = config.name.as_str().into();
     let mut builder = ListingBuilder { listing, names: HashSet::new(), server, config };
+    if config.lists_resources && info.capabilities.resources.is_some() {
+        // Before those of the server, which cannot take their names then.
+        resource_tools(&config.name).into_iter().for_each(|tool| builder.add_tool(tool, true));
+    }
+    if info.capabilities.tools.is_none() {
+        return Ok(builder.listing);
+    }
     let mut budget = ByteBudget(config.max_message_bytes);
     let mut cursor = None;
     let mut cursors = HashSet::new();
@@ -159,14 +164,14 @@ impl ListingBuilder<'_> {
         }
         for tool in page {
             match tool {
-                Ok(tool) => self.add_tool(tool),
+                Ok(tool) => self.add_tool(tool, false),
                 Err(problem) => self.listing.problems.push(problem),
             }
         }
         Ok(())
     }
 
-    fn add_tool(&mut self, tool: Tool) {
+    fn add_tool(&mut self, tool: Tool, is_of_client: bool) {
         let problems = &mut self.listing.problems;
         if tool.name.len() > MAX_NAME_BYTES {
             let reason = format!("its name is longer than {MAX_NAME_BYTES} bytes");
@@ -181,7 +186,7 @@ impl ListingBuilder<'_> {
         if *name != *tool.name {
             problems.push(McpProblem::offered(&tool.name, format!("is offered as `{name}`")));
         }
-        match McpTool::new(name.into_owned(), &self.server, tool) {
+        match McpTool::new(name.into_owned(), &self.server, tool, is_of_client) {
             Ok(tool) => self.listing.tools.push(self.config.trust.apply(tool)),
             Err(problem) => problems.push(problem),
         }

@@ -348,6 +348,26 @@ impl McpServer {
         self.set(|config| config.max_output_chars = characters)
     }
 
+    /// Adds the tools `list_resources` and `read_resource`, by which the model lists and reads the server's documents and data, if it has
+    /// any. They need approval like the others, and are part of the [fingerprint](Self::pinned). Tools of the server with these names
+    /// are left out.
+    ///
+    /// At most 1,000 resources and templates are listed. The model can read those that are listed, and URIs that begin like a template, up to its
+    /// first variable, without `..`; the server decides about them. Texts and images are contents of the output, like those of
+    /// tools, and as untrusted. Responses are stored with the connection as long as the server allows. A read that asks the user
+    /// for input fails.
+    ///
+    /// ```
+    /// use tool_mcp::McpServer;
+    ///
+    /// let server = McpServer::stdio("my-server").resources().approved(["list_resources", "read_resource"]);
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn resources(self) -> Self {
+        self.set(|config| config.lists_resources = true)
+    }
+
     /// Makes the server optional: [`connect`](Self::connect) succeeds even if the server is unavailable, and the server has
     /// no tools until it becomes available.
     #[must_use]

@@ -20,7 +20,12 @@ pub(super) fn truncate(text: &str, max_chars: usize) -> String {
 
 /// Shortens the name of a tool for a message, on one line.
 pub(super) fn truncate_name(name: &str) -> String {
-    printable(&truncate(name, MAX_QUOTED_NAME_CHARS).replace(['\n', '\t'], " ")).into_owned()
+    one_line(name, MAX_QUOTED_NAME_CHARS)
+}
+
+/// Shortens a text of a server, on one line.
+pub(super) fn one_line(text: &str, max_chars: usize) -> String {
+    printable(&truncate(text, max_chars).replace(['\n', '\t'], " ")).into_owned()
 }
 
 #[cfg(test)]

@@ -25,13 +25,20 @@ struct Inner {
     offered: ToolDefinition,
     /// The server's definition without the schema of the arguments.
     listed: Tool,
+    /// The client provides the tool, and not the server.
+    is_of_client: bool,
 }
 
 impl McpTool {
     /// # Errors
     ///
     /// Returns a problem if no model can call the tool.
-    pub(super) fn new(name: String, server: &Arc<str>, mut listed: Tool) -> Result<Self, McpProblem> {
+    pub(super) fn new(
+        name: String,
+        server: &Arc<str>,
+        mut listed: Tool,
+        is_of_client: bool,
+    ) -> Result<Self, McpProblem> {
         let mut schema = Arc::unwrap_or_clone(std::mem::take(&mut listed.input_schema));
         if let Err(reason) = check_schema(&schema) {
             return Err(McpProblem::skipped(&listed.name, reason));
@@ -50,7 +57,7 @@ impl McpTool {
         let offered = ToolDefinition::new(name)
             .with_description(model_description(&listed))
             .with_parameters(Value::Object(schema));
-        Ok(Self(Arc::new(Inner { server: Arc::clone(server), offered, listed })))
+        Ok(Self(Arc::new(Inner { server: Arc::clone(server), offered, listed, is_of_client })))
     }
 
     pub(super) fn with_policy(mut self, policy: ToolPolicy, approval_reason: Option<String>) -> Self {
@@ -62,6 +69,10 @@ impl McpTool {
             None => offered,
         };
         self
+    }
+
+    pub(super) fn is_of_client(&self) -> bool {
+        self.0.is_of_client
     }
 
     /// Returns the definition that is sent to the model.
