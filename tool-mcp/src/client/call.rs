@@ -107,7 +107,7 @@ async fn read_resources(
         let connection = manager.verified().await.map_err(ToolError::failed)?;
         match use_resources(config, &connection, tool, arguments).await {
             Ok(output) => return output,
-            Err(error) => config.log_in(error, &mut logins).await.map_err(ToolError::failed)?,
+            Err(error) => config.log_in(error, &mut logins, true).await.map_err(ToolError::failed)?,
         }
     }
 }
@@ -161,7 +161,7 @@ async fn send(
     let first = loop {
         match call_once(config, &connection, tool, arguments, given, progress).await {
             Err(CallError::LoginRequired(error)) => {
-                config.log_in(error, &mut logins).await.map_err(CallError::Failed)?;
+                config.log_in(error, &mut logins, true).await.map_err(CallError::Failed)?;
                 // The server can have changed its tools meanwhile.
                 connection = manager.verified().await.map_err(CallError::Failed)?;
             }

@@ -87,11 +87,16 @@ impl ServerConfig {
     /// # Errors
     ///
     /// Returns the error if it is another one, or if this function cannot help; otherwise the reason why nobody has logged in.
-    pub(super) async fn log_in(&self, error: McpError, earlier: &mut usize) -> Result<(), McpError> {
+    pub(super) async fn log_in(
+        &self,
+        error: McpError,
+        earlier: &mut usize,
+        is_call: bool,
+    ) -> Result<(), McpError> {
         let session = self.session().filter(|_| error.kind() == McpErrorKind::LoginRequired);
         let Some(session) = session.filter(|_| *earlier < MAX_LOGINS) else { return Err(error) };
         *earlier += 1;
-        match session.log_in().await {
+        match session.log_in(is_call).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
             Err(error) => Err(McpError::from_oauth_error(&self.name, &error, &self.redactor)),

@@ -263,23 +263,24 @@ impl McpServer {
     }
 
     /// Starts a login whose redirect comes to a [route](crate::oauth::Login::route) of the program. Returns the authorization URL to
-    /// which the browser of the user is sent, or `None` if the user is logged in, with all scopes that calls have needed so far.
+    /// which the browser of the user is sent, or `None` if the user is logged in, with all scopes that calls have needed so far, or if the server has
+    /// required no login.
     ///
     /// # Errors
     ///
     /// Returns an error if the server is not available or has no `Login::route`, or if its authorization server is refused.
     pub async fn start_login(&self) -> Result<Option<String>, McpError> {
         let (config, session) = self.session()?;
+        let failed = |error| McpError::from_oauth_error(&config.name, &error, &config.redactor);
         if !session.is_login_needed() {
             session.forget_token();
             match Connection::open(config, false).await {
                 Err(error) if error.kind() == McpErrorKind::LoginRequired => {}
-                Ok(_) if session.lacks_scope() => {}
+                Ok(_) if session.lacks_scope() || session.recall_challenge().await.map_err(failed)? => {}
                 opened => return opened.map(|_| None),
             }
         }
-        let started = session.start_for_route().await;
-        started.map(Some).map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
+        session.start_for_route().await.map(Some).map_err(failed)
     }
 
     /// Finishes a login with the URL to which the authorization server redirected the browser, or its path and query. The
@@ -484,7 +485,7 @@ impl McpServer {
             };
             let Some(error) = error else { return connected };
             // If nobody logs in, an optional server is one that is not available.
-            if let Err(error) = config.log_in(error, &mut logins).await {
+            if let Err(error) = config.log_in(error, &mut logins, false).await {
                 return connected.map_err(|_| error);
             }
         }

@@ -1,12 +1,13 @@
 //! The challenge of a server that rejects a request (RFC 6750, RFC 9728).
 
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use serde::{Deserialize, Serialize};
 
 /// The longest header that is parsed, in bytes.
 const MAX_BYTES: usize = 8 << 10;
 
 /// The parameters of the challenges of a response. Of several, the first one counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Challenge {
     /// The URL of the metadata of the resource.
     pub(super) resource_metadata: Option<String>,

@@ -119,8 +119,8 @@ impl fmt::Debug for Login {
 /// How tokens for an MCP server are obtained: by OAuth 2.1, as the protocol specifies it.
 ///
 /// The authorization server is found through the MCP server. The client is, in this order: one that was [registered](Self::client) with
-/// that authorization server, one with a [metadata document](Self::client_metadata_url), or one that registers itself for
-/// each login. With registered clients and no metadata document, other authorization servers are refused.
+/// that authorization server, one with a [metadata document](Self::client_metadata_url), or one that registers itself, and
+/// is used again for an hour if its redirect URI is the same. With registered clients and no metadata document, other authorization servers are refused.
 ///
 /// Tokens are sent to their server only, and never follow a redirect. One that the server rejects is renewed, and the request is sent
 /// again: of the processes that share a [store](Self::store), one renews a login at a time.

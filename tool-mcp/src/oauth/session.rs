@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tool_http::client::{Redactor, is_loopback, redact_url};
 
 use super::challenge::Challenge;
@@ -27,11 +28,11 @@ use super::client::Client;
 use super::config::{Grant, LoginKind, LoginPrompt, OAuth};
 use super::error::OAuthError;
 use super::loopback::Loopback;
-use super::metadata::Discovery;
+use super::metadata::{Discovery, ServerMetadata};
 use super::random::{digest, random_text};
 use super::redirect::Redirect;
 use super::request::encode_for_shells;
-use super::store::{CredentialKey, load, swap};
+use super::store::{CredentialKey, load, remove, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
 /// The longest time from the start of a login to its redirect.
@@ -46,6 +47,15 @@ const MAX_SCOPE_BYTES: usize = 4 << 10;
 
 /// The number of attempts to renew a login that others change.
 const MAX_RENEWALS: usize = 3;
+
+/// The time after a failed login in which no call shows another one.
+const COOL_DOWN: Duration = Duration::from_secs(60);
+
+/// The time for which a client that registered itself is used again.
+const REGISTRATION_LIFETIME: Duration = Duration::from_secs(60 * 60);
+
+/// The time for which the need of a login is known.
+const CHALLENGE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time after which a store returns what another process has stored.
 const STORE_LAG: Duration = Duration::from_millis(500);
@@ -67,7 +77,9 @@ struct State {
     /// The latest challenge of the server.
     challenge: Challenge,
     needs_login: bool,
-    failed_logins: u64,
+    failed_login: Option<Instant>,
+    /// The port of the last login on this machine.
+    port: u16,
 }
 
 impl State {
@@ -138,7 +150,13 @@ impl Session {
         }
         // In a task of the program: a request that is dropped must not lose the answer to a refresh token that can be used once.
         let session = Arc::clone(self);
-        let task = program.spawn(async move { session.renew(key, rejected, lacking).await });
+        let task = program.spawn(async move {
+            let renewed = session.renew(key, rejected, lacking).await;
+            if let Err(OAuthError::LoginRequired(_)) = &renewed {
+                session.store_challenge().await?;
+            }
+            renewed
+        });
         task.await.map_err(|_| OAuthError::failed("the runtime of the program has ended"))?
     }
 
@@ -310,6 +328,30 @@ impl Session {
         self.state().current = None;
     }
 
+    /// Identifies the challenge of a server that is in the store until the next login.
+    fn challenge_key(&self) -> CredentialKey {
+        let server = digest(self.server.as_str());
+        CredentialKey { server, user: self.oauth.user.clone(), ..CredentialKey::default() }
+    }
+
+    /// Stores the latest challenge for a process that starts the login: a server can let everything pass but calls.
+    async fn store_challenge(&self) -> Result<(), OAuthError> {
+        let Grant::AuthorizationCode(LoginKind::Route { .. }) = &self.oauth.grant else { return Ok(()) };
+        let (store, key, challenge) =
+            (&*self.oauth.store, self.challenge_key(), self.state().challenge.clone());
+        let stored = load::<Challenge>(store, &key).await?.map(|(_, revision)| revision);
+        let expires_at = Some(SystemTime::now() + CHALLENGE_LIFETIME);
+        swap(store, &key, stored.as_deref(), Some(&challenge), expires_at).await.map(drop)
+    }
+
+    /// Uses the challenge of an earlier request that required a login. Returns `false` if there is none.
+    pub(crate) async fn recall_challenge(&self) -> Result<bool, OAuthError> {
+        let stored = load::<Challenge>(&*self.oauth.store, &self.challenge_key()).await?;
+        let is_stored = stored.is_some();
+        stored.into_iter().for_each(|(challenge, _)| self.state().challenge = challenge);
+        Ok(is_stored)
+    }
+
     /// Returns `true` if a request lacked a scope since the login.
     pub(crate) fn lacks_scope(&self) -> bool {
         self.state().current.as_ref().is_some_and(|login| !login.lacking.is_empty())
@@ -320,20 +362,22 @@ impl Session {
         self.state().needs_login
     }
 
-    /// Lets the user log in, if the redirect comes to this function. Returns `false` if it comes to a route of the program.
-    pub(crate) async fn log_in(&self) -> Result<bool, OAuthError> {
+    /// Lets the user log in, if the redirect comes to this function. Returns `false` if it comes to a route of the program. `is_call` states
+    /// that a call needs the login, and not the program.
+    pub(crate) async fn log_in(&self, is_call: bool) -> Result<bool, OAuthError> {
         let Grant::AuthorizationCode(kind) = &self.oauth.grant else { return Ok(false) };
-        let failed_logins = self.state().failed_logins;
+        let failed_before = self.state().failed_login;
         let _login = self.login.lock().await;
         if !self.is_login_needed() {
             return Ok(true);
         }
-        // The user has just refused, and is not asked once for each call that waited.
-        if self.state().failed_logins != failed_logins {
-            return Err(OAuthError::failed("the login for which it waited has failed"));
+        // The user has just refused, and is asked again neither for the calls that waited nor for each that follows.
+        let failed = self.state().failed_login;
+        if failed != failed_before || is_call && failed.is_some_and(|failed| failed.elapsed() < COOL_DOWN) {
+            return Err(OAuthError::failed("a login has just failed; try again later, or connect again"));
         }
         let ended = self.log_in_with(kind).await;
-        self.state().failed_logins += u64::from(ended.is_err());
+        self.state().failed_login = ended.is_err().then(Instant::now);
         ended
     }
 
@@ -342,7 +386,13 @@ impl Session {
             match kind {
                 LoginKind::Route { .. } => Ok(None),
                 LoginKind::Loopback { port, show } => {
-                    let loopback = Loopback::bind(*port).await?;
+                    // On the port of an earlier login, a client can be registered.
+                    let earlier = self.state().port;
+                    let loopback = match Loopback::bind(if *port == 0 { earlier } else { *port }).await {
+                        Err(_) if *port == 0 => Loopback::bind(0).await?,
+                        bound => bound?,
+                    };
+                    self.state().port = loopback.port();
                     let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
                     show(&prompt);
                     Ok(Some(loopback.receive(&state).await))
@@ -407,7 +457,7 @@ impl Session {
         let mut url = self.oauth.check_url(endpoint, &server.issuer, &self.server)?;
         let client = match Client::configured(&self.oauth, &server) {
             Some(client) => client,
-            None => Client::register(&self.oauth, &server, redirect_uri, &self.server).await?,
+            None => self.register(&server, redirect_uri).await?,
         };
         let is_offline = |scope: &&String| *scope == "offline_access";
         let stored = load::<LoginRecord>(&*self.oauth.store, &key).await?;
@@ -450,6 +500,25 @@ impl Session {
         Ok((prompt, state))
     }
 
+    fn registration_key(&self, issuer: &str, redirect_uri: &str) -> CredentialKey {
+        let (issuer, client) = (issuer.to_owned(), redirect_uri.to_owned());
+        CredentialKey { issuer, client, server: digest(self.server.as_str()), ..CredentialKey::default() }
+    }
+
+    /// Returns the client that was registered for this redirect URI before, or registers one.
+    async fn register(&self, server: &ServerMetadata, redirect_uri: &str) -> Result<Client, OAuthError> {
+        let store = &*self.oauth.store;
+        let key = self.registration_key(&server.issuer, redirect_uri);
+        if let Some((client, _)) = load(store, &key).await? {
+            return Ok(client);
+        }
+        let client = Client::register(&self.oauth, server, redirect_uri, &self.server).await?;
+        let expires_at = Some(SystemTime::now() + REGISTRATION_LIFETIME);
+        // Another process can have been faster; both clients are valid.
+        swap(store, &key, None, Some(&client), expires_at).await?;
+        Ok(client)
+    }
+
     /// Finishes a login with the URL of its redirect, or its path and query.
     pub(crate) async fn finish(&self, redirect: &str) -> Result<(), OAuthError> {
         self.check_user()?;
@@ -479,16 +548,22 @@ impl Session {
             ("redirect_uri", &redirect_uri),
             ("code_verifier", &verifier),
         ];
-        let login = self.request(&source, &key.issuer, &grant).await?;
+        let requested = self.request(&source, &key.issuer, &grant).await;
+        if requested.is_err() {
+            // The authorization server may have forgotten the client.
+            remove(store, &self.registration_key(&key.issuer, &redirect_uri)).await?;
+        }
+        let login = requested?;
         // The newest login replaces any other.
         loop {
             let stored = load::<LoginRecord>(store, &key).await?;
             let revision = stored.map(|(_, revision)| revision);
             if swap(store, &key, revision.as_deref(), Some(&login), None).await? {
                 self.adopt(login);
-                return Ok(());
+                break;
             }
         }
+        remove(store, &self.challenge_key()).await
     }
 }
 

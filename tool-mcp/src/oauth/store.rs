@@ -163,6 +163,14 @@ pub(super) async fn swap<T: Serialize>(
     store.swap(key, expected, new.as_ref()).await.map_err(OAuthError::store)
 }
 
+/// Removes a value, if there is one.
+pub(super) async fn remove(store: &dyn CredentialStore, key: &CredentialKey) -> Result<(), OAuthError> {
+    match load::<Value>(store, key).await? {
+        Some((_, revision)) => swap::<Value>(store, key, Some(&revision), None, None).await.map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Credentials by the texts of their keys.
 pub(super) type Entries = BTreeMap<String, Credential>;
 

@@ -361,11 +361,99 @@ async fn a_user_that_refuses_is_asked_once_for_all_waiting_calls() {
             if number == 0 { user.approve(&login.url).await } else { Err(io::Error::other("refused")) }
         }
     });
-    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
+    let tools = server.clone().connect().await.unwrap();
     fake.end_logins();
     let called = futures_util::future::join_all((0..5).map(|_| call(&tools, "read"))).await;
     assert!(called.iter().all(Result::is_err));
     assert_eq!(asked.load(Ordering::SeqCst), 2);
+    // Nor for the calls of a model that tries again, but by the program.
+    let error = call_error(&tools, "read").await.to_string();
+    assert!(error.contains("a login has just failed; try again later, or connect again"), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    server.connect().await.unwrap_err();
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+/// A client that registers itself does so once, and again when the authorization server has forgotten it.
+#[tokio::test]
+async fn a_client_registers_itself_once() {
+    let fake = fake().await;
+    let (server, _) = logged_in(&fake).await;
+    fake.end_logins();
+    let url = server.start_login().await.unwrap().unwrap();
+    assert_eq!(fake.requests("/register").len(), 1);
+    fake.respond("/token", 401, r#"{"error":"invalid_client"}"#);
+    server.finish_login(&fake.approve(&url).await.unwrap()).await.unwrap_err();
+    server.start_login().await.unwrap().unwrap();
+    assert_eq!(fake.requests("/register").len(), 2);
+
+    let fake = super::support::fake().await;
+    let (login, logins) = willing_user(&fake);
+    let tools = McpServer::http(fake.url()).oauth(OAuth::new(login)).trusted().connect().await.unwrap();
+    fake.end_logins();
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!((logins.load(Ordering::SeqCst), fake.requests("/register").len()), (2, 1));
+}
+
+/// A server that requires a login only for calls: the challenge of a call is known to the process that starts the login.
+#[tokio::test]
+async fn a_login_starts_after_a_call_that_was_refused() {
+    let fake = fake().await;
+    fake.add_client("app", None);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let (resource, issuer) = (format!("{origin}/mcp"), fake.issuer());
+    let metadata = json!({ "resource": resource, "authorization_servers": [issuer] });
+    let metadata = move || std::future::ready(metadata.to_string());
+    let challenge = format!("Bearer resource_metadata=\"{origin}/metadata\"");
+    let mcp = move |headers: axum::http::HeaderMap, body: String| {
+        let message: Value = serde_json::from_str(&body).unwrap_or_default();
+        let result = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "open", "version": "1" } })
+            }
+            "tools/list" => json!({ "tools": [{ "name": "read", "inputSchema": { "type": "object" } }] }),
+            "tools/call" => json!({ "content": [] }),
+            _ => Value::Null,
+        };
+        let is_refused = message["method"] == "tools/call" && !headers.contains_key("authorization");
+        let status = if is_refused {
+            401
+        } else if result.is_null() {
+            202
+        } else {
+            200
+        };
+        let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
+        let response =
+            axum::http::Response::builder().status(status).header("content-type", "application/json");
+        let response = if is_refused { response.header("www-authenticate", &challenge) } else { response };
+        std::future::ready(response.body(axum::body::Body::from(body)).unwrap())
+    };
+    let router = axum::Router::new()
+        .route("/mcp", axum::routing::any(mcp))
+        .route("/metadata", axum::routing::get(metadata));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+
+    let store = InMemoryCredentials::default();
+    // Each request of the web application has a server of its own.
+    let server = |user: &str| {
+        let oauth =
+            OAuth::new(Login::route(ROUTE)).client(fake.issuer(), "app").user(user).store(store.clone());
+        McpServer::http(&resource).name("tickets").oauth(oauth).trusted()
+    };
+    assert_eq!(server("ada").start_login().await.unwrap(), None);
+    let tools = server("ada").connect().await.unwrap();
+    assert_eq!(call_error(&tools, "read").await.kind(), McpErrorKind::LoginRequired);
+    assert_eq!(server("bob").start_login().await.unwrap(), None);
+    let url = server("ada").start_login().await.unwrap().expect("a call was refused");
+    // The fake one protects another server, and issues no tokens for this one.
+    fake.respond("/token", 200, json!({ "access_token": "a-token", "token_type": "bearer" }).to_string());
+    let url = with_parameter(&url, "resource", Some(&fake.url()));
+    server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    assert_eq!(server("ada").start_login().await.unwrap(), None);
+    call(&tools, "read").await.unwrap();
 }
 
 #[tokio::test]
