@@ -3,7 +3,10 @@
 //! With a pinned fingerprint, calls need a `VerifiedConnection`, which exists only after the connection's own listing was compared, because
 //! reconnections and sessions would otherwise be ways around the comparison.
 //!
-//! Only servers of the newest revision learn that a user can be asked, because older ones would wait on an open connection.
+//! A server of an unknown revision gets `server/discover` first, because one that speaks both eras could else only ask on an open connection.
+//!
+//! Only servers of the newest revision learn that a user can be asked, because older ones would wait on an open connection, unless the author
+//! sets how long (`question_timeout`).
 
 #![expect(deprecated, reason = "requests that the newest protocol removed are rejected all the same")]
 

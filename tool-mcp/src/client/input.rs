@@ -3,6 +3,9 @@
 //! A call whose server asks for input uses what a tool of the program uses to ask: what the server has returned is recorded by
 //! `Asker::once`, so the server is not asked again when the call goes on, and a task parks the call (`task`), because a run can be stored
 //! and continued elsewhere in both cases.
+//!
+//! It is recorded with a digest of the server's name, URL or command and user, because another process can have another server of that name,
+//! which must not get the state and the answers of the first.
 
 use rmcp::model::{
     CallToolRequestParams, ElicitRequestParams, ElicitResult, InputRequest, InputRequests,

@@ -1,4 +1,6 @@
 //! Observes the messages of one connection: progress, logs, changes of the tools, and the end of the connection.
+//!
+//! It strips `initialize` of what is for the newest revision, because the SDK has one set of capabilities for both handshakes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

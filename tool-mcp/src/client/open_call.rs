@@ -1,7 +1,11 @@
 //! One request for a call, from the time that it is sent until the reply.
 //!
 //! Servers of older revisions ask the user while it is open. If the run of the call waits for the answer meanwhile, the request stays open in
-//! this process, and the execution that has the answer goes on with it.
+//! this process, and the execution that has the answer goes on with it: it finds it by the call's key, because a run waits for its answers in
+//! one way only.
+//!
+//! A question of an older server belongs to the only call in flight, because the protocol does not say to which. With two it is cancelled,
+//! because it could reach the user of the other one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,6 @@
 //! Two tools of the client by which a model lists and reads the resources of a server, if the author allows it.
+//!
+//! They are tools of the listing, so that approval, fingerprints and prefixes hold for them as for all others.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Tasks: calls that the server goes on with by itself, and whose results are fetched later.
+//!
+//! A call that is dropped cancels its task only if its run was cancelled or it belongs to none, because a run whose process ends goes on
+//! elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;

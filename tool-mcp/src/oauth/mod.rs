@@ -6,6 +6,9 @@
 //! `rmcp`'s `AuthorizationManager` is not used: it stores neither the secrets of clients nor redirect URIs, its stores cannot compare
 //! and swap, it accepts servers without PKCE, and it logs codes.
 
+// A client that registered itself is in the store for an hour, under its redirect URI, and so are challenges of calls until the next login,
+// because the next process starts the login, and a server can let everything pass but calls.
+
 // Logins know nothing of the SDK: the HTTP client asks a `Session` for a token, and for another one if that is rejected.
 
 mod error;
