@@ -1,7 +1,7 @@
 //! Compaction: what the model no longer reads of a long run.
 
 #[path = "../support/billing.rs"]
-mod billing;
+pub(crate) mod billing;
 
 use std::sync::{Arc, Mutex};
 

@@ -7,6 +7,7 @@ mod assistant;
 mod attempts;
 mod breaking;
 mod budgets;
+mod caching;
 mod compacting;
 mod contending;
 mod costs;

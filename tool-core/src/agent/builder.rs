@@ -64,6 +64,7 @@ impl AgentBuilder {
             request_watchers: RwLock::default(),
             sends_earlier_turns: true,
             compaction: None,
+            tracks_cache: false,
             options: ModelOptions::default(),
             memory: None,
             run_store: OnceLock::new(),

@@ -35,6 +35,7 @@ mod outcome;
 mod recover;
 mod typed;
 mod compact;
+mod check;
 mod call_agent;
 mod execute_request;
 pub(crate) mod assistant;

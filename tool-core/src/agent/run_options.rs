@@ -44,6 +44,26 @@ impl AgentBuilder {
         self
     }
 
+    /// Records for each request what it has read from the provider's prompt cache and what it could have read, which
+    /// [`Answer::cache`](crate::Answer::cache) returns. By default, nothing is recorded.
+    ///
+    /// ```
+    /// use tool_core::{Agent, ChatModel};
+    ///
+    /// # async fn ask(model: impl ChatModel + 'static) -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(model).track_cache().build()?;
+    /// let answer = agent.ask("Which of the pages differ?").await?;
+    /// for turn in answer.cache().iter().filter(|turn| turn.lost_tokens() > 1_024) {
+    ///     eprintln!("turn {}: {} tokens were paid for twice", turn.turn, turn.lost_tokens());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn track_cache(mut self) -> Self {
+        self.agent.tracks_cache = true;
+        self
+    }
+
     /// Limits the time of each call, in addition to the tool's own `timeout`. Requires tokio's timers, and cannot interrupt a
     /// tool that never awaits.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {

@@ -81,6 +81,7 @@ pub(super) struct Shared {
     pub(super) request_watchers: RwLock<Vec<Box<RequestWatcher>>>,
     pub(super) sends_earlier_turns: bool,
     pub(super) compaction: Option<Compaction>,
+    pub(super) tracks_cache: bool,
     pub(super) options: ModelOptions,
     pub(super) memory: Option<ChatMemory>,
     pub(super) run_store: OnceLock<Arc<dyn RunStore>>,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Cost, FinishReason, Message, Usage};
-use crate::run::{Handoff, InnerRun};
+use crate::run::{CacheUse, Handoff, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -27,6 +27,8 @@ pub struct Answer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) inner_runs: Vec<InnerRun>,
     pub(crate) turns: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cache: Vec<CacheUse>,
     pub(crate) messages: Vec<Message>,
 }
 
@@ -126,6 +128,14 @@ impl Answer {
         self.turns
     }
 
+    /// Returns what each request has read from the provider's prompt cache beside what it could have read, of an agent that
+    /// [tracks](crate::agent::AgentBuilder::track_cache) it; otherwise nothing. Agents [inside](Self::inner_runs) track
+    /// [their own](crate::run::Run::cache).
+    #[must_use]
+    pub fn cache(&self) -> &[CacheUse] {
+        &self.cache
+    }
+
     /// Returns the messages that the run added to the conversation, starting with the user's. Pass them to
     /// [`Ask::history`](crate::agent::Ask::history) to continue the conversation.
     #[must_use]
@@ -153,6 +163,7 @@ impl Answer {
             handoffs: Vec::new(),
             inner_runs: Vec::new(),
             turns: self.turns,
+            cache: self.cache.clone(),
             messages: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::settings::is_default;
+use crate::tool::Timestamp;
 
 /// One [compaction](crate::agent::Compaction) of a run: what the model no longer reads of the messages before it. The messages themselves
 /// stay part of the run.
@@ -63,7 +64,7 @@ impl fmt::Debug for CompactionRecord {
     }
 }
 
-/// What a run knows about the length of its requests, for compactions.
+/// What a run knows about its requests, for compactions and for the use of the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ContextSize {
@@ -71,6 +72,12 @@ pub(crate) struct ContextSize {
     pub(crate) tokens: u64,
     /// The number of messages that these contain.
     pub(crate) messages: usize,
+    /// The tokens of the last request alone, if the next one begins with its messages.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) sent: u64,
+    /// The time of the last request.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) asked: Timestamp,
     /// The tokens that were sent again since the last compaction and could have been hidden.
     pub(crate) reread: u64,
     /// The number of compactions in a row that hid too little, or failed.

@@ -148,7 +148,7 @@ impl Run {
         };
         let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let usage_by_layer = self.usage_by_layer();
-        let (messages, tool_executions) = self.history.into_added();
+        let (messages, tool_executions, cache) = self.history.into_added();
         let mut answer = Answer {
             text,
             refusal,
@@ -160,6 +160,7 @@ impl Run {
             handoffs: self.head.handoffs,
             inner_runs: self.inner_runs,
             turns: self.head.turns,
+            cache,
             messages,
         };
         answer.set_agent_name(None);

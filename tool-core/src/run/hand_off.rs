@@ -68,6 +68,10 @@ impl Run {
     }
 
     pub(super) fn record_handoff(&mut self, agent: String) {
+        // The instructions, and mostly the tools, are others from now on.
+        if let Some(context) = &mut self.head.context {
+            context.sent = 0;
+        }
         let earlier_usage = self.head.handoffs.last().map_or(self.head.usage, |last| last.usage);
         self.head.handoffs.push(Handoff {
             agent,

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::amendment::Amendment;
+use super::cache_use::CacheUse;
 use super::compaction::CompactionRecord;
 use super::saved_execution;
 use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
@@ -31,6 +32,9 @@ pub(super) struct History {
     found_tools: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     compactions: Vec<CompactionRecord>,
+    /// What each request has read from the provider's cache.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cache: Vec<CacheUse>,
 }
 
 impl History {
@@ -98,6 +102,14 @@ impl History {
         self.compactions.push(compaction);
     }
 
+    pub(super) fn cache(&self) -> &[CacheUse] {
+        &self.cache
+    }
+
+    pub(super) fn add_cache_use(&mut self, cache: CacheUse) {
+        self.cache.push(cache);
+    }
+
     pub(super) fn found_tools(&self) -> &[String] {
         &self.found_tools
     }
@@ -132,9 +144,9 @@ impl History {
         }
     }
 
-    /// Moves the messages that the run added, and the executions, out of the history.
-    pub(super) fn into_added(mut self) -> (Vec<Message>, Vec<ToolExecution>) {
-        (self.messages.split_off(self.given), self.executions)
+    /// Moves the messages that the run added, the executions and the use of the cache out of the history.
+    pub(super) fn into_added(mut self) -> (Vec<Message>, Vec<ToolExecution>, Vec<CacheUse>) {
+        (self.messages.split_off(self.given), self.executions, self.cache)
     }
 
     /// Adds the results of the open turn, in the order of its calls.

@@ -74,6 +74,7 @@ impl Run {
                 self.call_index = None;
                 self.history.add_compaction(*compaction);
             }
+            Fact::Cached(cache) => self.history.add_cache_use(cache),
             Fact::Amended(Amendment::Result(execution)) if matches!(self.stage, Stage::Calling(_)) => {
                 self.set_outcome(execution);
             }

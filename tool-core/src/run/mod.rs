@@ -28,6 +28,7 @@ mod call_state;
 mod amendment;
 mod saved_execution;
 mod compaction;
+mod cache_use;
 mod history;
 mod state;
 mod access;
@@ -60,6 +61,7 @@ mod reported;
 mod saved;
 
 pub use self::answer::Answer;
+pub use self::cache_use::CacheUse;
 pub use self::changes::RunChanges;
 pub use self::compaction::CompactionRecord;
 pub use self::error::{RunError, RunErrorKind};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amendment::Amendment;
+use super::cache_use::CacheUse;
 use super::call_index::CallIndex;
 use super::call_state::CallState;
 use super::compaction::{CompactionRecord, ContextSize};
@@ -88,7 +89,7 @@ pub(super) struct Head {
     pub(super) unreported: Vec<CallDecision>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handoffs: Vec<Handoff>,
-    /// How long the requests are, if the agent compacts its runs.
+    /// How long the requests are, if the agent compacts its runs or tracks the use of the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) context: Option<Box<ContextSize>>,
     /// The run around this one stopped, and the calls of both are undone.
@@ -245,6 +246,8 @@ pub(super) enum Fact {
     Found(Vec<String>),
     /// The model no longer reads everything.
     Compacted(Box<CompactionRecord>),
+    /// What the request of the next reply has read from the provider's cache.
+    Cached(CacheUse),
     Amended(Amendment),
 }
 

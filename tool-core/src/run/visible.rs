@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
+use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
@@ -61,13 +63,35 @@ impl Run {
     }
 
     pub(crate) fn context_size(&self) -> &ContextSize {
-        static NOTHING: ContextSize = ContextSize { tokens: 0, messages: 0, reread: 0, useless: 0 };
+        static NOTHING: LazyLock<ContextSize> = LazyLock::new(ContextSize::default);
         self.head.context.as_deref().unwrap_or(&NOTHING)
     }
 
     pub(crate) fn change_context_size(&mut self, change: impl FnOnce(&mut ContextSize)) {
         self.touch();
         change(self.head.context.get_or_insert_default());
+    }
+
+    /// Returns what each request has read from the provider's cache, of an agent that
+    /// [tracks](crate::agent::AgentBuilder::track_cache) it. Runs [inside](Self::inner_runs) have their own.
+    #[must_use]
+    pub fn cache(&self) -> &[CacheUse] {
+        self.history.cache()
+    }
+
+    /// Records a response: the tokens of its request, and what these have read from the cache, if that is tracked.
+    pub(crate) fn record_request(&mut self, usage: Usage, is_tracked: bool, repeats_earlier: bool) {
+        let asked = self.now;
+        let mut expected_tokens = 0;
+        self.change_context_size(|size| {
+            expected_tokens = std::mem::replace(&mut size.sent, usage.input_tokens);
+            size.asked = asked;
+        });
+        if let Some(cached_tokens) = usage.cached_tokens.filter(|_| is_tracked) {
+            let expected_tokens = if repeats_earlier { expected_tokens } else { 0 };
+            let turn = self.turns().saturating_add(1);
+            self.append(Fact::Cached(CacheUse { turn, cached_tokens, expected_tokens }));
+        }
     }
 
     /// Adds what summaries have used.

@@ -319,12 +319,16 @@ impl RunDriver {
 
     /// Records how long the last request was.
     pub(super) fn record_context_size(&mut self, response: &ChatResponse) {
-        if self.tools.agent.0.compaction.is_none() {
+        let agent = &self.tools.agent.0;
+        let is_tracked = agent.tracks_cache;
+        if agent.compaction.is_none() && !is_tracked {
             return;
         }
         let hideable = std::mem::take(&mut self.hideable);
         let usage = response.credible_usage();
         let messages = self.run.messages().len() + 1;
+        let repeats_earlier = self.offer.messages.is_none();
+        self.run.record_request(usage.unwrap_or_default(), is_tracked, repeats_earlier);
         self.run.change_context_size(|size| {
             size.reread = size.reread.saturating_add(hideable);
             (size.tokens, size.messages) = match usage {

@@ -64,6 +64,9 @@ pub enum FindingKind {
     UndescribedParameter,
     /// The definition costs more than about 1,000 tokens in every request.
     LargeDefinition,
+    /// The instructions of an [agent](crate::Agent::check) contain today's date, or a time of day with seconds. Prompt caches are hit only as
+    /// long as instructions are the same.
+    TimeInInstructions,
 }
 
 impl Finding {
@@ -85,7 +88,7 @@ impl Finding {
         self.kind
     }
 
-    /// Returns the name of the tool, or `None` if the finding is about the whole set.
+    /// Returns the name of the tool, or `None` if the finding is about the whole set or about instructions.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         self.tool.as_deref()

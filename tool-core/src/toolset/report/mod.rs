@@ -2,11 +2,14 @@
 
 mod finding;
 mod undescribed;
+mod times;
 mod rules;
 
 use std::fmt;
 
 pub use self::finding::{Finding, FindingKind, ToolCost};
+use self::times::find_time;
+use crate::tool::Timestamp;
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -33,9 +36,22 @@ impl ToolSet {
         let costs: Vec<_> = definitions.iter().map(ToolCost::new).collect();
         ToolReport { findings: rules::check(definitions, &costs), costs }
     }
+
+    /// Reviews the definitions, and the instructions that precede them.
+    pub(crate) fn check_with(&self, instructions: &str, now: Timestamp) -> ToolReport {
+        let mut report = self.check();
+        if let Some(time) = find_time(instructions, now) {
+            let text = format!(
+                "the instructions contain `{time}`; once that changes, no request finds them in the prompt cache, so \
+                 put the time into the question, or offer a tool that returns it"
+            );
+            report.findings.insert(0, Finding::for_set(FindingKind::TimeInInstructions, text));
+        }
+        report
+    }
 }
 
-/// A report on the definitions of a set: the findings and the cost of each tool. `Display` prints one finding per line and
+/// A report on the definitions of a set, or of an [agent](crate::Agent::check): the findings and the cost of each tool. `Display` prints one finding per line and
 /// a summary.
 ///
 /// ```
