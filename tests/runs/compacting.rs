@@ -3,9 +3,10 @@
 #[path = "../support/billing.rs"]
 pub(crate) mod billing;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::Compaction;
+use tool_core::agent::{BuildErrorKind, Compaction};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
@@ -14,7 +15,7 @@ use tool_core::model::{
 };
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, ToolCall, tool, tools};
+use tool_core::{Agent, ChatModel, Event, FunctionTool, ToolCall, tool, tools};
 
 use self::billing::{Bill, BillingModel};
 
@@ -368,4 +369,90 @@ async fn compaction_pays() {
             assert!(hits >= 0.9, "{turns} of {tool}: {hits}");
         }
     }
+}
+
+/// Whatever is in a cold cache is paid for anyway, so outputs are hidden at once.
+#[tokio::test]
+async fn a_cold_cache_is_a_chance() {
+    async fn hidden_after(minutes: u64) -> usize {
+        let model = Long::new(6, "read");
+        let agent = agent(&model, Compaction::when_it_pays().keep_recent_tokens(1_000)).build().unwrap();
+        let mut run: Run = agent.start("Read all pages").into_run();
+        for step in 0.. {
+            let mut driver = agent.resume(run).start();
+            if !driver.advance().await.unwrap() {
+                driver.finish().await.unwrap();
+                break;
+            }
+            let mut state = serde_json::to_value(driver.into_run()).unwrap();
+            if step == 9 {
+                let asked = &mut state["head"]["context"]["asked"];
+                *asked = (asked.as_u64().unwrap() - minutes * 60_000).into();
+            }
+            run = serde_json::from_value(state).unwrap();
+        }
+        breaks(&model.requests())
+    }
+    assert_eq!(hidden_after(4).await, 0);
+    assert_eq!(hidden_after(6).await, 1);
+}
+
+/// The model can order a compaction, at most as often as that hides something.
+#[tokio::test]
+async fn the_model_orders_a_compaction() {
+    let compaction = || Compaction::when_it_pays().keep_recent_tokens(1_000);
+    let model = ScriptedModel::new()
+        .expects(|request| request.tools().iter().any(|tool| tool.name() == "compact_conversation"))
+        .calls("contract", r#"{"id": 1}"#)
+        .calls("contract", r#"{"id": 2}"#)
+        .calls("compact_conversation", "{}")
+        .says("They were looked up.") // the summary
+        .expects(|request| {
+            let texts: Vec<_> = request.messages().iter().map(|message| message.text()).collect();
+            texts[1].contains("They were looked up.") && !texts.iter().any(|text| text.contains("contract 1"))
+        })
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction().offer_tool());
+    let answer = agent.build().unwrap().ask("Look them up").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    // Nothing can be hidden: the order changes nothing.
+    let model = ScriptedModel::new().calls("compact_conversation", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction().offer_tool());
+    assert_eq!(agent.build().unwrap().ask("Look them up").await.unwrap().text(), "Done.");
+    // It is not offered unasked, and its name must be free.
+    let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("Done.");
+    let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction());
+    agent.build().unwrap().ask("Look them up").await.unwrap();
+    let own = FunctionTool::new("compact_conversation", || "mine").description("Compacts");
+    let agent = Agent::builder(ScriptedModel::new()).tool(own).compaction(compaction().offer_tool());
+    assert!(matches!(agent.build().unwrap_err().kind(), BuildErrorKind::Tools(_)));
+}
+
+/// Orders that are of no use are not followed for ever.
+#[tokio::test]
+async fn useless_orders_end() {
+    fn fails(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        SUMMARIES.fetch_add(1, Ordering::Relaxed);
+        Err(ModelError::new("down"))
+    }
+    static SUMMARIES: AtomicUsize = AtomicUsize::new(0);
+    struct Orders(Long);
+    impl ChatModel for Orders {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            Box::pin(async move {
+                let mut response = self.0.chat(request).await?;
+                if let Some(call) = response.message.tool_calls.first_mut() {
+                    *call = ToolCall::new("", &*call.name, &*call.arguments);
+                    response.message.tool_calls.push(ToolCall::new("", "compact_conversation", "{}"));
+                }
+                Ok(response)
+            })
+        }
+    }
+    let model = Orders(Long { summary: fails, ..Long::new(12, "contract") });
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000).offer_tool();
+    let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction);
+    let agent = agent.limits(|l| l.max_turns(50).max_repeated_calls(100)).build().unwrap();
+    assert_eq!(agent.ask("Look them up").await.unwrap().text(), "Done.");
+    assert_eq!(SUMMARIES.load(Ordering::Relaxed), 3);
 }

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use super::compaction::compact_tool;
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
@@ -145,6 +146,9 @@ impl AgentBuilder {
         self.agent.undo_tools = self.undo_tools?;
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
+        }
+        if self.agent.compaction.as_ref().is_some_and(|compaction| compaction.offers_tool) {
+            self.agent.tools = self.agent.tools.with(compact_tool())?;
         }
         check_layers(&self.agent)?;
         if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {

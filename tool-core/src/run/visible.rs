@@ -6,12 +6,14 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
 use crate::model::{Message, Usage};
+use crate::tool::Timestamp;
 
 /// The characters that remain of an output that is hidden.
 const KEPT_CHARS: usize = 500;
@@ -70,6 +72,12 @@ impl Run {
     pub(crate) fn change_context_size(&mut self, change: impl FnOnce(&mut ContextSize)) {
         self.touch();
         change(self.head.context.get_or_insert_default());
+    }
+
+    /// Returns the time since the last request, if the run knows when that was.
+    pub(crate) fn time_since_request(&self) -> Option<Duration> {
+        let asked = self.context_size().asked;
+        (asked != Timestamp::default()).then(|| self.now.since(asked))
     }
 
     /// Returns what each request has read from the provider's cache, of an agent that

@@ -3,9 +3,11 @@
 mod options;
 mod plan;
 mod reader;
+mod order;
 mod view;
 
 pub use self::options::Compaction;
+pub(super) use self::order::{COMPACT, compact_tool};
 pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts, Urgency};
 pub(super) use self::reader::READ_OUTPUT;
 pub(super) use self::view::CompactedView;

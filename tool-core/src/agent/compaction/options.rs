@@ -12,6 +12,9 @@ const PROMPT: &str = "Summarize this conversation for yourself: the messages bef
     alone. Write what the user wants, what was found out and done, with all names, numbers, identifiers and decisions that can still \
     matter, and what is open. Write nothing else, and call no tools.";
 
+/// How long most providers keep an unused prefix in their cache.
+const CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 /// The time that a summary may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -62,6 +65,8 @@ pub struct Compaction {
     pub(super) at: Option<u64>,
     pub(super) at_most: Option<u64>,
     pub(super) keep_recent: Option<u64>,
+    pub(in crate::agent) cache_lifetime: Duration,
+    pub(in crate::agent) offers_tool: bool,
     pub(in crate::agent) model: Option<Arc<dyn ChatModel>>,
     pub(in crate::agent) prompt: Cow<'static, str>,
     pub(in crate::agent) timeout: Duration,
@@ -80,6 +85,8 @@ impl Compaction {
             at: None,
             at_most: None,
             keep_recent: None,
+            cache_lifetime: CACHE_LIFETIME,
+            offers_tool: false,
             model: None,
             prompt: Cow::Borrowed(PROMPT),
             timeout: TIMEOUT,
@@ -102,6 +109,23 @@ impl Compaction {
     /// [`at_tokens`](Self::at_tokens). The last reply with its results always stays.
     pub fn keep_recent_tokens(mut self, tokens: u64) -> Self {
         self.keep_recent = Some(tokens);
+        self
+    }
+
+    /// Sets how long the provider keeps in its cache what is not read again; 5 minutes by default. If the last request of a run is longer ago,
+    /// because a call took long or somebody had to approve it, the whole conversation is paid for anew: then outputs are hidden at once.
+    pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
+        self.cache_lifetime = lifetime;
+        self
+    }
+
+    /// Offers the model a tool, `compact_conversation`, whose call orders a compaction before the next request. A model knows better than prices
+    /// when a part of its work is done. Orders that hide nothing or too little are ignored after the third one, and until a reply has no
+    /// reasoning that is bound to earlier messages.
+    ///
+    /// An agent with a tool of that name cannot be built.
+    pub fn offer_tool(mut self) -> Self {
+        self.offers_tool = true;
         self
     }
 

@@ -18,6 +18,9 @@ const EMPTIED_TOKENS: u64 = 30;
 /// How many times its price a compaction has to be worth.
 const MIN_GAIN_FACTOR: f64 = 2.0;
 
+/// Hiding less than this part of a request is not worth what the model forgets.
+const MIN_SHARE: u64 = 5;
+
 /// The part of the context window at which a run is compacted.
 const WINDOW_SHARE: f64 = 0.8;
 
@@ -171,21 +174,24 @@ impl Measure {
         options: &Compaction,
         reread: u64,
         rates: Rates,
+        is_cold: bool,
         window: Option<u64>,
         urgency: Urgency,
     ) -> Option<Plan> {
         let (is_required, is_last) = (urgency == Urgency::Required, urgency == Urgency::OnlyAtWindow);
         let summary = (self.hideable / 8).clamp(200, 1_500);
         let (hideable, clearable) = (self.hideable as f64, self.clearable as f64);
-        let reread = reread as f64 * rates.cached;
+        // Nothing is in a cold cache: the next request is paid for like a new one, whatever is hidden.
+        let read = if is_cold { rates.written } else { rates.cached };
+        let reread = reread as f64 * rates.cached + if is_cold { hideable * read } else { 0.0 };
         let clearing =
-            (self.behind - self.clearable.min(self.behind)) as f64 * (rates.written - rates.cached).max(0.0);
-        let summarizing = self.total as f64 * rates.cached
+            (self.behind - self.clearable.min(self.behind)) as f64 * (rates.written - read).max(0.0);
+        let summarizing = self.total as f64 * read
             + summary as f64 * rates.output
             + (self.kept + summary) as f64 * rates.written;
         let is_worth = hideable > 0.0 && options.at.is_none() && !is_last;
-        let clears =
-            is_worth && clearable > 0.0 && reread * (clearable / hideable) >= MIN_GAIN_FACTOR * clearing;
+        let has_enough = if is_cold { self.clearable >= self.total / MIN_SHARE } else { self.clearable > 0 };
+        let clears = is_worth && has_enough && reread * (clearable / hideable) >= MIN_GAIN_FACTOR * clearing;
         let summarizes = is_worth && reread >= MIN_GAIN_FACTOR * summarizing;
         let marks = options.at.into_iter().chain(options.at_most).filter(|_| !is_last);
         let safe = window.map(|window| (window as f64 * WINDOW_SHARE) as u64);
@@ -203,7 +209,7 @@ impl Measure {
         };
         let saved = if is_enough { self.clearable } else { self.hideable - summary };
         // One that pays is worth it, however small it is.
-        let is_small = low.is_some() && saved < self.total / 5;
+        let is_small = low.is_some() && saved < self.total / MIN_SHARE;
         let hide = if is_enough && !self.clear.is_empty() { None } else { Some(self.boundary) };
         Some(Plan { clear: self.clear, empty: self.empty, hide, is_small })
     }

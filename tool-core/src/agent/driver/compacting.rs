@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use super::hold::Hold;
 use super::model_request::{Passage, call_model};
-use crate::agent::compaction::{Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts, Urgency};
+use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts, Urgency};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::lock::lock;
@@ -51,15 +51,32 @@ impl RunDriver {
         if self.has_bound_reasoning() {
             return Ok(None);
         }
+        if options.offers_tool && self.run.context_size().useless < MAX_USELESS && self.has_order() {
+            return self.compact_now(options, true).await;
+        }
         let model = agent.model();
         let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
         let window = self.context_window(model.model_name());
+        let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
         let size = self.run.context_size();
         let urgency = if size.useless < MAX_USELESS { Urgency::Usual } else { Urgency::OnlyAtWindow };
-        match measure.plan(options, size.reread, rates, window, urgency) {
+        match measure.plan(options, size.reread, rates, is_cold, window, urgency) {
             Some(plan) => self.compact(options, plan, true).boxed().await,
             None => Ok(None),
         }
+    }
+
+    /// Returns `true` if the model has ordered a compaction in the last turn that has not happened yet.
+    fn has_order(&self) -> bool {
+        let before = self.run.compactions().last().map_or(0, |last| last.executions);
+        let new = self.run.tool_executions().get(before..).unwrap_or_default();
+        let results =
+            self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::Assistant(_)));
+        let mut orders = results.filter_map(|one| match one {
+            Message::Tool(result) if result.name == COMPACT => Some(&result.call_id),
+            _ => None,
+        });
+        orders.any(|id| new.iter().any(|one| one.call().id == *id && one.was_executed()))
     }
 
     /// Compacts a run whose request the provider has refused as too long. Returns the event to emit once that is saved.
@@ -96,9 +113,10 @@ impl RunDriver {
         options: &Compaction,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let plan =
-            self.measure(options).plan(options, 0, Rates::from_prices(None, None), None, Urgency::Required);
-        let Some(plan) = plan else { return Ok(None) };
+        let (measure, rates) = (self.measure(options), Rates::from_prices(None, None));
+        let Some(plan) = measure.plan(options, 0, rates, false, None, Urgency::Required) else {
+            return Ok(None);
+        };
         self.compact(options, plan, can_read).boxed().await
     }
 

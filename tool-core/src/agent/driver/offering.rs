@@ -3,7 +3,7 @@
 use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
-use crate::agent::compaction::{CompactedView, READ_OUTPUT};
+use crate::agent::compaction::{COMPACT, CompactedView, READ_OUTPUT};
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
@@ -58,7 +58,8 @@ impl RunDriver {
             return Ok(());
         }
         let reader = self.sent.view.as_ref().map(|_| READ_OUTPUT);
-        let always = self.run.required_tool().into_iter().chain(reader);
+        let compact = self.tools.agent.0.compaction.as_ref().filter(|one| one.offers_tool).map(|_| COMPACT);
+        let always = self.run.required_tool().into_iter().chain(reader).chain(compact);
         let Some(divided) = self.tools.divide(&self.offer.tools, always)? else {
             self.sent.through = None;
             return Ok(());
