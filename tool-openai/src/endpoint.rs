@@ -81,6 +81,9 @@ pub struct Endpoint {
     /// The endpoint's Responses API searches deferred tools by itself. Otherwise, and for models that are known to be older than
     /// `gpt-5.4`, the model does not [support](tool_core::ChatModel::supports_tool_search) it.
     pub supports_tool_search: bool,
+    /// The endpoint's Responses API counts the input tokens of a request: `POST /responses/input_tokens`. Otherwise the model does not
+    /// [count](tool_core::ChatModel::count_tokens) them.
+    pub counts_input_tokens: bool,
     /// `content` may be left out of messages with tool calls and without text. Otherwise an empty string is sent.
     pub supports_missing_content: bool,
     /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.

@@ -30,6 +30,7 @@ impl Endpoint {
             supports_json_schema_with_tools: true,
             guarantees_json_schema: true,
             supports_tool_search: true,
+            counts_input_tokens: true,
             supports_missing_content: true,
             supports_refusals: true,
             call_id_format: CallIdFormat::Verbatim,
@@ -51,6 +52,7 @@ impl Endpoint {
             requires_plain_parameters: false,
             guarantees_json_schema: false,
             supports_tool_search: false,
+            counts_input_tokens: false,
             max_tools: None,
             ..Self::openai()
         }
@@ -83,6 +85,8 @@ impl Endpoint {
             base_url: base_url.map(Cow::Owned),
             api_key_variable: Some("AZURE_OPENAI_API_KEY".into()),
             auth_scheme: AuthScheme::Header("api-key"),
+            // It answers with 404: <https://learn.microsoft.com/en-us/answers/questions/5889782>.
+            counts_input_tokens: false,
             ..Self::openai()
         }
     }

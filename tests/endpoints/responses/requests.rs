@@ -1,11 +1,12 @@
 //! Requests with all options match the published schema, and the check detects invalid requests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions,
 };
 use tool_core::{ChatModel, Message, ModelOptions, ToolCall, ToolOutput};
+use tool_openai::{Endpoint, OpenAi};
 
 use super::endpoint::{bodies, json_answer, model, streamed};
 use tests::support::RawServer;
@@ -105,5 +106,52 @@ fn published_schemas_reject_invalid_requests() {
     ];
     for (path, api) in paths {
         assert_eq!(Api::from_path(path), api, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn counts_tokens() {
+    let tools = ToolDefinitions::from_iter([ToolDefinition::new("now").with_description("Returns the time")]);
+    let options = ModelOptions::default()
+        .with_temperature(0.5)
+        .with_max_output_tokens(100)
+        .with_reasoning_effort("low")
+        .with_user("u1")
+        .with_metadata("a", "b")
+        .with_extra("truncation", "auto")
+        .with_extra("prompt_cache_key", "k")
+        .with_extra("text", json!({ "verbosity": "low" }));
+    let request = ChatRequest::new([Message::user("Hello")])
+        .with_tools(tools)
+        .with_tool_choice(ToolChoice::Required)
+        .with_parallel_tool_calls(false)
+        .with_options(options)
+        .with_response_format(ResponseFormat::json_schema("place", json!({ "type": "object" })));
+    let answer = json_answer(&json!({ "object": "response.input_tokens", "input_tokens": 42 }));
+    let server = RawServer::answering_in_turn(vec![answer]).await;
+    let openai = OpenAi::builder().endpoint(Endpoint::openai()).api_key("k").base_url(server.base_url());
+    let model = openai.build().unwrap().responses_model("o3");
+    assert_eq!(model.count_tokens(&request).await.unwrap(), Some(42));
+    let sent = server.requests().remove(0);
+    assert!(sent.starts_with("POST /v1/responses/input_tokens "), "{sent}");
+    let body: Value = serde_json::from_str(sent.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let fields: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected =
+        ["model", "tools", "parallel_tool_calls", "reasoning", "text", "truncation", "input", "tool_choice"];
+    assert_eq!(fields, expected, "{body:#}");
+    assert_eq!(body["text"]["verbosity"], "low");
+    // What is counted is a request that the API would take.
+    validate_request(Api::Responses, body.to_string().as_bytes()).unwrap();
+}
+
+/// An endpoint that counts nothing is not asked.
+#[tokio::test]
+async fn other_endpoints_count_nothing() {
+    let request = ChatRequest::new([Message::user("Hello")]);
+    for endpoint in [Endpoint::compatible(), Endpoint::azure("mine"), Endpoint::vllm()] {
+        let openai = OpenAi::builder().endpoint(endpoint).api_key("k").base_url("http://127.0.0.1:9/v1");
+        let openai = openai.build().unwrap();
+        assert_eq!(openai.responses_model("m").count_tokens(&request).await.unwrap(), None);
+        assert_eq!(openai.chat_model("m").count_tokens(&request).await.unwrap(), None);
     }
 }

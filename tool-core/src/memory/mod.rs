@@ -30,7 +30,7 @@ pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 pub use self::stored_runs::{StoredRun, StoredRuns};
 pub(crate) use self::stored_runs::{list, post};
 pub use self::window::Window;
-pub(crate) use self::window::{estimate_tokens, group_start};
+pub(crate) use self::window::group_start;
 pub use crate::run::summary::{RunStatus, RunSummary};
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]

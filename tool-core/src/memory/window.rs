@@ -3,17 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::content::Content;
-use crate::model::Message;
-
-/// The estimated number of bytes of text per token.
-const BYTES_PER_TOKEN: usize = 4;
-
-/// The estimated number of tokens of an image.
-const TOKENS_PER_IMAGE: usize = 1_000;
-
-/// The estimated overhead of a message in tokens, for its role and delimiters.
-const TOKENS_PER_MESSAGE: usize = 4;
+use crate::model::{Message, estimate_tokens};
 
 /// A limit on the history that is sent to a model: recent messages that fit.
 ///
@@ -112,20 +102,6 @@ pub(crate) fn group_start(messages: &[Message]) -> usize {
     messages.iter().rposition(|message| !matches!(message, Message::Tool(_))).unwrap_or(0)
 }
 
-pub(crate) fn estimate_tokens(message: &Message) -> usize {
-    let images = |content: &Content| content.images().count();
-    let (bytes, images) = match message {
-        Message::System(content) | Message::User(content) => (content.len(), images(content)),
-        Message::Assistant(message) => {
-            let refusal = message.refusal.as_ref().map_or(0, String::len);
-            let calls = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
-            (message.text.len() + refusal + calls.sum::<usize>(), 0)
-        }
-        Message::Tool(result) => (result.content.len(), images(&result.content)),
-    };
-    bytes.div_ceil(BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + TOKENS_PER_MESSAGE
-}
-
 impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Window({}, {})", self.limit, self.unit)
@@ -135,7 +111,6 @@ impl fmt::Debug for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Image, Part};
     use crate::model::{AssistantMessage, ToolCall, ToolMessage};
 
     /// Parses a history: `s…` is a system message, `c…` has two calls, `r…` is a result, `a…` is an assistant message, and
@@ -223,29 +198,6 @@ mod tests {
         ];
         for (window, notation, expected) in table {
             assert_eq!(sent(&window, notation), expected, "{window:?} of {notation}");
-        }
-    }
-
-    #[test]
-    fn estimates_the_tokens_of_a_message() {
-        let parts = || Content::from_iter([Part::from("12345"), Image::from_bytes("image/png", b"1").into()]);
-        let call = AssistantMessage::text("1234").with_tool_calls([ToolCall::new("1", "sum", "{\"a\": 1}")]);
-        let refusal = AssistantMessage {
-            refusal: Some("never!!!".to_owned()),
-            reasoning: Some("why should I".to_owned()),
-            ..AssistantMessage::default()
-        };
-        let table = [
-            (Message::user(""), 4),
-            (Message::user("1"), 5),
-            (Message::system("12345678"), 6),
-            (Message::user(parts()), 1_006),
-            (Message::Tool(ToolMessage::new("1", "sum", parts())), 1_006),
-            (Message::Assistant(call), 8),
-            (Message::Assistant(refusal), 6),
-        ];
-        for (index, (message, tokens)) in table.into_iter().enumerate() {
-            assert_eq!(estimate_tokens(&message), tokens, "row {index}");
         }
     }
 }

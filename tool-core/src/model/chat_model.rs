@@ -180,7 +180,7 @@ pub trait ChatModel: Send + Sync {
     }
 
     /// Asks the provider for the number of input tokens of a request, without sending it to the model. The result is `None` if the
-    /// provider does not count tokens, which is the default.
+    /// provider does not count tokens, which is the default; [`ChatRequest::estimate_tokens`] then estimates it.
     fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
         let _ = request;
         Box::pin(ready(Ok(None)))

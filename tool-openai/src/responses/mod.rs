@@ -17,15 +17,21 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
+use tool_http::client::json::Members;
 use tool_http::client::{Error, RequestBody};
 
 use self::assembler::EventAssembler;
 use self::dialect::{Dialect, ReasoningOptions};
+use self::request::Purpose;
 use crate::api::{self, Api, Target};
 use crate::client::Client;
 use crate::tools;
 
 const PATH: &str = "responses";
+const COUNT_PATH: &str = "responses/input_tokens";
+
+/// The longest count of tokens that is read.
+const MAX_COUNT_BYTES: usize = 1 << 16;
 
 /// A model of an OpenAI-compatible endpoint that uses the Responses API: see
 /// [`OpenAi::responses_model`](crate::OpenAi::responses_model). Clones share the connections.
@@ -89,6 +95,23 @@ impl Responses {
     pub fn name(&self) -> &str {
         &self.target.model
     }
+
+    fn encode_for(&self, request: &ChatRequest<'_>, purpose: Purpose) -> Result<RequestBody, Error> {
+        let on_warning = self.target.client.on_warning.as_ref();
+        let model = self.target.model_for(request);
+        request::encode(&self.dialect, model, &self.reasoning, request, on_warning, purpose)
+    }
+
+    /// Asks for the number of input tokens of a request.
+    async fn count(&self, request: &ChatRequest<'_>) -> Result<u64, Error> {
+        let (body, client) = (self.encode_for(request, Purpose::Count)?, &self.target.client);
+        let url = client.url(COUNT_PATH, self.target.model_for(request));
+        let attempt = || async {
+            let response = client.connection.send(&url, Some(&body), "application/json").await?;
+            response.read(MAX_COUNT_BYTES, |json| Members::parse(json)?.parsed("input_tokens")).await
+        };
+        client.retry.run(attempt).await
+    }
 }
 
 impl Api for Responses {
@@ -99,9 +122,7 @@ impl Api for Responses {
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let on_warning = self.target.client.on_warning.as_ref();
-        let model = self.target.model_for(request);
-        request::encode(&self.dialect, model, &self.reasoning, request, on_warning, is_streamed)
+        self.encode_for(request, Purpose::Reply { is_streamed })
     }
 
     fn assembler(&self) -> EventAssembler<'_> {
@@ -133,6 +154,16 @@ impl ChatModel for Responses {
         endpoint.supports_tool_search
             && model_name::can_search_tools(&self.target.model)
             && tools::fits_with_search(tools, endpoint)
+    }
+
+    /// Returns the number that the [endpoint](crate::Endpoint::counts_input_tokens) counts, or `None` if it counts none.
+    fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
+        Box::pin(async move {
+            match self.dialect.endpoint.counts_input_tokens {
+                true => Ok(Some(self.count(request).await?)),
+                false => Ok(None),
+            }
+        })
     }
 
     /// Returns the endpoint's [name](crate::Endpoint::name), or `openai` if it has none.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Map;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 use tool_http::client::{Error, FieldWriter, RequestBody};
@@ -23,6 +24,28 @@ const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("stream", "`ChatModel::stream`"),
 ];
 
+/// The fields of a request whose tokens are only counted: <https://developers.openai.com/api/reference/resources/responses>.
+const COUNTED_FIELDS: [&str; 8] = [
+    "conversation",
+    "instructions",
+    "previous_response_id",
+    "reasoning",
+    "text",
+    "tool_choice",
+    "tools",
+    "truncation",
+];
+
+/// What a request is sent for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    Reply {
+        is_streamed: bool,
+    },
+    /// The number of its tokens.
+    Count,
+}
+
 /// Encodes the body of a request to this model. Messages of earlier turns are copied from a cache.
 ///
 /// # Errors
@@ -35,10 +58,19 @@ pub(super) fn encode(
     reasoning: &ReasoningOptions,
     request: &ChatRequest<'_>,
     on_warning: Option<&WarningHook>,
-    is_streamed: bool,
+    purpose: Purpose,
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &dialect.endpoint);
     reject_unsupported(options)?;
+    let is_counted = purpose == Purpose::Count;
+    let counted: Map<_, _>;
+    let extra = if is_counted {
+        let fields = options.extra.iter().filter(|(name, _)| COUNTED_FIELDS.contains(&name.as_str()));
+        counted = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        &counted
+    } else {
+        &options.extra
+    };
     let offered = tools::offered(request, endpoint);
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
@@ -50,13 +82,18 @@ pub(super) fn encode(
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
         let tools = tools.as_deref();
-        let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
-        // The default is `true`.
-        fields.write("store", Some(dialect.is_stored))?;
-        let include = included_data(dialect, model, reasoning, options);
-        fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
+        let is_streamed = purpose == Purpose::Reply { is_streamed: true };
+        let mut fields = body::start(model, is_streamed, tools, extra, &RESERVED_FIELDS)?;
+        if !is_counted {
+            // The default is `true`.
+            fields.write("store", Some(dialect.is_stored))?;
+            let include = included_data(dialect, model, reasoning, options);
+            fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
+        }
         let choice = body::write_tools(&mut fields, tools, ToolFormat::Flat, request, endpoint)?;
-        write_options(&mut fields, options)?;
+        if !is_counted {
+            write_options(&mut fields, options)?;
+        }
         let effort = options.reasoning_effort.as_ref().map(|effort| ("effort", effort));
         let summary = reasoning.summary.as_ref().map(|summary| ("summary", summary));
         let reasoning: BTreeMap<_, _> = effort.into_iter().chain(summary).collect();
@@ -144,7 +181,7 @@ mod tests {
         reasoning: &ReasoningOptions,
         request: &ChatRequest<'_>,
     ) -> Result<Value, Error> {
-        let body = encode(dialect, model, reasoning, request, None, false)?;
+        let body = encode(dialect, model, reasoning, request, None, Purpose::Reply { is_streamed: false })?;
         Ok(serde_json::from_slice(&body.to_vec()).unwrap())
     }
 
@@ -174,7 +211,15 @@ mod tests {
         let input = json!([{ "type": "message", "role": "user", "content": "Hello" }]);
         let expected = json!({ "model": "m", "store": false, "input": input });
         assert_eq!(written(&hello()).to_string(), expected.to_string());
-        let streamed = encode(&dialect(), "m", &ReasoningOptions::default(), &hello(), None, true).unwrap();
+        let streamed = encode(
+            &dialect(),
+            "m",
+            &ReasoningOptions::default(),
+            &hello(),
+            None,
+            Purpose::Reply { is_streamed: true },
+        )
+        .unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&streamed.to_vec()).unwrap()["stream"], true);
     }
 

@@ -4,8 +4,8 @@
 //! run costs money long before it fills the window.
 
 use super::options::Compaction;
-use crate::memory::{estimate_tokens, group_start};
-use crate::model::{Message, Prices, Usage};
+use crate::memory::group_start;
+use crate::model::{Message, Prices, Usage, estimate_tokens};
 use crate::run::Run;
 
 /// The tokens of the last messages that stay by default.
