@@ -31,6 +31,7 @@ mod remembering;
 mod requesting;
 mod running;
 mod sharing;
+mod spilling;
 mod states;
 mod steering;
 mod tool_search;

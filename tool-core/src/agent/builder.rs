@@ -10,13 +10,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use super::compaction::compact_tool;
+use super::compaction::{LongOutputs, compact_tool};
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::arguments::nearest_name;
 use crate::content::Content;
 use crate::layer::Phase;
+use crate::memory::OutputStore;
 use crate::model::{ChatModel, ModelOptions, ToolChoice, ToolDefinition, ToolKind};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Injectable, Tool, ToolContext};
@@ -32,6 +33,7 @@ pub struct AgentBuilder {
     tools: Result<ToolSet, ToolSetError>,
     pub(super) undo_tools: Result<ToolSet, ToolSetError>,
     max_output_chars: Option<usize>,
+    output_store: Option<Arc<dyn OutputStore>>,
 }
 
 impl Agent {
@@ -66,6 +68,7 @@ impl AgentBuilder {
             sends_earlier_turns: true,
             compaction: None,
             tracks_cache: false,
+            outputs: None,
             options: ModelOptions::default(),
             memory: None,
             run_store: OnceLock::new(),
@@ -80,7 +83,7 @@ impl AgentBuilder {
             model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
-        Self { agent, tools, undo_tools, max_output_chars: None }
+        Self { agent, tools, undo_tools, max_output_chars: None, output_store: None }
     }
 }
 
@@ -144,8 +147,12 @@ impl AgentBuilder {
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
         self.agent.undo_tools = self.undo_tools?;
-        if let Some(characters) = self.max_output_chars {
-            self.agent.tools = self.agent.tools.max_output_chars(characters);
+        if let Some(limit) = self.max_output_chars {
+            match self.output_store {
+                // Layers see the whole output before.
+                Some(store) => self.agent.outputs = Some(LongOutputs { store, limit }),
+                None => self.agent.tools = self.agent.tools.max_output_chars(limit),
+            }
         }
         if self.agent.compaction.as_ref().is_some_and(|compaction| compaction.offers_tool) {
             self.agent.tools = self.agent.tools.with(compact_tool())?;
@@ -253,6 +260,41 @@ impl AgentBuilder {
     /// [`ToolSet::max_output_chars`].
     pub fn max_output_chars(mut self, characters: usize) -> Self {
         self.max_output_chars = Some(characters);
+        self
+    }
+
+    /// Stores whole outputs that are longer than [`max_output_chars`](Self::max_output_chars), and offers the model a tool, `read_output`, that
+    /// reads and searches them. Without a limit, nothing is stored; what a tool's own limit has cut is lost.
+    ///
+    /// What is stored is what all layers have left of an output, under the run and its call. Only that run can read it, a piece at a time, and
+    /// its layers see each piece as the output of a call. The outputs are removed once the run has ended, so a later question of the
+    /// conversation reads what the model has read of them. Pass the [run store](Self::run_store), or a clone of it, so that outputs of
+    /// runs that are removed from it are removed as well.
+    ///
+    /// ```
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Reads the log")]
+    /// fn log() -> String {
+    ///     format!("{}error: disk full\n{}", "ok\n".repeat(5_000), "ok\n".repeat(5_000))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new()
+    ///     .calls("log", "{}")
+    ///     .calls("read_output", r#"{"id": "call_1_0", "search": "error"}"#)
+    ///     .expects(|request| request.messages().last().is_some_and(|last| last.text().contains("disk full")))
+    ///     .says("The disk is full.");
+    /// let agent = Agent::builder(model).tools(tools![log]).max_output_chars(2_000).output_store(InMemoryStore::new()).build()?;
+    /// assert_eq!(agent.ask("What is wrong?").await?.text(), "The disk is full.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn output_store(mut self, store: impl OutputStore + 'static) -> Self {
+        self.output_store = Some(Arc::new(store));
         self
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::compaction::LongOutputs;
 use super::interruption::run_until_interrupted;
 use super::lock::lock;
 use super::spending::Spending;
@@ -170,7 +171,8 @@ impl Layers {
 
     /// Returns `true` if a layer sees this phase. Only layers of the run itself see its answer.
     pub(super) fn see(&self, phase: Phase) -> bool {
-        self.that_see(phase).any(|placed| placed.level == 0 || phase != Phase::Answer)
+        let is_shortened = phase == Phase::Output && self.outputs().is_some();
+        is_shortened || self.that_see(phase).any(|placed| placed.level == 0 || phase != Phase::Answer)
     }
 
     /// Returns the name of a layer of the run itself that judges answers.
@@ -298,8 +300,16 @@ impl Layers {
             .review(run)
             .output(execution, |seat| seat.level > 0 || seat.agent <= last || seat.agent == OF_RUN)
             .await?;
+        if let Some(outputs) = self.outputs() {
+            outputs.shorten(execution, run.id()).await?;
+        }
         execution.history.judgement = Some(Judgement::Done);
         Ok(end)
+    }
+
+    /// Returns where the agent that the run is of stores long outputs.
+    fn outputs(&self) -> Option<&LongOutputs> {
+        self.levels.first()?.agents.last()?.0.outputs.as_ref()
     }
 
     /// Judges the text of a reply of the run. Returns the records of what was decided besides the end of the run, too.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::compaction::Compaction;
+use super::compaction::{Compaction, LongOutputs};
 use super::emitter::Hook;
 use super::per_run::OpenRun;
 use super::spending::ModelInfos;
@@ -82,6 +82,7 @@ pub(super) struct Shared {
     pub(super) sends_earlier_turns: bool,
     pub(super) compaction: Option<Compaction>,
     pub(super) tracks_cache: bool,
+    pub(super) outputs: Option<LongOutputs>,
     pub(super) options: ModelOptions,
     pub(super) memory: Option<ChatMemory>,
     pub(super) run_store: OnceLock<Arc<dyn RunStore>>,
@@ -254,7 +255,8 @@ impl Agent {
     #[must_use]
     pub fn has_layer_for(&self, phase: Phase) -> bool {
         // What the application gives a run is known only to its drivers.
-        self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(phase))
+        let is_shortened = phase == Phase::Output && self.0.outputs.is_some();
+        is_shortened || self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(phase))
     }
 
     /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome,
-    PostedCommand, RunCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, OutputStore,
+    PostOutcome, PostedCommand, RunCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -21,9 +21,12 @@ const CONVERSATION_BYTES: usize = 500;
 /// The memory that a run takes beside what was saved of it.
 const RUN_BYTES: usize = 2_000;
 
+/// The memory that all outputs take at most.
+const MAX_OUTPUT_BYTES: usize = 256 << 20;
+
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
-/// Conversations take at most [256 MiB](Self::max_conversation_bytes), and so do [runs](Self::max_run_bytes).
+/// Conversations take at most [256 MiB](Self::max_conversation_bytes), and so do [runs](Self::max_run_bytes) and [outputs](OutputStore).
 ///
 /// ```
 /// use tool_core::memory::{ChatStore, InMemoryStore};
@@ -60,6 +63,44 @@ struct Contents {
     removed: VecDeque<RunId>,
     /// What was spent in each period of a key, by its start.
     budgets: HashMap<(String, Timestamp), BudgetSum>,
+    outputs: Outputs,
+}
+
+/// The outputs of calls, by the ids of their runs. The oldest are forgotten if they take too much memory.
+#[derive(Default)]
+struct Outputs {
+    by_run: HashMap<String, HashMap<String, String>>,
+    order: VecDeque<(String, String)>,
+    bytes: usize,
+}
+
+impl Outputs {
+    fn store(&mut self, run: &str, call: &str, output: &str) {
+        self.remove_one(run, call);
+        self.bytes += output.len();
+        self.by_run.entry(run.to_owned()).or_default().insert(call.to_owned(), output.to_owned());
+        self.order.push_back((run.to_owned(), call.to_owned()));
+        while self.bytes > MAX_OUTPUT_BYTES
+            && let Some((run, call)) = self.order.pop_front()
+        {
+            self.remove_one(&run, &call);
+        }
+    }
+
+    fn remove_one(&mut self, run: &str, call: &str) {
+        let removed = self.by_run.get_mut(run).and_then(|outputs| outputs.remove(call));
+        if let Some(removed) = removed {
+            self.bytes -= removed.len();
+            self.order.retain(|(other, id)| other != run || id != call);
+        }
+    }
+
+    fn remove(&mut self, run: &str) {
+        if let Some(removed) = self.by_run.remove(run) {
+            self.bytes -= removed.values().map(String::len).sum::<usize>();
+            self.order.retain(|(other, _)| other != run);
+        }
+    }
 }
 
 /// A stored run.
@@ -227,6 +268,7 @@ impl Contents {
     fn remove_run(&mut self, id: &str) {
         self.leases.remove(id);
         self.inboxes.remove(id);
+        self.outputs.remove(id);
         if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
             self.by_save.remove(&(at, id.to_owned()));
             self.run_bytes -= size.bytes();
@@ -297,6 +339,29 @@ impl Contents {
 fn command_bytes(posted: &PostedCommand) -> usize {
     // Commands can always be serialized.
     serde_json::to_string(posted).map_or(0, |json| json.len())
+}
+
+impl OutputStore for InMemoryStore {
+    fn store_output<'a>(&'a self, run: &'a RunId, call: &'a str, output: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.contents().outputs.store(run.as_str(), call, output);
+            Ok(())
+        })
+    }
+
+    fn load_output<'a>(&'a self, run: &'a RunId, call: &'a str) -> StoreFuture<'a, Option<String>> {
+        Box::pin(async move {
+            let contents = self.contents();
+            Ok(contents.outputs.by_run.get(run.as_str()).and_then(|outputs| outputs.get(call)).cloned())
+        })
+    }
+
+    fn remove_outputs<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.contents().outputs.remove(run.as_str());
+            Ok(())
+        })
+    }
 }
 
 impl BudgetStore for InMemoryStore {

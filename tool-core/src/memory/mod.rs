@@ -5,6 +5,7 @@ mod lease;
 mod inbox;
 mod filter;
 mod store;
+mod output_store;
 mod budget;
 mod in_memory;
 mod locks;
@@ -24,6 +25,7 @@ pub use self::filter::RunFilter;
 pub use self::in_memory::InMemoryStore;
 pub use self::inbox::{PostOutcome, PostedCommand, RunCommand};
 pub use self::lease::{DriverId, LeaseRequest, LeaseState};
+pub use self::output_store::OutputStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};

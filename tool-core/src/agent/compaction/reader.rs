@@ -1,4 +1,4 @@
-//! The tool that reads what was hidden.
+//! The tool that reads what was hidden, and outputs that were too long.
 //!
 //! Hidden messages stay readable through `read_output`. Its kind is that of a search, because the run's driver executes calls of that kind.
 
@@ -8,12 +8,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::outputs::{LongOutputs, READ_OUTPUT};
 use crate::model::{Message, ToolKind};
 use crate::run::{CompactionRecord, Run};
 use crate::tool::{FunctionTool, ToolError};
-
-/// The name of the tool.
-pub(in crate::agent) const READ_OUTPUT: &str = "read_output";
+use crate::toolset::ToolSet;
 
 /// The characters that are returned at once.
 const MAX_CHARS: usize = 8_000;
@@ -24,7 +23,7 @@ const CONTEXT_CHARS: usize = 100;
 
 #[derive(Deserialize, JsonSchema)]
 struct Read {
-    /// the id of an output or message that was removed; without it, `search` searches all of them
+    /// the id of an output or message that was shortened or removed; without it, `search` searches all that were removed
     #[serde(default)]
     id: Option<String>,
     /// returns the places that contain this text, in any case
@@ -43,8 +42,50 @@ struct Removed {
     text: String,
 }
 
-/// Creates the tool that reads what the compactions of a run hide.
-pub(super) fn reader(run: &Run) -> FunctionTool {
+/// The tool that reads, for the state of a run.
+#[derive(Default)]
+pub(in crate::agent) struct Reader {
+    /// The number of compactions that it knows, and the tool.
+    tool: Option<(usize, ToolSet)>,
+    /// The last tools, without it and with it.
+    tools: Option<(ToolSet, ToolSet)>,
+}
+
+impl Reader {
+    /// Adds the tool to the tools of a turn, unless its name is taken.
+    pub(in crate::agent) fn add_to(
+        &mut self,
+        tools: ToolSet,
+        run: &Run,
+        outputs: Option<&LongOutputs>,
+    ) -> ToolSet {
+        // A model that is offered nothing may not be able to call anything.
+        if tools.is_empty() || tools.get(READ_OUTPUT).is_some() {
+            return tools;
+        }
+        let compactions = run.compactions().len();
+        let set = match self.tool.take().filter(|(known, _)| *known == compactions) {
+            Some((_, set)) => set,
+            None => {
+                self.tools = None;
+                ToolSet::default().with(reader(run, outputs.cloned())).unwrap_or_default()
+            }
+        };
+        let with = match &self.tools {
+            Some((last, with)) if last.is_shared_with(&tools) => with.clone(),
+            _ => {
+                let with = tools.clone().union(&set).unwrap_or_else(|_| tools.clone());
+                self.tools = Some((tools, with.clone()));
+                with
+            }
+        };
+        self.tool = Some((compactions, set));
+        with
+    }
+}
+
+/// Creates the tool that reads what the compactions of a run hide, and its long outputs.
+fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
     let hidden = run.hidden();
     let messages = run.messages().iter().enumerate();
     let removed = messages.filter(|(position, message)| hidden.changes(*position, message));
@@ -56,8 +97,25 @@ pub(super) fn reader(run: &Run) -> FunctionTool {
         text: text.to_owned(),
     });
     let removed: Arc<[Removed]> = removed.chain(summaries).collect();
-    FunctionTool::new(READ_OUTPUT, move |read: Read| read_output(&removed, &read))
-        .description("Reads or searches the outputs and messages that were removed from this conversation to save room.")
+    let id = run.id().clone();
+    let read_output = move |read: Read| {
+        let (removed, outputs, id) = (Arc::clone(&removed), outputs.clone(), id.clone());
+        async move {
+            let whole = match (outputs, &read.id) {
+                (Some(outputs), Some(call)) => outputs.store.load_output(&id, call).await,
+                _ => Ok(None),
+            };
+            let whole =
+                whole.map_err(|_| ToolError::failed("the output cannot be read now; try again later"))?;
+            let whole = whole.zip(read.id.clone());
+            match whole.map(|(text, id)| [Removed { id, speaker: "output".to_owned(), text }]) {
+                Some(whole) => read_output(&whole, &read),
+                None => read_output(&removed, &read),
+            }
+        }
+    };
+    FunctionTool::new(READ_OUTPUT, read_output)
+        .description("Reads or searches the outputs and messages that were shortened or removed from this conversation to save room.")
         .with_kind(ToolKind::Search)
 }
 

@@ -3,12 +3,13 @@
 use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
-use crate::agent::compaction::{COMPACT, CompactedView, READ_OUTPUT};
+use crate::agent::compaction::{COMPACT, READ_OUTPUT};
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
 use crate::run::{InFlight, ResolveError, RunErrorKind};
 use crate::tool::Timestamp;
+use crate::toolset::ToolSet;
 
 impl RunDriver {
     /// Resolves the tools and options of this turn.
@@ -27,10 +28,8 @@ impl RunDriver {
         if run.turns() == 0 && !agent.providers.is_empty() {
             check_tools_of_layers(agent, &tools).map_err(invalid_tools)?;
         }
-        let tools = match self.update_view() {
-            Some(view) => view.with_reader(tools),
-            None => tools,
-        };
+        self.update_view();
+        let tools = self.with_reader(tools);
         let run = &self.run;
         let sends_all = self.tools.agent.0.sends_earlier_turns || !run.is_asking();
         let messages = if sends_all { None } else { without_earlier_turns(run) };
@@ -41,13 +40,19 @@ impl RunDriver {
     }
 
     /// Brings what the model sees of a compacted run up to date.
-    fn update_view(&mut self) -> Option<&mut CompactedView> {
-        if self.run.compactions().is_empty() || !self.run.is_in_turn() {
-            return None;
+    fn update_view(&mut self) {
+        if !self.run.compactions().is_empty() && self.run.is_in_turn() {
+            self.sent.view.get_or_insert_default().update(&self.run);
         }
-        let view = self.sent.view.get_or_insert_default();
-        view.update(&self.run);
-        Some(view)
+    }
+
+    /// Adds the tool that reads what the model does not read in full.
+    fn with_reader(&mut self, tools: ToolSet) -> ToolSet {
+        let outputs = self.tools.agent.0.outputs.as_ref();
+        if !self.run.is_in_turn() || outputs.is_none() && self.run.compactions().is_empty() {
+            return tools;
+        }
+        self.sent.reader.get_or_insert_default().add_to(tools, &self.run, outputs)
     }
 
     /// Divides the tools of this turn if the agent has a search, and converts the messages to send if tools are called through
@@ -57,7 +62,7 @@ impl RunDriver {
             self.sent.through = None;
             return Ok(());
         }
-        let reader = self.sent.view.as_ref().map(|_| READ_OUTPUT);
+        let reader = self.sent.reader.as_ref().map(|_| READ_OUTPUT);
         let compact = self.tools.agent.0.compaction.as_ref().filter(|one| one.offers_tool).map(|_| COMPACT);
         let always = self.run.required_tool().into_iter().chain(reader).chain(compact);
         let Some(divided) = self.tools.divide(&self.offer.tools, always)? else {

@@ -1,6 +1,6 @@
 //! The messages to send, if they differ from the messages of the run.
 
-use crate::agent::compaction::CompactedView;
+use crate::agent::compaction::{CompactedView, Reader};
 use crate::agent::tool_search::SentMessages;
 use crate::model::{ChatRequest, Message};
 use crate::run::Run;
@@ -10,6 +10,8 @@ use crate::run::Run;
 pub(in crate::agent) struct Sent {
     /// The compacted messages, after the first compaction.
     pub(super) view: Option<CompactedView>,
+    /// The tool that reads what is not in them in full, once it is offered.
+    pub(super) reader: Option<Reader>,
     /// The messages with converted calls, if tools are called through another tool.
     pub(super) through: Option<SentMessages>,
 }

@@ -250,6 +250,9 @@ impl RunDriver {
     /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
+        if let Some(outputs) = self.tools.agent.0.outputs.as_ref().filter(|_| self.run.is_done()) {
+            outputs.remove(&self.run).await?;
+        }
         match agent.0.run_store.get().filter(|_| self.run.is_done() && self.outer.is_none()) {
             Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
                 self.change_run().set_finished();

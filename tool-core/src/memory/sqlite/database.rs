@@ -41,6 +41,7 @@ const TABLES: &str = "
     CREATE TABLE inbox (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, id TEXT NOT NULL, command TEXT NOT NULL, UNIQUE (run, id)
     );
+    CREATE TABLE outputs (run TEXT NOT NULL, call TEXT NOT NULL, output TEXT NOT NULL, PRIMARY KEY (run, call));
     CREATE TABLE budgets (
         key TEXT NOT NULL, starts INTEGER NOT NULL, ends INTEGER NOT NULL, spent INTEGER NOT NULL,
         PRIMARY KEY (key, starts)

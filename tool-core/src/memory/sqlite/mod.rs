@@ -18,10 +18,10 @@ use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError,
-    PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+    OutputStore, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser};
-use crate::run::{Run, RunChanges, RunRevision};
+use crate::run::{Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
@@ -52,7 +52,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. Each run is
 /// a row of `runs`, with its revision, what lists show of it, and the Unix time in seconds at which it was stored; `run_log` has what
 /// has happened in it, and `run_parts` what else belongs to its state, as JSON; `leases`
-/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
+/// and `inbox` have what belongs to runs in progress, `outputs` what their models need not read at once, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
 /// crate do not open it any more.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
@@ -132,6 +132,33 @@ impl SqliteStore {
                 Ok(transaction.commit()?)
             });
             write.await
+        })
+    }
+}
+
+impl OutputStore for SqliteStore {
+    fn store_output<'a>(&'a self, run: &'a RunId, call: &'a str, output: &'a str) -> StoreFuture<'a, ()> {
+        let (run, call, output) = (run.to_string(), call.to_owned(), output.to_owned());
+        self.0.run(move |connection| {
+            let store = "INSERT OR REPLACE INTO outputs (run, call, output) VALUES (?1, ?2, ?3)";
+            connection.execute(store, params![run, call, output])?;
+            Ok(())
+        })
+    }
+
+    fn load_output<'a>(&'a self, run: &'a RunId, call: &'a str) -> StoreFuture<'a, Option<String>> {
+        let (run, call) = (run.to_string(), call.to_owned());
+        self.0.run(move |connection| {
+            let load = "SELECT output FROM outputs WHERE run = ?1 AND call = ?2";
+            Ok(connection.query_row(load, params![run, call], |row| row.get(0)).optional()?)
+        })
+    }
+
+    fn remove_outputs<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        let run = run.to_string();
+        self.0.run(move |connection| {
+            connection.execute("DELETE FROM outputs WHERE run = ?1", params![run])?;
+            Ok(())
         })
     }
 }
@@ -303,6 +330,7 @@ impl RunStore for SqliteStore {
                 "DELETE FROM run_log WHERE run = ?1",
                 "DELETE FROM leases WHERE run = ?1",
                 "DELETE FROM inbox WHERE run = ?1",
+                "DELETE FROM outputs WHERE run = ?1",
             ] {
                 transaction.execute(delete, [&id])?;
             }

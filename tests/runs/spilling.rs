@@ -1,0 +1,247 @@
+//! Outputs that are too long for the model, stored beside the run.
+
+use std::sync::{Arc, Mutex};
+
+use tool_core::agent::{AgentBuilder, Compaction};
+use tool_core::layer::{OutputVerdict, guard, rewrite};
+use tool_core::memory::{InMemoryStore, OutputStore, RunStore, StoreFuture};
+use tool_core::run::{Run, RunErrorKind, RunId};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Message, SqliteStore, tool, tools};
+
+const LIMIT: usize = 1_000;
+
+#[tool("Reads the log")]
+fn log() -> String {
+    format!("begin\n{}key=secret, disk full\n{}end", "ok\n".repeat(2_000), "ok\n".repeat(2_000))
+}
+
+/// Counts what happens to another store, and can fail.
+#[derive(Clone, Default)]
+struct Watched {
+    store: InMemoryStore,
+    stored: Arc<Mutex<Vec<(RunId, String, String)>>>,
+    removed: Arc<Mutex<Vec<RunId>>>,
+    failures: Arc<Mutex<usize>>,
+}
+
+impl OutputStore for Watched {
+    fn store_output<'a>(&'a self, run: &'a RunId, call: &'a str, output: &'a str) -> StoreFuture<'a, ()> {
+        let mut failures = self.failures.lock().unwrap();
+        if *failures > 0 {
+            *failures -= 1;
+            return Box::pin(async { Err("the disk is full".into()) });
+        }
+        self.stored.lock().unwrap().push((run.clone(), call.to_owned(), output.to_owned()));
+        self.store.store_output(run, call, output)
+    }
+
+    fn load_output<'a>(&'a self, run: &'a RunId, call: &'a str) -> StoreFuture<'a, Option<String>> {
+        self.store.load_output(run, call)
+    }
+
+    fn remove_outputs<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        self.removed.lock().unwrap().push(run.clone());
+        self.store.remove_outputs(run)
+    }
+}
+
+fn agent(model: ScriptedModel, store: impl OutputStore + 'static) -> AgentBuilder {
+    Agent::builder(model).tools(tools![log]).max_output_chars(LIMIT).output_store(store)
+}
+
+#[tokio::test]
+async fn a_long_output_is_shortened_and_can_be_read() {
+    let store = Watched::default();
+    let model = ScriptedModel::new()
+        .expects(|request| request.tools().iter().map(|tool| tool.name()).eq(["log", "read_output"]))
+        .calls("log", "{}")
+        .expects(|request| {
+            let text = request.messages().last().unwrap().text().into_owned();
+            text.starts_with("begin")
+                && text.ends_with("end\n[`read_output` with the id `call_1_0` reads and searches all of it.]")
+        })
+        .calls("read_output", r#"{"id": "call_1_0", "search": "DISK"}"#)
+        .calls("read_output", r#"{"id": "call_1_0", "from": 6006}"#)
+        .calls("read_output", r#"{"id": "call_9_0"}"#)
+        .says("The disk is full.");
+    let answer = agent(model, store.clone()).build().unwrap().ask("What is wrong?").await.unwrap();
+    assert_eq!(answer.text(), "The disk is full.");
+    let outputs: Vec<_> = answer
+        .messages()
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool(result) => Some(result.content.to_string()),
+            _ => None,
+        })
+        .collect();
+    // The run has no more of it than the model has read.
+    assert!(outputs.iter().all(|output| output.chars().count() <= LIMIT), "{outputs:?}");
+    assert!(answer.tool_executions()[0].output().unwrap().omitted_chars().unwrap() > 11_000);
+    assert!(outputs[1].contains("output call_1_0, character 6018: "), "{outputs:?}");
+    assert!(
+        outputs[2].starts_with("characters 6006 to 12") && outputs[2].contains("key=secret, disk full"),
+        "{outputs:?}"
+    );
+    assert!(outputs[3].contains("nothing with the id `call_9_0` was removed"), "{outputs:?}");
+    let stored = store.stored.lock().unwrap();
+    assert_eq!((stored.len(), &*stored[0].1, &stored[0].2), (1, "call_1_0", &log_text()));
+    assert_eq!(*store.removed.lock().unwrap(), [stored[0].0.clone()]);
+    assert_eq!(store.store.load_output(&stored[0].0, "call_1_0").await.unwrap(), None);
+}
+
+fn log_text() -> String {
+    format!("begin\n{}key=secret, disk full\n{}end", "ok\n".repeat(2_000), "ok\n".repeat(2_000))
+}
+
+/// What layers took out is not stored, neither beside the run nor in it, and they see what is read again.
+#[tokio::test]
+async fn what_is_stored_has_passed_the_layers() {
+    let store = Watched::default();
+    let model = ScriptedModel::new()
+        .calls("log", "{}")
+        .calls("read_output", r#"{"id": "call_1_0", "search": "key"}"#)
+        .says("Done.");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let reads = Arc::clone(&seen);
+    let watches = guard::output(move |execution| {
+        reads
+            .lock()
+            .unwrap()
+            .push((execution.call().name.clone(), execution.output().unwrap().to_string().len()));
+        OutputVerdict::Pass
+    });
+    let hides = rewrite::output(|_, output| output.to_string().replace("secret", "[key]"));
+    let agent = agent(model, store.clone()).layer(hides).layer(watches).build().unwrap();
+    let answer = agent.ask("What is wrong?").await.unwrap();
+    assert!(
+        store.stored.lock().unwrap().iter().all(|(_, _, output)| output.contains("key=[key], disk full"))
+    );
+    assert!(answer.tool_executions()[1].to_string().contains("key=[key], disk full"));
+    // The whole output, then the piece.
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["log", "read_output"]);
+    assert!(seen[0].1 > 12_000 && seen[1].1 < LIMIT, "{seen:?}");
+    // The original is in the record of the call, as short as what the model reads.
+    let state = serde_json::to_string(&answer).unwrap();
+    assert!(state.len() < 8 * LIMIT, "{}", state.len());
+}
+
+/// An id of another run reads nothing, also in the same store.
+#[tokio::test]
+async fn outputs_of_other_runs_are_not_read() {
+    let store = Watched::default();
+    let inner = ScriptedModel::new()
+        .calls("read_output", r#"{"id": "call_1_0"}"#)
+        .calls("log", "{}")
+        .calls("read_output", r#"{"id": "call_2_0", "search": "disk"}"#)
+        .says("Inside.");
+    let inner = agent(inner, store.clone()).build().unwrap();
+    let outer = ScriptedModel::new()
+        .calls("log", "{}")
+        .calls("helper", r#"{"question": "Help"}"#)
+        .calls("read_output", r#"{"id": "call_2_0"}"#)
+        .says("Done.");
+    let outer = agent(outer, store.clone()).tool(inner.as_tool("helper", "Helps")).build().unwrap();
+    let answer = outer.ask("What is wrong?").await.unwrap();
+    let inside = answer.inner_runs()[0].run().tool_executions();
+    assert!(inside[0].to_string().contains("nothing with the id"), "{inside:?}");
+    assert!(inside[2].to_string().contains("disk full"));
+    assert!(answer.tool_executions()[2].to_string().contains("nothing with the id"));
+    // Nothing is left of either run.
+    for (run, call, _) in store.stored.lock().unwrap().clone() {
+        assert_eq!(store.store.load_output(&run, &call).await.unwrap(), None);
+    }
+}
+
+/// If an output cannot be stored, the run stops before the model reads it, and goes on once it can be.
+#[tokio::test]
+async fn a_store_that_fails_loses_nothing() {
+    let store = Watched::default();
+    *store.failures.lock().unwrap() = 1;
+    let model = ScriptedModel::new()
+        .calls("log", "{}")
+        .calls("read_output", r#"{"id": "call_1_0", "search": "disk"}"#)
+        .says("Done.");
+    let agent = agent(model, store.clone()).build().unwrap();
+    let error = agent.ask("What is wrong?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Store(_)), "{error}");
+    let answer = agent.resume(error.into_run()).await.unwrap();
+    assert!(answer.tool_executions()[1].to_string().contains("disk full"));
+    assert!(answer.messages()[2].text().chars().count() <= LIMIT);
+    assert_eq!(store.stored.lock().unwrap().len(), 1);
+}
+
+/// Another process reads what this one has stored, and a run that is removed takes its outputs along.
+#[tokio::test]
+async fn outputs_outlive_the_process_and_not_the_run() {
+    async fn check<S: OutputStore + RunStore + Clone + 'static>(store: S) {
+        let model = ScriptedModel::new()
+            .calls("log", "{}")
+            .calls("read_output", r#"{"id": "call_1_0", "search": "disk"}"#)
+            .says("Done.");
+        let agent = agent(model, store.clone()).run_store(store.clone()).build().unwrap();
+        let mut run: Run = agent.start("What is wrong?").into_run();
+        let id = run.id().clone();
+        let mut has_stored = false;
+        let answer = loop {
+            let mut driver = agent.resume(run).start();
+            if !driver.advance().await.unwrap() {
+                break driver.finish().await.unwrap();
+            }
+            has_stored |= store.load_output(&id, "call_1_0").await.unwrap() == Some(log_text());
+            run = serde_json::from_str(&serde_json::to_string(&driver.into_run()).unwrap()).unwrap();
+        };
+        assert!(has_stored && answer.tool_executions()[1].to_string().contains("disk full"));
+        assert_eq!(store.load_output(&id, "call_1_0").await.unwrap(), None);
+        // Removed from the store, without a driver.
+        let mut run = Run::new([Message::user("Go")]);
+        let id = run.id().clone();
+        store.save_run(id.as_str(), &mut run).await.unwrap();
+        store.store_output(&id, "a", "long").await.unwrap();
+        store.store_output(&id, "a", "longer").await.unwrap();
+        assert_eq!(store.load_output(&id, "a").await.unwrap().as_deref(), Some("longer"));
+        store.remove_run(id.as_str()).await.unwrap();
+        assert_eq!(store.load_output(&id, "a").await.unwrap(), None);
+    }
+    check(InMemoryStore::new()).await;
+    check(SqliteStore::in_memory().await.unwrap()).await;
+}
+
+/// A shortened output that a compaction hides is still read whole.
+#[tokio::test]
+async fn a_hidden_output_is_read_whole() {
+    #[tool("Reads a page", pure)]
+    fn page(number: u32) -> String {
+        format!("{}page {number}{}", "lorem ipsum ".repeat(500), "lorem ipsum ".repeat(500))
+    }
+    let model = ScriptedModel::new()
+        .calls("page", r#"{"number": 1}"#)
+        .calls("page", r#"{"number": 2}"#)
+        .calls("page", r#"{"number": 3}"#)
+        .expects(|request| request.messages()[2].text().contains("was removed to save room"))
+        .calls("read_output", r#"{"id": "call_1_0", "search": "page"}"#)
+        .says("Done.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_200).keep_recent_tokens(300);
+    let agent = Agent::builder(model).tools(tools![page]).max_output_chars(2_000).compaction(compaction);
+    let answer = agent.output_store(InMemoryStore::new()).build().unwrap().ask("Read").await.unwrap();
+    assert!(answer.tool_executions()[3].to_string().contains("page 1"), "{}", answer.transcript());
+}
+
+#[tokio::test]
+async fn nothing_is_offered_or_stored_unless_it_is_asked_for() {
+    let without_limit = ScriptedModel::new()
+        .expects(|request| request.tools().len() == 1)
+        .calls("log", "{}")
+        .expects(|request| request.messages().last().unwrap().text() == log_text())
+        .says("Done.");
+    let agent = Agent::builder(without_limit).tools(tools![log]).output_store(InMemoryStore::new());
+    agent.build().unwrap().ask("Go").await.unwrap();
+    let without_store = ScriptedModel::new()
+        .expects(|request| request.tools().len() == 1)
+        .calls("log", "{}")
+        .expects(|request| !request.messages().last().unwrap().text().contains("read_output"))
+        .says("Done.");
+    let agent = Agent::builder(without_store).tools(tools![log]).max_output_chars(LIMIT);
+    agent.build().unwrap().ask("Go").await.unwrap();
+}

@@ -1,0 +1,54 @@
+//! Outputs that are too long for the model to read at once, and are stored beside the run.
+
+use std::sync::Arc;
+
+use crate::memory::OutputStore;
+use crate::run::{Run, RunErrorKind, RunId};
+use crate::tool::{ToolExecution, truncate_outcome};
+
+/// The name of the tool that reads what the model does not read in full.
+pub(in crate::agent) const READ_OUTPUT: &str = "read_output";
+
+/// Where long outputs are stored, and from what length on.
+#[derive(Clone)]
+pub(in crate::agent) struct LongOutputs {
+    pub(in crate::agent) store: Arc<dyn OutputStore>,
+    /// The characters that the model reads of an output.
+    pub(in crate::agent) limit: usize,
+}
+
+impl LongOutputs {
+    /// Shortens an outcome, as layers have left it, if it is too long, and stores the whole output.
+    pub(in crate::agent) async fn shorten(
+        &self,
+        execution: &mut ToolExecution,
+        run: &RunId,
+    ) -> Result<(), RunErrorKind> {
+        if let Some(original) = &mut execution.history.original_outcome {
+            original.0 = truncate_outcome(original.0.clone(), self.limit);
+        }
+        let call = &execution.call;
+        let is_long = |output: &str| output.len() > self.limit && output.chars().count() > self.limit;
+        let output = execution.outcome.as_ref().ok().filter(|_| call.name != READ_OUTPUT);
+        let text = output.map(|output| output.content().text()).filter(|text| is_long(text));
+        let (Some(output), Some(text)) = (output, text) else {
+            execution.outcome = truncate_outcome(execution.outcome.clone(), self.limit);
+            return Ok(());
+        };
+        self.store.store_output(run, &call.id, &text).await.map_err(RunErrorKind::Store)?;
+        let hint = format!("\n[`{READ_OUTPUT}` with the id `{}` reads and searches all of it.]", call.id);
+        let shortened = output.clone().truncated(self.limit.saturating_sub(hint.chars().count()));
+        execution.outcome = Ok(shortened.with_part(hint));
+        Ok(())
+    }
+
+    /// Removes the outputs of a run that has ended, and of the runs inside.
+    pub(in crate::agent) async fn remove(&self, run: &Run) -> Result<(), RunErrorKind> {
+        let mut runs = vec![run];
+        while let Some(run) = runs.pop() {
+            self.store.remove_outputs(run.id()).await.map_err(RunErrorKind::Store)?;
+            runs.extend(run.inner_runs().map(|inner| inner.run()));
+        }
+        Ok(())
+    }
+}
