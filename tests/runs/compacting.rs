@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{BuildErrorKind, Compaction};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::memory::InMemoryStore;
+use tool_core::memory::{ChatStore, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, FinishReason, Message, ModelError, ModelErrorKind,
-    ModelFuture,
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelError,
+    ModelErrorKind, ModelFuture,
 };
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, FunctionTool, ToolCall, tool, tools};
+use tool_core::{Agent, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
 use self::billing::{Bill, BillingModel};
 
@@ -455,4 +455,49 @@ async fn useless_orders_end() {
     let agent = agent.limits(|l| l.max_turns(50).max_repeated_calls(100)).build().unwrap();
     assert_eq!(agent.ask("Look them up").await.unwrap().text(), "Done.");
     assert_eq!(SUMMARIES.load(Ordering::Relaxed), 3);
+}
+
+/// The next question of a conversation begins with the summary of the last one, and the conversation is stored whole.
+#[tokio::test]
+async fn a_summary_is_carried_to_the_next_question() {
+    async fn check(store: impl ChatStore + Clone + 'static) {
+        let id = ConversationId::new("c");
+        let ask = async |model: &Long, compacts: bool| {
+            let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+            let mut agent = Agent::builder(model.clone()).tools(tools![contract]).instructions("You read.");
+            if compacts {
+                agent = agent.compaction(compaction);
+            }
+            let agent = agent.memory(store.clone()).limits(|l| l.max_turns(50)).build().unwrap();
+            agent.ask("Read all contracts").conversation(id.clone()).await.unwrap();
+        };
+        ask(&Long::new(12, "contract"), true).await;
+        let stored = store.load(&id).await.unwrap();
+        assert!(stored.len() == 2 + 2 * 12 && stored.iter().all(|message| !message.text().contains(SUMMARY)));
+        // Several questions: the messages since the summary are added to it.
+        let mut last = 0;
+        for question in 1..4 {
+            let model = Long::new(0, "contract");
+            ask(&model, true).await;
+            let first = &model.requests()[0];
+            let summaries = first.iter().filter(|message| message.text().contains(SUMMARY)).count();
+            assert_eq!((first[0].text().as_ref(), summaries), ("You read.", 1), "{question}");
+            assert!(
+                first.len() < 14
+                    && first.len() > last
+                    && first.last().unwrap().text() == "Read all contracts"
+            );
+            assert_whole(first);
+            last = first.len();
+        }
+        // An agent that compacts nothing reads everything.
+        let model = Long::new(0, "contract");
+        ask(&model, false).await;
+        assert_eq!(model.requests()[0].len(), 1 + 2 + 2 * 12 + 2 * 3 + 1);
+        // A conversation that begins anew has no summary.
+        store.replace(&id, &[Message::user("Hello"), Message::assistant("Hi")]).await.unwrap();
+        assert_eq!(store.load_summary(&id).await.unwrap(), None);
+    }
+    check(InMemoryStore::new()).await;
+    check(SqliteStore::in_memory().await.unwrap()).await;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::Operation;
 use super::locks::{ConversationLock, ConversationLocks};
-use crate::memory::{ChatStore, InMemoryStore, MemoryError, Window};
+use crate::memory::{ChatStore, ConversationSummary, InMemoryStore, MemoryError, Window};
 use crate::model::{ConversationId, Message, repair_history};
 
 /// The memory of conversations, backed by a store. Clones share it.
@@ -199,6 +199,17 @@ impl OpenConversation {
     /// retry.
     pub async fn commit(self, added: &[Message]) -> Result<(), MemoryError> {
         self.append(added).await
+    }
+
+    /// Returns what the model reads in place of the first messages.
+    pub(crate) async fn summary(&self) -> Result<Option<ConversationSummary>, MemoryError> {
+        let failed = |error| MemoryError::new(Operation::Load(self.id().clone()), error);
+        self.store.load_summary(self.id()).await.map_err(failed)
+    }
+
+    pub(crate) async fn store_summary(&self, summary: &ConversationSummary) -> Result<(), MemoryError> {
+        let failed = |error| MemoryError::new(Operation::Commit(self.id().clone()), error);
+        self.store.store_summary(self.id(), summary).await.map_err(failed)
     }
 
     /// Adds messages to the conversation, which stays open.

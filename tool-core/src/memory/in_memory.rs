@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, OutputStore,
-    PostOutcome, PostedCommand, RunCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
+    LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStore, RunSummary,
+    SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -154,6 +155,7 @@ struct Conversation {
     messages: Vec<Message>,
     bytes: usize,
     changed: u64,
+    summary: Option<ConversationSummary>,
 }
 
 impl Default for Conversations {
@@ -190,6 +192,13 @@ impl Conversations {
             self.remove(&oldest);
         }
         Ok(())
+    }
+
+    fn store_summary(&mut self, id: &ConversationId, summary: &ConversationSummary) {
+        let Some(known) = self.by_id.get_mut(id) else { return };
+        let earlier = known.summary.replace(summary.clone()).map_or(0, |earlier| earlier.text.len());
+        known.bytes = known.bytes + summary.text.len() - earlier;
+        self.bytes = self.bytes + summary.text.len() - earlier;
     }
 
     fn remove(&mut self, id: &ConversationId) -> Option<Conversation> {
@@ -442,6 +451,23 @@ impl ChatStore for InMemoryStore {
                 _ => conversations.store(id, messages, true)?,
             }
             Ok(())
+        })
+    }
+
+    fn store_summary<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        summary: &'a ConversationSummary,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.contents().conversations.store_summary(id, summary);
+            Ok(())
+        })
+    }
+
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+        Box::pin(async move {
+            Ok(self.contents().conversations.by_id.get(id).and_then(|known| known.summary.clone()))
         })
     }
 

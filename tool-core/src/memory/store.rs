@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::memory::{
-    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict, RunFilter, RunSummary,
+    ConversationSummary, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict,
+    RunFilter, RunSummary,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunChanges, RunRevision};
@@ -96,6 +97,29 @@ pub trait ChatStore: Send + Sync {
             self.clear(id).await?;
             self.append(id, messages).await
         })
+    }
+
+    /// Stores what the next question of a conversation reads in place of its first messages, which stay. By default, it is forgotten, and
+    /// the next question reads the messages. [`replace`](Self::replace) and [`clear`](Self::clear) remove it.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if it cannot be stored.
+    fn store_summary<'a>(
+        &'a self,
+        _id: &'a ConversationId,
+        _summary: &'a ConversationSummary,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Returns the summary that was stored last. By default, there is none.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if it cannot be read.
+    fn load_summary<'a>(&'a self, _id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Removes all messages of a conversation.
@@ -423,6 +447,18 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
 
     fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
         (**self).replace(id, messages)
+    }
+
+    fn store_summary<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        summary: &'a ConversationSummary,
+    ) -> StoreFuture<'a, ()> {
+        (**self).store_summary(id, summary)
+    }
+
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+        (**self).load_summary(id)
     }
 
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {

@@ -64,6 +64,26 @@ impl Run {
         self.append(Fact::Compacted(compaction.into()));
     }
 
+    /// Hides the first messages of the stored conversation, for which there is a summary of this text.
+    pub(crate) fn carry_summary(&mut self, messages: usize, text: String) {
+        let given = self.history.given();
+        let behind = self.stored_conversation_len().and_then(|stored| stored.checked_sub(messages));
+        let hidden = behind.and_then(|behind| given.checked_sub(behind)).unwrap_or_default();
+        let is_system = |message: &&Message| matches!(message, Message::System(_));
+        let leading = self.messages().iter().take_while(is_system).count();
+        // Messages of the system stay in a window, which moves the others.
+        if hidden > leading && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
+            self.record_compaction(CompactionRecord { hidden, summary: Some(text), ..Default::default() });
+        }
+    }
+
+    /// Returns the number of messages of the stored conversation that the summary in use stands for, once the run is part of it.
+    pub(crate) fn summarized_of_conversation(&self) -> Option<(usize, &str)> {
+        let last = self.compactions().iter().rev().find(|one| one.summary.is_some())?;
+        let messages = (self.stored_conversation_len()? + last.hidden).checked_sub(self.history.given())?;
+        Some((messages, last.summary()?))
+    }
+
     pub(crate) fn context_size(&self) -> &ContextSize {
         static NOTHING: LazyLock<ContextSize> = LazyLock::new(ContextSize::default);
         self.head.context.as_deref().unwrap_or(&NOTHING)

@@ -15,8 +15,8 @@ use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
-    ChatMemory, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter, RunStatus, RunStore,
-    RunSummary,
+    ChatMemory, ConversationSummary, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter,
+    RunStatus, RunStore, RunSummary,
 };
 use crate::model::ConversationId;
 use crate::run::{Run, RunErrorKind};
@@ -56,6 +56,12 @@ impl RunDriver {
             return self.go_on_with(earlier, conversation).await;
         }
         self.change_run().insert_history(conversation.messages(), conversation.stored_len());
+        if self.origin.0.compaction.is_some() {
+            let summary = conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?;
+            if let Some(ConversationSummary { messages, text }) = summary {
+                self.change_run().carry_summary(messages, text);
+            }
+        }
         self.conversation = Some(conversation);
         self.refuse_beside(&id).await
     }
@@ -211,7 +217,17 @@ impl RunDriver {
         if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
             let committed = match &self.conversation {
-                Some(conversation) => conversation.append(messages).await,
+                Some(conversation) => {
+                    let summary = self.run.summarized_of_conversation();
+                    let appended = conversation.append(messages).await;
+                    match summary.filter(|_| appended.is_ok()) {
+                        Some((messages, text)) => {
+                            let summary = ConversationSummary { messages, text: text.to_owned() };
+                            conversation.store_summary(&summary).await
+                        }
+                        None => appended,
+                    }
+                }
                 None => {
                     let key = self.memory_key.as_ref().unwrap_or(id);
                     memory.commit_once(key, messages, self.run.stored_conversation_len()).await

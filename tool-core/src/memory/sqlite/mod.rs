@@ -17,14 +17,16 @@ use self::worker::Worker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError,
-    OutputStore, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
+    LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary,
+    SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
+const DELETE_SUMMARY: &str = "DELETE FROM summaries WHERE conversation = ?1";
 
 /// Gives a run that has the expected revision (`?8`) a new one.
 const REVISE: &str = "
@@ -49,7 +51,8 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// blocks no thread of one.
 ///
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
-/// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. Each run is
+/// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON, and
+/// `summaries` has what stands for first messages. Each run is
 /// a row of `runs`, with its revision, what lists show of it, and the Unix time in seconds at which it was stored; `run_log` has what
 /// has happened in it, and `run_parts` what else belongs to its state, as JSON; `leases`
 /// and `inbox` have what belongs to runs in progress, `outputs` what their models need not read at once, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
@@ -122,6 +125,7 @@ impl SqliteStore {
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 if replaces {
                     transaction.execute(DELETE_MESSAGES, [id.as_str()])?;
+                    transaction.execute(DELETE_SUMMARY, [id.as_str()])?;
                 }
                 let sql = "INSERT INTO messages (conversation, message) VALUES (?1, ?2)";
                 let mut insert = transaction.prepare(sql)?;
@@ -216,8 +220,37 @@ impl ChatStore for SqliteStore {
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         let id = id.clone();
         self.0.run(move |connection| {
-            connection.execute(DELETE_MESSAGES, [id.as_str()])?;
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute(DELETE_MESSAGES, [id.as_str()])?;
+            transaction.execute(DELETE_SUMMARY, [id.as_str()])?;
+            Ok(transaction.commit()?)
+        })
+    }
+
+    fn store_summary<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        summary: &'a ConversationSummary,
+    ) -> StoreFuture<'a, ()> {
+        let (id, summary) = (id.clone(), summary.clone());
+        self.0.run(move |connection| {
+            let store = "INSERT OR REPLACE INTO summaries (conversation, messages, text) VALUES (?1, ?2, ?3)";
+            let messages = i64::try_from(summary.messages)?;
+            connection.execute(store, params![id.as_str(), messages, summary.text])?;
             Ok(())
+        })
+    }
+
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+        let id = id.clone();
+        self.0.run(move |connection| {
+            let load = "SELECT messages, text FROM summaries WHERE conversation = ?1";
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?));
+            let found = connection.query_row(load, [id.as_str()], read).optional()?;
+            let found = found.map(|(messages, text)| {
+                Ok::<_, BoxError>(ConversationSummary { messages: usize::try_from(messages)?, text })
+            });
+            found.transpose()
         })
     }
 

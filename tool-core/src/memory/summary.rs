@@ -1,0 +1,20 @@
+//! What stands for the first messages of a conversation.
+
+use std::fmt;
+
+/// What the model reads in place of the first messages of a conversation, because a run of it was
+/// [compacted](crate::agent::Compaction).
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConversationSummary {
+    /// The number of messages that it stands for.
+    pub messages: usize,
+    /// The text.
+    pub text: String,
+}
+
+/// Omits the text, because conversations are private.
+impl fmt::Debug for ConversationSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConversationSummary").field("messages", &self.messages).finish_non_exhaustive()
+    }
+}
