@@ -6,7 +6,7 @@ use tool_core::content::Image;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolChoice};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, Message, RunError, ToolCall, ToolOutput, tool, tools};
+use tool_core::{Agent, Answer, Message, ModelOptions, RunError, ToolCall, ToolOutput, tool, tools};
 use tool_openai::{Endpoint, Responses};
 
 use super::endpoint::{bodies, event_stream, input, json_answer, model, model_of};
@@ -212,4 +212,25 @@ async fn sends_replies_of_another_model_as_plain_messages() {
     let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["message", "message", "function_call", "function_call_output", "message", "message"]);
     assert_eq!(items[2]["call_id"], items[3]["call_id"]);
+}
+
+/// The provider compacts by itself if an extra field asks for it. What it returns goes back unchanged, in its place.
+#[tokio::test]
+async fn compactions_of_the_provider_go_back() {
+    let compaction = json!({ "id": "cmp_1", "type": "compaction", "encrypted_content": "state" });
+    let tide = call("call_a", "get_tide", r#"{"port": "Brest"}"#);
+    let turns = [vec![compaction.clone(), tide.clone()], vec![text_message("At six.", "final_answer")]];
+    for way in WAYS {
+        let (answer, bodies) = sent(&turns, way, |model| {
+            let threshold = json!([{ "type": "compaction", "compact_threshold": 1_000 }]);
+            agent(model).options(ModelOptions::default().with_extra("context_management", threshold))
+        })
+        .await;
+        assert_eq!(answer.text(), "At six.");
+        let body: Value = serde_json::from_str(&bodies[1]).unwrap();
+        assert_eq!(body["context_management"][0]["compact_threshold"], 1_000);
+        let sent = body["input"].as_array().unwrap();
+        let at = sent.iter().position(|item| *item == compaction).unwrap();
+        assert_eq!(sent[at + 1], tide, "{way:?}");
+    }
 }
