@@ -1,4 +1,7 @@
 //! The trait of stores for outputs that are too long for a model.
+//!
+//! They are beside the run and not in its log, because a run is loaded whole, and its messages become those of the conversation. An output is
+//! shortened after the layers (`agent/layers.rs`), where all ways of a call meet, so that nothing is stored which they took out.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! What stands for the first messages of a conversation.
+//!
+//! It becomes a compaction of the next run (`Run::carry_summary`), because its messages must stay whole for people, and readable for the model.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! What requests have read from the provider's prompt cache.
+//!
+//! A request is compared with the one before only where messages were just added, because a compaction loses the cache on purpose. Whether the
+//! cache is cold depends on times in the run's state, because a replay must decide the same.
 
 use serde::{Deserialize, Serialize};
 
