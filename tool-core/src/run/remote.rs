@@ -51,6 +51,7 @@ impl Run {
         let user = self.head.user.clone();
         let conversation = self.head.conversation.as_ref().map(ConversationId::outermost);
         let notes = self.notes(call_id).cloned().map(Box::new);
-        Ok(CallRequest { call, attempt, undone, user, conversation, definition, notes })
+        let nobody_to_ask = None;
+        Ok(CallRequest { call, attempt, undone, user, conversation, definition, notes, nobody_to_ask })
     }
 }

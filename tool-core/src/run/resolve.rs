@@ -9,22 +9,59 @@ use sha2::{Digest, Sha256};
 use super::approval::Approval;
 use super::approve::is_object;
 use super::call_state::{ApprovalScope, CallState};
-use super::id::RunId;
 use super::resolve_error::{ResolveError, ResolveErrorKind};
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
+    CallDecision, CallNotes, CallRequest, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
 };
 
-/// Returns the digest of what a wait shows.
-fn wait_id(run: &RunId, call_id: &str, shown: &impl Serialize) -> WaitId {
+/// Returns the digest of what a wait of a call shows. The owner is the run, or the key of a call that belongs to none.
+fn wait_id(owner: &impl Serialize, call_id: &str, shown: &impl Serialize) -> WaitId {
     // These can always be serialized.
-    let shown = serde_json::to_string(&(run, call_id, shown)).unwrap_or_default();
+    let shown = serde_json::to_string(&(owner, call_id, shown)).unwrap_or_default();
     let digest = Sha256::digest(shown);
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+fn wait(
+    call: &ToolCall,
+    id: WaitId,
+    reason: WaitReason,
+    since: Timestamp,
+    deadline: Option<Timestamp>,
+) -> Wait {
+    Wait { id, path: call.id.clone(), tool: call.name.clone(), reason, since, deadline }
+}
+
+/// Returns what the notes of a call wait for.
+fn waits_of_notes(owner: &impl Serialize, call: &ToolCall, notes: &CallNotes, now: Timestamp) -> Vec<Wait> {
+    let open = notes.open().map(|(question, since)| {
+        let deadline = since.and_then(|since| question.deadline(since));
+        let id = wait_id(owner, &call.id, question);
+        wait(call, id, WaitReason::Answer(question.clone()), since.unwrap_or(now), deadline)
+    });
+    let parked = notes.parked().into_iter().map(|(until, since)| {
+        let id = wait_id(owner, &call.id, &("until", until));
+        wait(call, id, WaitReason::Until(until), since.unwrap_or(now), Some(until))
+    });
+    open.chain(parked).collect()
+}
+
+/// Returns the reply that a decision gives to a question, if it fits one.
+fn reply_of(verdict: Verdict, author: &mut Author) -> Option<Reply> {
+    Some(match verdict {
+        Verdict::Answer(answer) => Reply::Answer(answer),
+        Verdict::Declined => Reply::Declined(author.why.clone()),
+        Verdict::Approval(Approval::Deny(reason)) => {
+            author.why = author.why.take().or_else(|| reason.clone());
+            Reply::Declined(reason)
+        }
+        Verdict::Unavailable => author.why.clone().map_or(Reply::Unavailable, Reply::Refused),
+        Verdict::Approval(_) | Verdict::Result { .. } => return None,
+    })
 }
 
 fn wrong_decision(reason: &WaitReason) -> ResolveError {
@@ -96,35 +133,19 @@ impl Run {
     }
 
     fn waits_of(&self, call: &ToolCall, record: &CallRecord) -> Vec<Wait> {
-        let wait = |id, reason, since: Option<Timestamp>, deadline| Wait {
-            id,
-            path: call.id.clone(),
-            tool: call.name.clone(),
-            reason,
-            since: since.unwrap_or(self.now),
-            deadline,
-        };
+        let wait = |id, reason| wait(call, id, reason, record.since.unwrap_or(self.now), None);
         match &record.state {
             CallState::AwaitingApproval(scope) => {
                 let id = self.approval_id(call, record, scope);
-                vec![wait(id, WaitReason::Approval(call.clone()), record.since, None)]
+                vec![wait(id, WaitReason::Approval(call.clone()))]
             }
             CallState::AwaitingResult => {
                 let id = wait_id(&self.id, &call.id, &("result", call));
-                vec![wait(id, WaitReason::CallerResult(call.clone()), record.since, None)]
+                vec![wait(id, WaitReason::CallerResult(call.clone()))]
             }
             CallState::Waiting { .. } => {
-                let notes = record.notes().into_iter();
-                let open = notes.clone().flat_map(CallNotes::open).map(|(question, since)| {
-                    let deadline = since.and_then(|since| question.deadline(since));
-                    let id = wait_id(&self.id, &call.id, question);
-                    wait(id, WaitReason::Answer(question.clone()), since, deadline)
-                });
-                let parked = notes.filter_map(CallNotes::parked).map(|(until, since)| {
-                    let id = wait_id(&self.id, &call.id, &("until", until));
-                    wait(id, WaitReason::Until(until), since, Some(until))
-                });
-                open.chain(parked).collect()
+                let notes = record.notes();
+                notes.map(|notes| waits_of_notes(&self.id, call, notes, self.now)).unwrap_or_default()
             }
             _ => Vec::new(),
         }
@@ -259,19 +280,11 @@ impl Run {
                 self.record_decision(&wait.path, wait.id, kind, author);
                 return Ok(self.record_result(ToolExecution::new(call, outcome))?);
             }
-            (WaitReason::Answer(question), Verdict::Answer(answer)) => (question, Reply::Answer(answer)),
-            (WaitReason::Answer(question), Verdict::Declined) => {
-                (question, Reply::Declined(author.why.clone()))
-            }
-            (WaitReason::Answer(question), Verdict::Approval(Approval::Deny(reason))) => {
-                author.why = author.why.or_else(|| reason.clone());
-                (question, Reply::Declined(reason))
-            }
-            (WaitReason::Answer(question), Verdict::Unavailable) => {
-                (question, author.why.clone().map_or(Reply::Unavailable, Reply::Refused))
-            }
-            // Checked before.
-            (reason, _) => return Err(wrong_decision(&reason)),
+            (reason, verdict) => match (reason, reply_of(verdict, &mut author)) {
+                (WaitReason::Answer(question), Some(reply)) => (question, reply),
+                // Checked before.
+                (reason, _) => return Err(wrong_decision(&reason)),
+            },
         };
         self.record_decision(&wait.path, wait.id, kind, author);
         let (question, reply) = reply;
@@ -364,5 +377,41 @@ impl Run {
             self.touch();
         }
         has_changed
+    }
+}
+
+#[doc(hidden)] // For the crates of this project.
+impl CallRequest {
+    /// Returns what a call that belongs to no run waits for, like [`Run::waits`].
+    #[must_use]
+    pub fn waits(&self) -> Vec<Wait> {
+        let notes = self.notes.as_deref();
+        let waits = |notes| waits_of_notes(&self.attempt.key, &self.call, notes, Timestamp::default());
+        notes.map(waits).unwrap_or_default()
+    }
+
+    /// Records a decision about something that the call waits for, like [`Run::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call does not wait for this, or if the decision does not fit.
+    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+        let found = self.waits().into_iter().find(|own| own.id == *wait);
+        let found = found.ok_or_else(|| ResolveError::new(ResolveErrorKind::UnknownWait))?;
+        found.check(&decision)?;
+        let Decision { verdict, mut author, .. } = decision;
+        if let (Some(question), Some(reply), Some(notes)) =
+            (found.question(), reply_of(verdict, &mut author), &mut self.notes)
+        {
+            notes.reply(question, reply);
+        }
+        Ok(())
+    }
+
+    /// Sets the time, like [`Run::tick`]: questions expire, and a call that is parked until then continues.
+    pub fn tick(&mut self, now: Timestamp) {
+        if let Some(notes) = &mut self.notes {
+            notes.tick(now).iter().for_each(|question| notes.reply(question, Reply::Expired));
+        }
     }
 }

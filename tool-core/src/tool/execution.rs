@@ -268,6 +268,16 @@ impl ToolExecution {
         self.outcome.as_ref()
     }
 
+    /// Returns the outcome of the call without its record.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a call that failed.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn into_outcome(self) -> Result<ToolOutput, ToolError> {
+        self.outcome
+    }
+
     /// Returns the output, or `None` if the call failed.
     #[must_use]
     pub fn output(&self) -> Option<&ToolOutput> {

@@ -28,7 +28,7 @@ impl ToolSet {
             Ok(tools) => tools,
             Err(refused) => return *refused,
         };
-        let CallRequest { call, attempt, undone, conversation, notes, .. } = request;
+        let CallRequest { call, attempt, undone, conversation, notes, nobody_to_ask, .. } = request;
         if attempt.number > 1 && !attempt.is_continued {
             tokio::time::sleep(attempt.delay()).await;
         }
@@ -39,7 +39,11 @@ impl ToolSet {
         let cancellation = cancellation.child_token();
         let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
-        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, undone.is_some(), policy));
+        let asker = match (nobody_to_ask, policy) {
+            (Some(why), _) => Asker::refusing(why),
+            (None, Some(policy)) => Asker::new(&asking, undone.is_some(), policy),
+            (None, None) => Asker::NOBODY,
+        };
         let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, agent_link: None };
         let context = context.for_attempt(attempt);
         match asking.execute(tools.execute(call.clone(), &context)).await {

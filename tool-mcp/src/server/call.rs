@@ -2,13 +2,20 @@
 
 use tokio::sync::RwLock;
 use tool_core::agent::Decider;
-use tool_core::model::RunUser;
 use tool_core::run::Wait;
 use tool_core::tool::DecisionKind;
-use tool_core::tool::{Attempt, Progress, ToolErrorKind};
+use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
+use super::questions::{HostCall, refuse_unaskable};
+
+/// What a call has led to.
+pub(super) enum Executed {
+    Output(ToolOutput),
+    /// The call has asked the user.
+    Asks(HostCall),
+}
 
 /// Executes a call. Dropping the future cancels it. `exclusivity` is locked exclusively by calls of exclusive tools, and shared by all
 /// others.
@@ -16,38 +23,56 @@ pub(super) async fn execute(
     tools: &ToolSet,
     config: &Config,
     exclusivity: &RwLock<()>,
-    mut call: ToolCall,
-    user: Option<RunUser>,
+    mut call: HostCall,
+    context: &ToolContext,
     progress: Progress,
-) -> Result<ToolOutput, ToolError> {
-    let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone()).unwrap_or_default();
+) -> Result<Executed, ToolError> {
+    if call.awaits_answers() {
+        return Ok(Executed::Asks(call));
+    }
+    let policy = tools.get(&call.request.call.name).map(|tool| tool.definition().policy().clone());
+    let policy = policy.unwrap_or_default();
+    // A call that has asked was approved before.
     if policy.needs_approval
+        && !call.is_continued()
         && let Some(decider) = &config.decider
     {
-        approve(&**decider, &mut call).await?;
+        approve(&**decider, &mut call.request.call).await?;
     }
-    let (_exclusive, _shared) = if policy.exclusive {
-        (Some(exclusivity.write().await), None)
-    } else {
-        (None, Some(exclusivity.read().await))
-    };
-    let context_of_call = user.into_iter().fold(config.context.clone(), ToolContext::with);
-    let mut attempt = Attempt::standalone(&call.id);
     loop {
+        let request = &mut call.request;
         let cancellation = CancellationToken::new();
-        let context = context_of_call.for_standalone_call(attempt.clone(), &cancellation, progress.clone());
         // Cancels the token if the call ends before its tool does.
-        let guard = cancellation.drop_guard();
-        let outcome = tools.call(&call, &context).await;
-        match &outcome {
+        let guard = cancellation.clone().drop_guard();
+        let execution = {
+            let (_exclusive, _shared) = if policy.exclusive {
+                (Some(exclusivity.write().await), None)
+            } else {
+                (None, Some(exclusivity.read().await))
+            };
+            tools.execute_request(request.clone(), context, &cancellation, progress.clone()).await
+        };
+        match execution.error() {
             // The tool may still run in a task that it spawned.
-            Err(error) if error.kind() == ToolErrorKind::TimedOut => drop(guard),
+            Some(error) if error.kind() == ToolErrorKind::TimedOut => drop(guard),
             _ => drop(guard.disarm()),
         }
-        let next = outcome.as_ref().err().and_then(|error| policy.next_attempt(&attempt, error));
-        let Some(next) = next else { return outcome };
-        attempt = next;
-        tokio::time::sleep(attempt.delay()).await;
+        request.record(&execution);
+        let waits = request.waits();
+        if execution.is_waiting() && !waits.is_empty() {
+            request.tick(Timestamp::now());
+            refuse_unaskable(request);
+            if call.awaits_answers() {
+                return Ok(Executed::Asks(call));
+            }
+            // The host waits for what the call was parked for.
+            let until = waits.iter().filter(|wait| wait.is_until()).filter_map(|wait| wait.deadline).max();
+            tokio::time::sleep(until.map(|until| until.since(Timestamp::now())).unwrap_or_default()).await;
+            continue;
+        }
+        let next = execution.error().and_then(|error| policy.next_attempt(&request.attempt, error));
+        let Some(next) = next else { return execution.into_outcome().map(Executed::Output) };
+        request.attempt = next;
     }
 }
 

@@ -60,7 +60,7 @@ impl ServerError {
     }
 
     pub(super) fn no_runtime(source: io::Error) -> Self {
-        Self::with_source(ServerErrorKind::Stream, "the threads of the protocol cannot be started", source)
+        Self::with_source(ServerErrorKind::Stream, "the server cannot be started", source)
     }
 
     pub(super) fn initialization(error: &ServerInitializeError) -> Self {

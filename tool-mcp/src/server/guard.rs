@@ -101,6 +101,7 @@ async fn guard_request(State(guard): State<Arc<Guard>>, mut request: Request, ne
     // A session belongs to its user.
     let caller = user.as_ref().map_or(caller, |user| Caller::with_key(format!("user {user}").as_bytes()));
     user.into_iter().for_each(|user| drop(request.extensions_mut().insert(user)));
+    request.extensions_mut().insert(caller);
     with_caller(caller, async {
         match *request.method() {
             Method::POST => {

@@ -22,13 +22,16 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
 use tool_core::model::RunUser;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{ToolCall, ToolError};
-use tool_http::server::Shutdown;
+use tool_core::{ToolCall, ToolContext, ToolError};
+use tool_http::server::{Caller, Shutdown};
 
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::log::SessionLogLevel;
+use super::call::Executed;
 use super::progress::with_progress;
+use super::questions::{HostCall, why_unable_to_ask};
+use super::sealed_state::StateSealer;
 use super::tools_handle::{Generation, ToolsHandle};
 use super::{call, output};
 use crate::quiet::{SdkRuntime, run_on};
@@ -41,16 +44,24 @@ pub(super) struct ServerState {
     catalog: Mutex<Arc<ToolCatalog>>,
     exclusivity: RwLock<()>,
     next_call: AtomicU64,
+    sealer: StateSealer,
     runtime: SdkRuntime,
     /// The runtime that serves the tools and executes them.
     host: Mutex<Option<Handle>>,
 }
 
 impl ServerState {
-    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown, runtime: SdkRuntime) -> Self {
+    pub(super) fn new(
+        tools: ToolsHandle,
+        config: Config,
+        shutdown: Shutdown,
+        runtime: SdkRuntime,
+        sealer: StateSealer,
+    ) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
         let (exclusivity, next_call) = (RwLock::default(), AtomicU64::new(1));
-        Self { tools, config, shutdown, catalog, exclusivity, next_call, runtime, host: Mutex::default() }
+        let host = Mutex::default();
+        Self { tools, config, shutdown, catalog, exclusivity, next_call, sealer, runtime, host }
     }
 
     /// Returns the runtime of the SDK's tasks.
@@ -146,26 +157,43 @@ impl ServerHandler for Handler {
         let catalog = state.catalog();
         let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
         let arguments = Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let call = ToolCall::new(id.clone(), &*request.name, arguments);
-        let parts = context.extensions.get::<Parts>();
-        let user = parts.and_then(|parts| parts.extensions.get::<RunUser>()).cloned();
+        let extensions = context.extensions.get::<Parts>().map(|parts| &parts.extensions);
+        let user = extensions.and_then(|extensions| extensions.get::<RunUser>()).cloned();
+        let caller = extensions.and_then(|extensions| extensions.get::<Caller>()).copied();
+        let caller = caller.unwrap_or(Caller::ANYONE).derive_id("request state");
+        let mut call = HostCall::new(ToolCall::new(id.clone(), &*request.name, arguments), caller);
+        if let Some(request_state) = &request.request_state {
+            let responses = request.input_responses.unwrap_or_default();
+            call.resume(request_state, &responses, &state.sealer, &catalog.set)?;
+        }
+        if let Some(why) = why_unable_to_ask(&context) {
+            call.request = call.request.with_nobody_to_ask(why);
+        }
+        let call_context = user.into_iter().fold(state.config.context.clone(), ToolContext::with);
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
         let execution = async {
-            if catalog.set.get(&call.name).is_some() {
+            if catalog.set.get(&request.name).is_some() {
                 log.started().await;
             }
             let started_at = Instant::now();
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
             let execute = async |progress| {
                 let execution = async move {
-                    call::execute(&tools, &shared.config, &shared.exclusivity, call, user, progress).await
+                    call::execute(&tools, &shared.config, &shared.exclusivity, call, &call_context, progress).await
                 };
                 let executed = run_on(&state.host(), execution).await;
                 executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))
             };
             match with_progress(&context.peer, token, execute).await {
-                Ok(output) => {
+                Ok(Executed::Asks(call)) => {
+                    log.asked(started_at.elapsed()).await;
+                    match call.ask(&state.sealer, &catalog.set) {
+                        Ok(required) => Ok(required.into()),
+                        Err(error) => Ok(output::failure(&error.to_string()).into()),
+                    }
+                }
+                Ok(Executed::Output(output)) => {
                     log.finished(started_at.elapsed()).await;
                     let schema = state.config.output_schemas.get(&*request.name);
                     Ok(output::success(&output, schema).into())

@@ -53,6 +53,11 @@ impl CallLog<'_> {
         self.send(LoggingLevel::Info, "call finished", details).await;
     }
 
+    pub(super) async fn asked(&self, elapsed: Duration) {
+        let details = json!({ "milliseconds": as_millis(elapsed) });
+        self.send(LoggingLevel::Info, "call asked the user", details).await;
+    }
+
     pub(super) async fn failed(&self, kind: ToolErrorKind, elapsed: Duration) {
         let details = json!({ "kind": kind, "milliseconds": as_millis(elapsed) });
         self.send(LoggingLevel::Warning, "call failed", details).await;

@@ -73,6 +73,9 @@
 mod annotations;
 mod output;
 mod config;
+mod form;
+mod sealed_state;
+mod questions;
 mod call;
 mod error;
 mod tools_handle;
@@ -108,6 +111,7 @@ use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
 use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
+use self::sealed_state::StateSealer;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::SdkRuntime;
 
@@ -458,7 +462,8 @@ impl Server {
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
         let runtime = SdkRuntime::new(self.config.records_messages).map_err(ServerError::no_runtime)?;
-        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime)))
+        let sealer = StateSealer::new().map_err(ServerError::no_runtime)?;
+        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime, sealer)))
     }
 }
 

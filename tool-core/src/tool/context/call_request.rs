@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ConversationId, RunUser, ToolCall};
-use crate::tool::{Attempt, CallNotes, Undone};
+use crate::tool::{Attempt, CallNotes, ToolExecution, Undone};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -32,6 +32,65 @@ pub struct CallRequest {
     /// What the call knows from earlier executions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) notes: Option<Box<CallNotes>>,
+    /// The reason why nobody can be asked where the call is executed, if so.
+    #[serde(skip)]
+    pub(crate) nobody_to_ask: Option<String>,
+}
+
+#[doc(hidden)] // For the crates of this project.
+impl CallRequest {
+    /// Creates the request of a call that belongs to no run, such as one received over another protocol. Its key is unique.
+    ///
+    /// ```
+    /// use tool_core::run::Decision;
+    /// use tool_core::__internals::CallRequest;
+    /// use tool_core::tool::{Asker, Progress};
+    /// use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, tool, tools};
+    ///
+    /// #[tool("Greets the user")]
+    /// async fn greet(#[inject] user: &Asker) -> Result<String, ToolError> {
+    ///     Ok(format!("hello {}", user.ask::<String>("What is your name?").await?))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (context, token) = (ToolContext::new(), CancellationToken::new());
+    /// let mut request = CallRequest::standalone(ToolCall::new("call_1", "greet", "{}"));
+    /// let first = tools![greet].execute_request(request.clone(), &context, &token, Progress::default()).await;
+    /// request.record(&first);
+    /// let wait = request.waits().remove(0);
+    /// request.resolve(&wait.id, Decision::answer("Ada"))?;
+    /// let second = tools![greet].execute_request(request, &context, &token, Progress::default()).await;
+    /// assert_eq!(second.into_outcome()?.to_string(), "hello Ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn standalone(call: ToolCall) -> Self {
+        Self {
+            attempt: Attempt::standalone(&call.id),
+            call,
+            undone: None,
+            user: None,
+            conversation: None,
+            definition: None,
+            notes: None,
+            nobody_to_ask: None,
+        }
+    }
+
+    /// Returns this request for a place where nobody can be asked, with the reason that the tool reads.
+    #[must_use]
+    pub fn with_nobody_to_ask(mut self, why: impl Into<String>) -> Self {
+        self.nobody_to_ask = Some(why.into());
+        self
+    }
+
+    /// Takes over what an execution of the call has recorded. One that waits is continued by the next execution.
+    pub fn record(&mut self, execution: &ToolExecution) {
+        self.notes.clone_from(&execution.notes);
+        self.attempt.is_continued = execution.is_waiting();
+    }
 }
 
 /// Omits arguments, which can be secret.

@@ -241,51 +241,6 @@ impl ToolContext {
         Self { attempt: Some(Arc::new(attempt)), ..self.clone() }
     }
 
-    /// Returns this context for a call executed outside a run, such as one received over another protocol. The tool can
-    /// read the attempt, observe the cancellation and report its progress.
-    ///
-    /// ```
-    /// use tool_core::tool::{Attempt, Progress};
-    /// use tool_core::{CancellationToken, ToolCall, ToolContext, tool, tools};
-    ///
-    /// #[tool("Fetches a page")]
-    /// fn fetch(#[inject] progress: &Progress, #[inject] attempt: &Attempt) -> u32 {
-    ///     progress.report("fetching");
-    ///     attempt.number
-    /// }
-    ///
-    /// # let outcome = futures_util::FutureExt::now_or_never(async {
-    /// let call = ToolCall::new("call_1", "fetch", "{}");
-    /// let (sender, reports) = std::sync::mpsc::channel();
-    /// let progress = Progress::new(move |progress| drop(sender.send(progress)));
-    /// let attempt = Attempt::standalone(&call.id);
-    /// let context = ToolContext::new().for_standalone_call(attempt, &CancellationToken::new(), progress);
-    /// assert_eq!(tools![fetch].call(&call, &context).await?.to_string(), "1");
-    /// assert_eq!(reports.recv().unwrap().text, "fetching");
-    /// # Ok::<_, tool_core::ToolError>(())
-    /// # });
-    /// # outcome.unwrap().unwrap();
-    /// ```
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn for_standalone_call(
-        &self,
-        attempt: Attempt,
-        cancellation: &CancellationToken,
-        progress: Progress,
-    ) -> Self {
-        let cancellation = cancellation.child_token();
-        let asker = Asker::NOBODY;
-        self.for_attempt(AttemptContext {
-            attempt,
-            progress,
-            cancellation,
-            undone: None,
-            asker,
-            agent_link: None,
-        })
-    }
-
     /// Returns the value of this type that the application provided.
     pub(crate) fn provided<T: Any>(&self) -> Option<&T> {
         self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()

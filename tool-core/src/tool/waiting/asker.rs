@@ -72,6 +72,11 @@ impl Asker {
     /// Reaches nobody: every question fails, unless it has a default.
     pub(crate) const NOBODY: Self = Self(Err(AskError::OUTSIDE));
 
+    /// Reaches nobody, for this reason.
+    pub(crate) fn refusing(why: String) -> Self {
+        Self(Err(AskError::new(AskErrorKind::Unavailable, why)))
+    }
+
     /// Creates the asker of a call. One that undoes another must not wait, and the output of a pure one must depend on its arguments.
     pub(crate) fn new(asking: &Arc<Asking>, is_undo: bool, policy: &ToolPolicy) -> Self {
         Self(match (is_undo, policy.pure) {
