@@ -32,7 +32,7 @@ impl Connection {
         matches!(self, Self::StreamsNewest | Self::HttpNewest)
     }
 
-    fn lifecycle(self) -> ClientLifecycleMode {
+    pub(crate) fn lifecycle(self) -> ClientLifecycleMode {
         if self.is_newest() {
             ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
         } else {

@@ -2,6 +2,7 @@
 //! protocol.
 
 mod approving;
+mod asking;
 mod calling;
 mod cancelling;
 pub(crate) mod client;
@@ -12,6 +13,7 @@ mod listing;
 mod notifications;
 mod output_schemas;
 mod owners;
+mod protecting;
 mod replacing;
 mod stdio;
 mod stopping;

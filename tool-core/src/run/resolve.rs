@@ -15,7 +15,8 @@ use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallDecision, CallNotes, CallRequest, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
+    CallDecision, CallNotes, CallRequest, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp,
+    ToolExecution, WaitId,
 };
 
 /// Returns the digest of what a wait of a call shows. The owner is the run, or the key of a call that belongs to none.

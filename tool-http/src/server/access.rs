@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use secrecy::{ExposeSecret, SecretString};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -122,23 +122,29 @@ impl Access {
         Ok(())
     }
 
+    /// Returns the bearer token of a request, if there is one.
+    #[must_use]
+    pub fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+        let sent = headers.get(header::AUTHORIZATION)?.as_bytes();
+        let (scheme, token) = sent.split_at_checked("Bearer ".len())?;
+        let token = token.trim_ascii();
+        (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+    }
+
     /// Compares in constant time, so that the time does not leak parts of a key.
     fn check_key(&self, headers: &HeaderMap) -> Result<Caller, Rejection> {
         if self.keys.is_empty() {
             return Ok(Caller::ANYONE);
         }
-        let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let (scheme, key) =
-            sent.map_or((&[][..], &[][..]), |sent| sent.split_at(sent.len().min("Bearer ".len())));
-        let key = key.trim_ascii();
+        let key = Self::bearer_token(headers).unwrap_or_default();
         let is_known = self
             .keys
             .iter()
             .fold(Choice::from(0), |is_known, known| is_known | known.expose_secret().as_bytes().ct_eq(key));
-        if scheme.eq_ignore_ascii_case(b"Bearer ") && !key.is_empty() && bool::from(is_known) {
+        if !key.is_empty() && bool::from(is_known) {
             Ok(Caller::with_key(key))
         } else {
-            Err(Rejection::Key { has_credentials: sent.is_some() })
+            Err(Rejection::Key { has_credentials: headers.contains_key(header::AUTHORIZATION) })
         }
     }
 }
@@ -155,6 +161,8 @@ impl fmt::Debug for Access {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {

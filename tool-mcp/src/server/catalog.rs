@@ -37,9 +37,14 @@ impl ToolCatalog {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// Returns a page of the list. A cursor is valid for one generation only: a list that spans a replacement would match
+    /// Returns a page of the list, without the tools that are not visible. A cursor is valid for one generation only: a list that spans a replacement would match
     /// neither set.
-    pub(super) fn page(&self, cursor: Option<&str>, size: usize) -> Result<ListToolsResult, ErrorData> {
+    pub(super) fn page(
+        &self,
+        cursor: Option<&str>,
+        size: usize,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> Result<ListToolsResult, ErrorData> {
         let invalid = || ErrorData::invalid_params("unknown cursor; list the tools from the start", None);
         let start = match cursor {
             None => 0,
@@ -51,7 +56,8 @@ impl ToolCatalog {
             }
         };
         let end = start.saturating_add(size).min(self.tools.len());
-        let mut page = ListToolsResult::with_all_items(self.tools[start..end].to_vec());
+        let visible = self.tools[start..end].iter().filter(|tool| is_visible(&tool.name));
+        let mut page = ListToolsResult::with_all_items(visible.cloned().collect());
         page.next_cursor = (end < self.tools.len()).then(|| format!("{}.{end}", self.generation));
         Ok(page)
     }
@@ -113,7 +119,7 @@ mod tests {
             let catalog = catalog(7, number);
             let (mut names, mut cursor, mut count) = (Vec::new(), None, 0);
             loop {
-                let page = catalog.page(cursor.as_deref(), size).unwrap();
+                let page = catalog.page(cursor.as_deref(), size, |_| true).unwrap();
                 assert!(page.tools.len() <= size);
                 names.extend(page.tools.into_iter().map(|tool| tool.name.into_owned()));
                 count += 1;
@@ -126,7 +132,7 @@ mod tests {
             assert_eq!(count, pages);
         }
         for invalid in ["", "2", "6.2", "7.6", "7.-1", "7.", "x.2"] {
-            assert!(catalog(7, 5).page(Some(invalid), 2).is_err(), "{invalid}");
+            assert!(catalog(7, 5).page(Some(invalid), 2, |_| true).is_err(), "{invalid}");
         }
     }
 }

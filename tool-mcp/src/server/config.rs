@@ -13,7 +13,10 @@ use tool_core::agent::Decider;
 use tool_core::model::RunUser;
 use tool_http::server::{Access, Limits};
 
+use super::authorize::Principal;
+use super::error::ServerError;
 use super::output::OutputSchema;
+use super::protected_resource::{Protection, is_scope};
 
 /// Says whose calls the calls of a request are, from the headers of an admitted request.
 pub(super) type ChooseUser = dyn Fn(&HeaderMap) -> Option<RunUser> + Send + Sync;
@@ -23,6 +26,8 @@ pub(super) struct Config {
     pub(super) instructions: Option<String>,
     pub(super) context: ToolContext,
     pub(super) output_schemas: BTreeMap<String, OutputSchema>,
+    /// The scopes that calls of tools need.
+    pub(super) scopes: BTreeMap<String, Vec<String>>,
     pub(super) allows_unapproved: bool,
     pub(super) decider: Option<Arc<dyn Decider>>,
     pub(super) page_size: usize,
@@ -35,6 +40,7 @@ pub(super) struct Config {
 pub(super) struct HttpConfig {
     pub(super) access: Access,
     pub(super) choose_user: Option<Arc<ChooseUser>>,
+    pub(super) protection: Option<Protection>,
     pub(super) allows_remote: bool,
     pub(super) limits: Limits,
     pub(super) max_sessions: usize,
@@ -44,8 +50,45 @@ pub(super) struct HttpConfig {
 impl Config {
     /// Returns what calls have, by which the tools are checked. Each call has the user of its own request.
     pub(super) fn checked_context(&self) -> ToolContext {
-        let is_any = self.http.choose_user.is_some();
-        is_any.then(|| RunUser::new("")).into_iter().fold(self.context.clone(), ToolContext::with)
+        let HttpConfig { choose_user, protection, .. } = &self.http;
+        let principal = protection.as_ref().map(|_| Principal::new("", [""; 0]));
+        let user = choose_user.as_ref().map(|_| RunUser::new(""));
+        self.context_of(user.or_else(|| Some(principal.as_ref()?.user().clone())), principal)
+    }
+
+    /// Returns the context of the calls of a request.
+    pub(super) fn context_of(&self, user: Option<RunUser>, principal: Option<Principal>) -> ToolContext {
+        let context = user.into_iter().fold(self.context.clone(), ToolContext::with);
+        principal.into_iter().fold(context, ToolContext::with)
+    }
+
+    /// Returns the scopes that a call of a tool needs, if the sender of its request lacks some of them. Over stdio, where the host is the
+    /// user, there are no scopes.
+    pub(super) fn missing_scopes(&self, tool: &str, principal: Option<&Principal>) -> Option<&[String]> {
+        let (principal, scopes) = (principal?, self.scopes.get(tool)?);
+        (!scopes.iter().all(|scope| principal.has_scope(scope))).then_some(scopes)
+    }
+
+    /// Checks that requests can be authorized.
+    pub(super) fn check_authorization(&self) -> Result<(), ServerError> {
+        let HttpConfig { access, choose_user, protection, .. } = &self.http;
+        let problem = match protection {
+            None if !self.scopes.is_empty() => Some("tools need scopes; add `protect`".to_owned()),
+            None => None,
+            Some(_) if access.has_keys() => {
+                Some("`bearer_token` and `protect` both decide about tokens; use one of them".to_owned())
+            }
+            Some(_) if choose_user.is_some() => {
+                Some("`user` and `protect` both decide about users; use one of them".to_owned())
+            }
+            Some(protection) => protection.problem(),
+        };
+        let mut scopes = self.scopes.values().flatten();
+        let problem = problem.or_else(|| {
+            let invalid = scopes.find(|scope| !is_scope(scope))?;
+            Some(format!("`{}` is not a scope", invalid.escape_debug()))
+        });
+        problem.map_or(Ok(()), |problem| Err(ServerError::authorization(&problem)))
     }
 
     /// Returns `true` if tools that need approval are served.
@@ -61,6 +104,7 @@ impl Default for Config {
             instructions: None,
             context: ToolContext::new(),
             output_schemas: BTreeMap::new(),
+            scopes: BTreeMap::new(),
             allows_unapproved: false,
             decider: None,
             page_size: 100,
@@ -75,6 +119,7 @@ impl Default for HttpConfig {
         Self {
             access: Access::default(),
             choose_user: None,
+            protection: None,
             allows_remote: false,
             // A call of a session continues when its connection ends, so the number of connections does not limit calls.
             limits: Limits { max_concurrent_requests: Some(1024), ..Limits::default() },

@@ -24,6 +24,9 @@ pub enum ServerErrorKind {
     MissingContext,
     /// An [output schema](super::Server::output_schema) is of an unknown tool.
     OutputSchema,
+    /// Requests cannot be authorized: the [resource](super::ProtectedResource) is invalid, options contradict each other, or a
+    /// [scope](super::Server::scope) is invalid or of an unknown tool.
+    Authorization,
     /// The address cannot be bound, or may not be bound without [`allow_remote`](super::Server::allow_remote).
     Address,
     /// The client violated the protocol at the start, or its streams failed.
@@ -39,6 +42,17 @@ impl ServerError {
         let message =
             format!("the output schema `{name}` is of an unknown tool; use the name of a tool of the server");
         Self { kind: ServerErrorKind::OutputSchema, message, source: None }
+    }
+
+    pub(super) fn scope_of_unknown_tool(name: &str) -> Self {
+        Self::authorization(&format!(
+            "the scope of `{name}` is of an unknown tool; use the name of a tool of the server"
+        ))
+    }
+
+    pub(super) fn authorization(problem: &str) -> Self {
+        let message = format!("requests cannot be authorized: {problem}");
+        Self { kind: ServerErrorKind::Authorization, message, source: None }
     }
 
     pub(super) fn address(error: BindError) -> Self {

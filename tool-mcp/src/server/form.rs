@@ -188,15 +188,15 @@ mod tests {
                 json!({ "type": "string", "minLength": 2, "pattern": "a", "format": "phone" }),
                 json!({ "type": "string", "minLength": 2 }),
             ),
-            (
-                json!({ "type": "string", "format": "email" }),
-                json!({ "type": "string", "format": "email" }),
-            ),
+            (json!({ "type": "string", "format": "email" }), json!({ "type": "string", "format": "email" })),
             (
                 json!({ "type": "integer", "format": "uint64", "minimum": 0, "maximum": 18_446_744_073_709_551_615_u64 }),
                 json!({ "type": "integer", "minimum": 0 }),
             ),
-            (json!({ "type": "string", "enum": ["a", "b"] }), json!({ "type": "string", "enum": ["a", "b"] })),
+            (
+                json!({ "type": "string", "enum": ["a", "b"] }),
+                json!({ "type": "string", "enum": ["a", "b"] }),
+            ),
             (
                 json!({ "oneOf": [{ "type": "string", "const": "a", "description": "Left" }] }),
                 json!({ "type": "string", "oneOf": [{ "const": "a", "title": "Left" }] }),

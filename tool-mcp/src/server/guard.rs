@@ -6,7 +6,7 @@ use std::task::Context;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
@@ -23,6 +23,7 @@ use tool_http::server::{
     json_response,
 };
 
+use super::authorize::Principal;
 use super::config::{ChooseUser, HttpConfig};
 use super::handler::{Handler, ServerState};
 use super::session_manager::{BoundedSessionManager, with_caller};
@@ -35,6 +36,7 @@ const MAX_INITIALIZE_BYTES: usize = 32 << 10;
 struct Guard {
     access: Access,
     choose_user: Option<Arc<ChooseUser>>,
+    state: Arc<ServerState>,
     /// Ends the sessions, and their tasks, with the router.
     _end_sessions: Box<dyn Send + Sync>,
     limiter: Limiter,
@@ -69,7 +71,15 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
     );
     let limiter = Limiter::new(config.limits);
     let HttpConfig { access, choose_user, .. } = config;
-    let guard = Guard { access, choose_user, _end_sessions: end_sessions, limiter, sessions, shutdown };
+    let guard = Guard {
+        access,
+        choose_user,
+        state: Arc::clone(&serving),
+        _end_sessions: end_sessions,
+        limiter,
+        sessions,
+        shutdown,
+    };
     let guard = Arc::new(guard);
     Router::new()
         .route_service("/mcp", service)
@@ -90,14 +100,31 @@ async fn run_quietly(State(state): State<Arc<ServerState>>, request: Request, ne
 }
 
 async fn guard_request(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    let caller = match guard.access.admit(request.uri(), request.headers()) {
+    let protection = guard.state.protection();
+    let admitted = match protection {
+        Some(_) => guard.access.admit_without_key(request.uri(), request.headers()).map(|()| Caller::ANYONE),
+        None => guard.access.admit(request.uri(), request.headers()),
+    };
+    let caller = match admitted {
         Ok(caller) => caller,
         Err(rejection) => return rejection.into_response(),
     };
     if guard.shutdown.has_reached(ShutdownPhase::Draining) {
         return Rejection::ShuttingDown.into_response();
     }
-    let user = guard.choose_user.as_ref().and_then(|choose_user| choose_user(request.headers()));
+    let mut user = guard.choose_user.as_ref().and_then(|choose_user| choose_user(request.headers()));
+    if let Some(protection) = protection {
+        if let Some(metadata) = protection.metadata(request.method(), request.uri()) {
+            return metadata;
+        }
+        match protection.authorize(request.headers()).await {
+            Ok(principal) => {
+                user = Some(principal.user().clone());
+                request.extensions_mut().insert(principal);
+            }
+            Err(refusal) => return refusal,
+        }
+    }
     // A session belongs to its user.
     let caller = user.as_ref().map_or(caller, |user| Caller::with_key(format!("user {user}").as_bytes()));
     user.into_iter().for_each(|user| drop(request.extensions_mut().insert(user)));
@@ -131,6 +158,9 @@ impl Guard {
         let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
         let permits = Arc::new((permit, request_permit));
         if message.method.as_deref() == Some("tools/call") {
+            if let Some(refusal) = self.missing_scopes(&head.extensions, &bytes) {
+                return Ok(refusal);
+            }
             // The context of the call contains the extensions, so a call without a connection is still in flight.
             head.extensions.insert(Arc::clone(&permits));
         }
@@ -148,6 +178,14 @@ impl Guard {
             return Ok(response);
         }
         Ok(hold_until_sent((in_flight, permits), response))
+    }
+
+    /// Returns the response that refuses a call for which the sender lacks scopes. Only a status of HTTP makes clients request more.
+    fn missing_scopes(&self, extensions: &Extensions, body: &[u8]) -> Option<Response> {
+        let (protection, principal) = (self.state.protection()?, extensions.get::<Principal>());
+        let call: Call<'_> = serde_json::from_slice(body).ok()?;
+        let scopes = self.state.config().missing_scopes(&call.params.name, principal)?;
+        Some(protection.require_scopes(scopes))
     }
 
     /// Returns the id of the request if another request of the session that has no response yet has the same id.
@@ -185,6 +223,19 @@ struct Message<'a> {
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
+}
+
+/// The name of the tool of a call.
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    params: CallParams<'a>,
+}
+
+#[derive(Deserialize)]
+struct CallParams<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
 }
 
 impl Message<'_> {

@@ -22,14 +22,16 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
 use tool_core::model::RunUser;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{ToolCall, ToolContext, ToolError};
+use tool_core::{ToolCall, ToolError};
 use tool_http::server::{Caller, Shutdown};
 
+use super::authorize::Principal;
+use super::call::Executed;
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::log::SessionLogLevel;
-use super::call::Executed;
 use super::progress::with_progress;
+use super::protected_resource::Protection;
 use super::questions::{HostCall, why_unable_to_ask};
 use super::sealed_state::StateSealer;
 use super::tools_handle::{Generation, ToolsHandle};
@@ -76,6 +78,15 @@ impl ServerState {
     fn host(&self) -> Handle {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
         host.unwrap_or_else(Handle::current)
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns what authorizes requests over HTTP.
+    pub(super) fn protection(&self) -> Option<&Protection> {
+        self.config.http.protection.as_ref()
     }
 
     pub(super) fn shutdown(&self) -> &Shutdown {
@@ -136,12 +147,15 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        let principal = extension::<Principal>(&context);
         let cursor = request.and_then(|request| request.cursor);
         // Before the list is made: a replacement from now on is reported.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).mark_unchanged();
-        self.state.catalog().page(cursor.as_deref(), self.state.config.page_size)
+        let config = &self.state.config;
+        let is_visible = |tool: &str| config.missing_scopes(tool, principal).is_none();
+        self.state.catalog().page(cursor.as_deref(), config.page_size, is_visible)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -157,9 +171,14 @@ impl ServerHandler for Handler {
         let catalog = state.catalog();
         let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
         let arguments = Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let extensions = context.extensions.get::<Parts>().map(|parts| &parts.extensions);
-        let user = extensions.and_then(|extensions| extensions.get::<RunUser>()).cloned();
-        let caller = extensions.and_then(|extensions| extensions.get::<Caller>()).copied();
+        let principal = extension::<Principal>(&context);
+        // The guard refuses such a call before, unless it reads the name of the tool in another way.
+        if state.config.missing_scopes(&request.name, principal).is_some() {
+            return Err(ErrorData::invalid_request("the call needs further scopes", None));
+        }
+        let call_context =
+            state.config.context_of(extension::<RunUser>(&context).cloned(), principal.cloned());
+        let caller = extension::<Caller>(&context).copied();
         let caller = caller.unwrap_or(Caller::ANYONE).derive_id("request state");
         let mut call = HostCall::new(ToolCall::new(id.clone(), &*request.name, arguments), caller);
         if let Some(request_state) = &request.request_state {
@@ -169,7 +188,6 @@ impl ServerHandler for Handler {
         if let Some(why) = why_unable_to_ask(&context) {
             call.request = call.request.with_nobody_to_ask(why);
         }
-        let call_context = user.into_iter().fold(state.config.context.clone(), ToolContext::with);
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
         let execution = async {
@@ -180,7 +198,8 @@ impl ServerHandler for Handler {
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
             let execute = async |progress| {
                 let execution = async move {
-                    call::execute(&tools, &shared.config, &shared.exclusivity, call, &call_context, progress).await
+                    call::execute(&tools, &shared.config, &shared.exclusivity, call, &call_context, progress)
+                        .await
                 };
                 let executed = run_on(&state.host(), execution).await;
                 executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))
@@ -278,6 +297,11 @@ impl ServerHandler for Handler {
             }
         }
     }
+}
+
+/// Returns what the guard has added to the request, which only requests over HTTP have.
+fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<&T> {
+    context.extensions.get::<Parts>()?.extensions.get::<T>()
 }
 
 /// The maximum number of characters of a mistake in parameters, which may quote the client.

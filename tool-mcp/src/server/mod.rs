@@ -72,12 +72,14 @@
 
 mod annotations;
 mod output;
+mod authorize;
+mod protected_resource;
+mod error;
 mod config;
 mod form;
 mod sealed_state;
 mod questions;
 mod call;
-mod error;
 mod tools_handle;
 mod catalog;
 mod log;
@@ -107,10 +109,15 @@ use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, Shutdown, bind};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
+pub use self::authorize::{
+    Authorize, AuthorizeError, AuthorizeErrorKind, AuthorizeFuture, Credentials, Principal,
+};
 use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
 use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
+pub use self::protected_resource::ProtectedResource;
+use self::protected_resource::Protection;
 use self::sealed_state::StateSealer;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::SdkRuntime;
@@ -214,6 +221,61 @@ impl Server {
     /// ```
     pub fn user(mut self, user_of: impl Fn(&HeaderMap) -> Option<RunUser> + Send + Sync + 'static) -> Self {
         self.config.http.choose_user = Some(Arc::new(user_of));
+        self
+    }
+
+    /// Makes the server a protected resource over HTTP: each request needs a token that the [authorizer](Authorize) accepts, and belongs to the
+    /// [user](Principal::user) that it returns. Tools inject the user as [`RunUser`], and with its scopes as [`Principal`]; runs of
+    /// agents and sessions belong to the user, as with [`user`](Self::user). There is no verification of tokens by itself.
+    ///
+    /// Clients find their authorization server in a document at `/.well-known/oauth-protected-resource`, also with the path of the resource
+    /// behind it, which is public. Refused requests point to it: status 401 if there is no valid token, and 403 if
+    /// [scopes](Self::scope) are missing.
+    ///
+    /// ```
+    /// use tool_core::model::RunUser;
+    /// use tool_core::{tool, tools};
+    /// use tool_mcp::server::{AuthorizeError, Credentials, Principal, ProtectedResource, Server};
+    ///
+    /// #[tool("Lists the files of the user")]
+    /// fn list(#[inject] user: &RunUser) -> String {
+    ///     format!("the files of {user}")
+    /// }
+    ///
+    /// #[tool("Deletes a file")]
+    /// fn delete(name: String) {}
+    ///
+    /// fn authorize(credentials: &Credentials<'_>) -> Result<Principal, AuthorizeError> {
+    ///     match credentials.bearer_token() {
+    ///         // In place of a verification, for example by the crate `jsonwebtoken`:
+    ///         Some("token-of-ada") => Ok(Principal::new("ada", ["files:read"])),
+    ///         _ => Err(AuthorizeError::unauthenticated()),
+    ///     }
+    /// }
+    ///
+    /// let resource = ProtectedResource::new("https://tools.example/mcp")
+    ///     .authorization_server("https://login.example")
+    ///     .scopes(["files:read"]);
+    /// let server = Server::new(tools![list, delete])
+    ///     .allow_host("tools.example")
+    ///     .protect(resource, authorize)
+    ///     .scope("list", "files:read")
+    ///     .scope("delete", "files:write");
+    /// # assert!(server.into_service().is_ok());
+    /// ```
+    ///
+    /// Use neither [`bearer_token`](Self::bearer_token) nor [`user`](Self::user) beside it. Over stdio it has no effect: there, the host is the user.
+    pub fn protect(mut self, resource: ProtectedResource, authorize: impl Authorize + 'static) -> Self {
+        self.config.http.protection = Some(Protection::new(resource, authorize));
+        self
+    }
+
+    /// Requires a scope for the calls of a tool over HTTP, with [`protect`](Self::protect). Can be called repeatedly; each of the scopes is
+    /// needed. Without them, the tool is not listed, and a call is refused with status 403 and the scopes to request.
+    ///
+    /// The scope belongs to the name: also to a tool of this name that [replaces](ToolsHandle::replace) this one.
+    pub fn scope(mut self, tool: impl Into<String>, scope: impl Into<String>) -> Self {
+        self.config.scopes.entry(tool.into()).or_default().push(scope.into());
         self
     }
 
@@ -440,6 +502,7 @@ impl Server {
     }
 
     fn into_router(self, shutdown: Shutdown) -> Result<Router, ServerError> {
+        self.config.check_authorization()?;
         let http = self.config.http.clone();
         Ok(guard::router(self.into_state(shutdown)?, http))
     }

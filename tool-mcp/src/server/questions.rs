@@ -6,8 +6,8 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
-use tool_core::run::{Decision, Wait};
 use tool_core::__internals::CallRequest;
+use tool_core::run::{Decision, Wait};
 use tool_core::tool::Timestamp;
 use tool_core::{ToolCall, ToolError, ToolSet};
 
@@ -100,7 +100,11 @@ impl HostCall {
     }
 
     /// Asks the host for what the call waits for.
-    pub(super) fn ask(mut self, sealer: &StateSealer, tools: &ToolSet) -> Result<InputRequiredResult, ToolError> {
+    pub(super) fn ask(
+        mut self,
+        sealer: &StateSealer,
+        tools: &ToolSet,
+    ) -> Result<InputRequiredResult, ToolError> {
         if self.round >= MAX_ROUNDS {
             return Err(ToolError::failed(format!("the user was asked {MAX_ROUNDS} times without an end")));
         }

@@ -73,6 +73,9 @@ impl ToolsHandle {
         if let Some(name) = config.output_schemas.keys().find(|name| set.get(name).is_none()) {
             return Err(ServerError::output_schema_of_unknown_tool(name));
         }
+        if let Some(name) = config.scopes.keys().find(|name| set.get(name).is_none()) {
+            return Err(ServerError::scope_of_unknown_tool(name));
+        }
         // Not set before, because a server is served once.
         let _ = self.0.context.set(context);
         Ok(())
