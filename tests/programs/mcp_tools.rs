@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tool_core::content::Image;
-use tool_core::tool::{DynamicTool, Progress, ToolProgress};
-use tool_core::{CancellationToken, ToolOutput, ToolSet, schemars, tool, tools};
+use tool_core::tool::{Asker, DynamicTool, Progress, ToolProgress};
+use tool_core::{CancellationToken, ToolError, ToolOutput, ToolSet, schemars, tool, tools};
 use tool_mcp::server::Server;
 
 /// A red dot.
@@ -90,6 +90,24 @@ async fn wait(file: String, #[inject] cancellation: &CancellationToken) {
     std::future::pending::<()>().await;
 }
 
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Name {
+    name: String,
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Color {
+    color: String,
+}
+
+/// Named as the conformance suite calls it.
+#[tool("Asks the user twice")]
+async fn test_input_required_result_multi_round(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let Name { name } = user.ask("Step 1: What is your name?").await?;
+    let Color { color } = user.ask("Step 2: What is your favorite color?").await?;
+    Ok(format!("{name} likes {color}"))
+}
+
 fn tools() -> Result<ToolSet, Box<dyn Error>> {
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -117,6 +135,7 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         weather,
         panics,
         wait,
+        test_input_required_result_multi_round,
     ];
     Ok(tools.with(with_schema)?)
 }

@@ -275,6 +275,14 @@ async fn a_host_that_shows_no_forms_is_not_asked() {
     }
     // Nothing is executed twice.
     assert_eq!(counts.started.load(Ordering::SeqCst), 2);
+    // Also not when it goes on with a call.
+    let asked = call(&server.url(), "greet", json!({}), json!({})).await;
+    let mut more = json!({ "requestState": state(&asked), "_meta": meta(&json!({})) });
+    assert_eq!(output(&call(&server.url(), "greet", json!({}), more.clone()).await), "hello you");
+    let asked = call(&server.url(), "greet", json!({}), json!({})).await;
+    more["requestState"] = state(&asked).clone();
+    more["inputResponses"] = answer(&asked, accept(json!("Ada")))["inputResponses"].clone();
+    assert_eq!(output(&call(&server.url(), "greet", json!({}), more).await), "hello Ada");
     for connection in [Connection::Streams, Connection::Http] {
         let client = Client::connect(connection, Server::new(all_tools())).await;
         let (answer, is_error) = client.text("register", json!({})).await;

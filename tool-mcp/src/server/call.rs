@@ -8,7 +8,7 @@ use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
-use super::questions::{HostCall, refuse_unaskable};
+use super::questions::HostCall;
 
 /// What a call has led to.
 pub(super) enum Executed {
@@ -27,7 +27,7 @@ pub(super) async fn execute(
     context: &ToolContext,
     progress: Progress,
 ) -> Result<Executed, ToolError> {
-    if call.awaits_answers() {
+    if call.has_to_ask() {
         return Ok(Executed::Asks(call));
     }
     let policy = tools.get(&call.request.call.name).map(|tool| tool.definition().policy().clone());
@@ -61,8 +61,7 @@ pub(super) async fn execute(
         let waits = request.waits();
         if execution.is_waiting() && !waits.is_empty() {
             request.tick(Timestamp::now());
-            refuse_unaskable(request);
-            if call.awaits_answers() {
+            if call.has_to_ask() {
                 return Ok(Executed::Asks(call));
             }
             // The host waits for what the call was parked for.

@@ -186,7 +186,7 @@ impl ServerHandler for Handler {
             call.resume(request_state, &responses, &state.sealer, &catalog.set)?;
         }
         if let Some(why) = why_unable_to_ask(&context) {
-            call.request = call.request.with_nobody_to_ask(why);
+            call.set_unable(why);
         }
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();

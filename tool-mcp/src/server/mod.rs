@@ -51,6 +51,22 @@
 //! runs alongside no other call of the server, whichever host made it. A host that sets a log level is notified when calls start,
 //! finish and fail, with the names of the tools.
 //!
+//! # Questions
+//!
+//! A tool that [asks](tool_core::tool::Asker) asks the user of a host that speaks revision 2026-07-28 and has declared `elicitation`. The call
+//! ends with the questions, and the host calls again with the answers and a state that only this process opens, for the same caller, tool and arguments,
+//! within 10 minutes, and once. The tool is then executed again from its start, and its questions return the answers.
+//!
+//! | | |
+//! | --- | --- |
+//! | a text, a number, a boolean, an enum, a list of variants of an enum, choices, a struct of these | a form |
+//! | another answer, a [secret](tool_core::tool::AskQuestion::secret), another host | the question fails with the reason, or takes its default |
+//! | decline, cancel | [`AskErrorKind::Declined`](tool_core::tool::AskErrorKind::Declined) |
+//! | no answer, or one that does not match | asked for again, at most 10 times in a call |
+//! | a state that is invalid, expired, used or of another call | a protocol error (-32602) with `reason: "invalid_request_state"` |
+//!
+//! Hosts are not asked for approval. A call that is [parked](tool_core::tool::Asker::park) continues by itself while the host waits.
+//!
 //! # Traces
 //!
 //! The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
@@ -62,7 +78,8 @@
 //! Every program on the machine can call a server without a [token](Server::bearer_token). Web pages cannot, with or without one:
 //! requests must be for an [allowed host](Server::allow_host), and come from no web page or one of an
 //! [allowed origin](Server::allow_origin). With several tokens, a session belongs to the token that began it, and requests with
-//! another token cannot use it. [`Server::user`] says whose each call is.
+//! another token cannot use it. [`Server::user`] says whose each call is. With [`Server::protect`], the application verifies tokens, and tools
+//! can need [scopes](Server::scope).
 //!
 //! # Standard output
 //!
@@ -390,8 +407,8 @@ impl Server {
 
     /// Allows [`spawn`](Self::spawn) to bind to an address that other machines can reach.
     ///
-    /// The [host](Self::allow_host) must be allowed as well. Require a [token](Self::bearer_token), or put an authenticating
-    /// proxy in front.
+    /// The [host](Self::allow_host) must be allowed as well. Require a [token](Self::bearer_token), [protect](Self::protect) the
+    /// server, or put an authenticating proxy in front.
     pub fn allow_remote(mut self) -> Self {
         self.config.http.allows_remote = true;
         self
@@ -461,8 +478,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns an error if a tool needs a value that the context lacks, an [output schema](Self::output_schema) is of an unknown
-    /// tool, or the client violates the protocol at the start.
+    /// Returns an error if a tool needs a value that the context lacks, an [output schema](Self::output_schema) or a
+    /// [scope](Self::scope) is of an unknown tool, or the client violates the protocol at the start.
     pub async fn serve_stdio(self) -> Result<(), ServerError> {
         let state = self.into_state(Shutdown::new())?;
         let (input, output) = stdio::take_streams()?;
@@ -493,10 +510,13 @@ impl Server {
     /// # }
     /// ```
     ///
+    /// The service of a [protected](Self::protect) server also has the route of its document: pass a clone to
+    /// `route_service("/.well-known/oauth-protected-resource/mcp", …)`.
+    ///
     /// # Errors
     ///
-    /// Returns an error if a tool needs a value that the context lacks, or an [output schema](Self::output_schema) is of an
-    /// unknown tool.
+    /// Returns an error if a tool needs a value that the context lacks, an [output schema](Self::output_schema) or a
+    /// [scope](Self::scope) is of an unknown tool, or requests cannot be [authorized](Self::protect).
     pub fn into_service(self) -> Result<HttpService, ServerError> {
         self.into_router(Shutdown::new()).map(HttpService::new)
     }

@@ -25,13 +25,15 @@ pub(super) struct HostCall {
     arguments: String,
     /// The id of the caller.
     caller: String,
+    /// The reason why the host cannot ask its user, if so.
+    unable: Option<&'static str>,
 }
 
 impl HostCall {
     /// Creates a call that begins.
     pub(super) fn new(call: ToolCall, caller: String) -> Self {
         let arguments = call.arguments.clone();
-        Self { request: CallRequest::standalone(call), round: 0, arguments, caller }
+        Self { request: CallRequest::standalone(call), round: 0, arguments, caller, unable: None }
     }
 
     /// Returns what a state of this call is valid for: its caller, its tool as it is, and its arguments in any order.
@@ -41,6 +43,15 @@ impl HostCall {
         let mut arguments: Value = serde_json::from_str(&self.arguments).unwrap_or_default();
         arguments.sort_all_objects();
         json!([self.caller, name, definition, arguments]).to_string().into_bytes()
+    }
+
+    /// Sets the reason why the host cannot ask its user.
+    pub(super) fn set_unable(&mut self, why: &'static str) {
+        // A call that has not asked yet need not be executed up to its question.
+        if !self.is_continued() {
+            self.request.refuse_questions(why);
+        }
+        self.unable = Some(why);
     }
 
     /// Returns `true` if the call has asked before.
@@ -94,8 +105,22 @@ impl HostCall {
         Ok(())
     }
 
-    /// Returns `true` if questions are still without an answer.
-    pub(super) fn awaits_answers(&self) -> bool {
+    /// Returns `true` if the host has to ask its user. What it must not or cannot ask gets a reply with the reason.
+    pub(super) fn has_to_ask(&mut self) -> bool {
+        for (_, wait) in questions(&self.request) {
+            let why = match (self.unable, wait.question()) {
+                (Some(why), _) => why,
+                (None, Some(question)) if question.is_secret() => {
+                    "the answer is secret, and the host would read it"
+                }
+                (None, Some(question)) if form_of(question).is_none() => {
+                    "no form of the host can express the answer"
+                }
+                _ => continue,
+            };
+            // An open question takes this.
+            let _ = self.request.resolve(&wait.id, Decision::unavailable().because(why));
+        }
         !questions(&self.request).is_empty()
     }
 
@@ -127,19 +152,6 @@ impl HostCall {
 fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
     let waits = request.waits().into_iter().filter(|wait| wait.question().is_some());
     waits.enumerate().map(|(position, wait)| (format!("{position:02}_{}", wait.id), wait)).collect()
-}
-
-/// Replies to the questions that a host must not or cannot ask. The tool reads why.
-pub(super) fn refuse_unaskable(request: &mut CallRequest) {
-    for wait in request.waits() {
-        let why = match wait.question() {
-            Some(question) if question.is_secret() => "the answer is secret, and the host would read it",
-            Some(question) if form_of(question).is_none() => "no form of the host can express the answer",
-            _ => continue,
-        };
-        // An open question takes this.
-        let _ = request.resolve(&wait.id, Decision::unavailable().because(why));
-    }
 }
 
 /// Returns the reason why a host cannot ask its user, if so.

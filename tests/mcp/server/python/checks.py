@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.types import ElicitResult
 
 PROGRAM, URL = sys.argv[1:]
 
@@ -30,7 +31,7 @@ async def lists(client):
         if cursor is None:
             break
     names = [tool.name for tool in tools]
-    check(len(names) == 11 and len(set(names)) == 11, names)
+    check(len(names) == 12 and len(set(names)) == 12, names)
     by_name = {tool.name: tool for tool in tools}
     total = by_name["sum"]
     check(total.input_schema["required"] == ["a", "b"], total)
@@ -79,6 +80,20 @@ async def progress(client):
     check(reports == [(0, 100, "working"), (50, 100, "working"), (100, 100, "working")], reports)
 
 
+async def answer(context, params):
+    answers = {"Step 1: What is your name?": {"name": "Alice"}, "Step 2: What is your favorite color?": {"color": "blue"}}
+    return ElicitResult(action="accept", content=answers[params.message])
+
+
+async def questions(client):
+    result = await client.call_tool("test_input_required_result_multi_round", {})
+    if client.protocol_version >= "2026-07-28":
+        check((text(result), result.is_error) == ("Alice likes blue", False), result)
+    else:
+        expected = "nobody can be asked here: the host uses a protocol that is older than 2026-07-28"
+        check(result.is_error and text(result).endswith(expected), result)
+
+
 async def cancellation(client):
     with tempfile.TemporaryDirectory() as directory:
         file = anyio.Path(Path(directory) / "cancelled")
@@ -98,13 +113,13 @@ async def main():
     for mode in ["legacy", "2026-07-28", "auto"]:
         for name, server in [("stdio", StdioServerParameters(command=PROGRAM, args=["mcp-tools"])), ("http", URL)]:
             with anyio.fail_after(120):
-                async with Client(server, mode=mode) as client:
+                async with Client(server, mode=mode, elicitation_callback=answer) as client:
                     # A client that starts with a fixed protocol version requests neither.
                     if mode != "2026-07-28":
                         check(client.server_info.name == "tools", client.server_info)
                         check(client.instructions == "Call them.", client.instructions)
                     check(await lists(client) == (3 if name == "stdio" else 1), "pages")
-                    for part in [calls, errors, progress, cancellation]:
+                    for part in [calls, errors, progress, questions, cancellation]:
                         await part(client)
                     print(f"{name}, {mode}: all checks passed with protocol {client.protocol_version}")
 

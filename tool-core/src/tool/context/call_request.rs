@@ -79,11 +79,9 @@ impl CallRequest {
         }
     }
 
-    /// Returns this request for a place where nobody can be asked, with the reason that the tool reads.
-    #[must_use]
-    pub fn with_nobody_to_ask(mut self, why: impl Into<String>) -> Self {
+    /// States that nobody can be asked where the call is executed. Tools read the reason.
+    pub fn refuse_questions(&mut self, why: impl Into<String>) {
         self.nobody_to_ask = Some(why.into());
-        self
     }
 
     /// Takes over what an execution of the call has recorded. One that waits is continued by the next execution.

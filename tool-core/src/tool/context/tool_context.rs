@@ -167,7 +167,7 @@ impl ToolContext {
         self.attempt_context().map_or(&NONE, |attempt| &attempt.progress)
     }
 
-    /// Returns the way to ask a person. Outside a run, nobody can be asked.
+    /// Returns the way to ask a person. Nobody can be asked by calls that a program executes outside a run.
     #[must_use]
     pub fn asker(&self) -> &Asker {
         static NOBODY: Asker = Asker::NOBODY;

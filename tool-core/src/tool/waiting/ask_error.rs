@@ -22,7 +22,8 @@ pub enum AskErrorKind {
     Declined,
     /// The question expired.
     Expired,
-    /// There is nobody to be asked: the call is executed outside a run, undoes another, or is of a `pure` tool.
+    /// There is nobody to be asked: the call is executed by a program outside a run, or for an MCP host that cannot ask; it undoes another,
+    /// or is of a `pure` tool.
     Unavailable,
     /// The call has asked too many questions.
     TooMany,
