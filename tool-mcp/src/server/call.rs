@@ -14,7 +14,7 @@ use super::questions::HostCall;
 pub(super) enum Executed {
     Output(ToolOutput),
     /// The call has asked the user.
-    Asks(HostCall),
+    Asks(Box<HostCall>),
 }
 
 /// Executes a call. Dropping the future cancels it. `exclusivity` is locked exclusively by calls of exclusive tools, and shared by all
@@ -28,7 +28,7 @@ pub(super) async fn execute(
     progress: Progress,
 ) -> Result<Executed, ToolError> {
     if call.has_to_ask() {
-        return Ok(Executed::Asks(call));
+        return Ok(Executed::Asks(Box::new(call)));
     }
     let policy = tools.get(&call.request.call.name).map(|tool| tool.definition().policy().clone());
     let policy = policy.unwrap_or_default();
@@ -62,7 +62,7 @@ pub(super) async fn execute(
         if execution.is_waiting() && !waits.is_empty() {
             request.tick(Timestamp::now());
             if call.has_to_ask() {
-                return Ok(Executed::Asks(call));
+                return Ok(Executed::Asks(Box::new(call)));
             }
             // The host waits for what the call was parked for.
             let until = waits.iter().filter(|wait| wait.is_until()).filter_map(|wait| wait.deadline).max();
