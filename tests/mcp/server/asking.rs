@@ -13,9 +13,11 @@ use rmcp::{ClientHandler, ClientServiceExt, ErrorData, RoleClient};
 use serde_json::{Value, json};
 use tool_core::agent::on_approval;
 use tool_core::model::RunUser;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Run};
+use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, IdempotencyKey, Timestamp};
-use tool_core::{ToolContext, ToolError, ToolSet, schemars, tool, tools};
+use tool_core::{Agent, RunErrorKind, ToolContext, ToolError, ToolSet, schemars, tool, tools};
+use tool_mcp::McpServer;
 use tool_mcp::server::{RunningServer, Server};
 
 use super::client::{Client, Connection, params, text};
@@ -454,4 +456,33 @@ async fn a_parked_call_continues_by_itself() {
     }
     let server = spawn(Server::new(tools![park])).await;
     assert_eq!(output(&call(&server.url(), "park", json!({}), json!({})).await), "parked 7");
+}
+
+/// An agent of this project is the host: its run waits for the answers, and can go on in another process.
+#[tokio::test]
+async fn a_run_of_an_agent_waits_for_what_a_served_tool_asks() {
+    let server = Server::new(all_tools()).spawn("127.0.0.1:0").await.unwrap();
+    let connected = McpServer::http(server.url()).name("seats").trusted().connect().await.unwrap();
+    let model = ScriptedModel::new().calls("book", r#"{"flight": "OS 87"}"#).says("Booked.");
+    let agent = Agent::builder(model).tools(connected.tools().await.unwrap()).build().unwrap();
+    let mut outcome = agent.ask("Book a seat").await;
+    let mut asked = Vec::new();
+    while let Err(error) = outcome {
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+        let run = serde_json::to_string(error.run()).unwrap();
+        let mut run: Run = serde_json::from_str(&run).unwrap();
+        let wait = run.waits().remove(0);
+        let question = wait.question().unwrap().text().to_owned();
+        let answer = match question.contains("Which seat?") {
+            true => json!({ "answer": r#"{"row":12,"letter":"C"}"# }),
+            false => json!({ "answer": true }),
+        };
+        asked.push(question);
+        run.resolve(&wait.id, Decision::answer(answer)).unwrap();
+        outcome = agent.resume(run).await;
+    }
+    let expected = ["The server `seats` asks: Which seat?", "The server `seats` asks: Book it?"];
+    assert_eq!(asked, expected);
+    let answer = outcome.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "12C on OS 87");
 }

@@ -1,4 +1,8 @@
 //! Who sends an HTTP request, and what they may do.
+//!
+//! The server never verifies a token, the application does, because each authorization server has its own tokens. What the scope of a tool
+//! demands is checked twice: before the SDK, because clients only learn from a status of HTTP, and where the call is executed, because
+//! only that name counts.
 
 use std::error::Error;
 use std::fmt;

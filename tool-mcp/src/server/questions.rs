@@ -1,4 +1,8 @@
 //! Questions of tools during a call: the host asks its user, and calls again with the answers.
+//!
+//! A call that asks is one by request (`CallRequest`) that ends with its notes, as for calls on other machines, so there is no replay of its
+//! own here. The host keeps the request, encrypted, because values of `Asker::once` are none of its business, and because the next call need
+//! not find a session. It is redeemed once in the process that sealed it, because what follows a question may be `at_most_once`.
 
 use rmcp::model::{
     ElicitResult, ElicitationAction, ErrorData, InputRequests, InputRequiredResult, InputResponses,
