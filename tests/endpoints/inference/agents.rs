@@ -28,7 +28,7 @@ impl Seen {
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Unit {
+pub(crate) enum Unit {
     Metre,
     Foot,
 }
@@ -54,7 +54,7 @@ enum Vessel {
 
 /// Returns the tide.
 #[tool]
-fn get_tide(
+pub(crate) fn get_tide(
     #[inject] seen: &Seen,
     #[param(length = ..=12)] port: String,
     #[param(range = 1..=48)] hours: u8,

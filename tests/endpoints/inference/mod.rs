@@ -4,6 +4,7 @@
 //! `tests/endpoints/inference/run` installs the server, starts it, and runs these tests.
 
 mod agents;
+mod caching;
 mod calling;
 mod chatting;
 mod claude;
