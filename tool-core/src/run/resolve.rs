@@ -52,7 +52,7 @@ fn waits_of_notes(owner: &impl Serialize, call: &ToolCall, notes: &CallNotes, no
 }
 
 /// Returns the reply that a decision gives to a question, if it fits one.
-fn reply_of(verdict: Verdict, author: &mut Author) -> Option<Reply> {
+fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<Reply> {
     Some(match verdict {
         Verdict::Answer(answer) => Reply::Answer(answer),
         Verdict::Declined => Reply::Declined(author.why.clone()),
@@ -281,7 +281,7 @@ impl Run {
                 self.record_decision(&wait.path, wait.id, kind, author);
                 return Ok(self.record_result(ToolExecution::new(call, outcome))?);
             }
-            (reason, verdict) => match (reason, reply_of(verdict, &mut author)) {
+            (reason, verdict) => match (reason, reply_to_question(verdict, &mut author)) {
                 (WaitReason::Answer(question), Some(reply)) => (question, reply),
                 // Checked before.
                 (reason, _) => return Err(wrong_decision(&reason)),
@@ -402,7 +402,7 @@ impl CallRequest {
         found.check(&decision)?;
         let Decision { verdict, mut author, .. } = decision;
         if let (Some(question), Some(reply), Some(notes)) =
-            (found.question(), reply_of(verdict, &mut author), &mut self.notes)
+            (found.question(), reply_to_question(verdict, &mut author), &mut self.notes)
         {
             notes.reply(question, reply);
         }
