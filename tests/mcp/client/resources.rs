@@ -80,6 +80,23 @@ async fn a_model_lists_and_reads_resources() {
     assert_eq!(tool_names(&connected.tools().await.unwrap()), ["read_resource", "other"]);
 }
 
+/// A server without resources cannot have tools of these names, which the author may have approved.
+#[tokio::test]
+async fn the_names_of_the_tools_are_reserved() {
+    let (server, _) = scripted_server(|_, method, _| {
+        let mut result = match method {
+            "server/discover" => discovered(json!({ "tools": {} })),
+            "tools/list" => json!({ "tools": [tool("read_resource"), tool("other")] }),
+            _ => return Reply::Error(-32601, "Method not found"),
+        };
+        (result["resultType"], result["ttlMs"], result["cacheScope"]) =
+            ("complete".into(), 0.into(), "private".into());
+        Reply::Result(result)
+    });
+    let connected = server.resources().approved(["read_resource"]).connect().await.unwrap();
+    assert_eq!(tool_names(&connected.tools().await.unwrap()), ["other"]);
+}
+
 /// A list is requested again when its time is over, and an old one does not take the place of one that is refused.
 #[tokio::test]
 async fn lists_are_used_as_long_as_the_server_allows() {

@@ -431,6 +431,7 @@ async fn approvals_are_never_asked_of_the_host() {
         count.fetch_add(1, Ordering::SeqCst);
         match &*call.arguments {
             r#"{"cents":1}"# => Decision::approve_with(r#"{"cents": 20}"#),
+            r#"{"cents":3}"# => Decision::approve_with(""),
             _ => Decision::defer(),
         }
     }));
@@ -442,6 +443,12 @@ async fn approvals_are_never_asked_of_the_host() {
     assert_eq!(decided.load(Ordering::SeqCst), 1);
     let deferred = call(&url, "refund", json!({ "cents": 2 }), json!({})).await;
     assert_eq!(output(&deferred), "the call was denied: no one is available to approve it");
+    // Arguments that a person removes are not those of the host again.
+    let emptied = call(&url, "refund", json!({ "cents": 3 }), json!({})).await;
+    assert!(
+        output(&emptied).starts_with("the call was denied: the decision about it is invalid"),
+        "{emptied}"
+    );
 }
 
 /// The host waits for a call that is parked, because there is no run that stores it.

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::error::McpError;
 use super::listing::Listing;
 use super::problem::McpProblem;
-use super::resources::resource_tools;
+use super::resources::{RESOURCE_TOOLS, resource_tools};
 use super::tool::McpTool;
 use super::tool_name::sanitize_tool_name;
 
@@ -47,6 +47,9 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
     if config.lists_resources && info.capabilities.resources.is_some() {
         // Before those of the server, which cannot take their names then.
         resource_tools(&config.name).into_iter().for_each(|tool| builder.add_tool(tool, true));
+    } else if config.lists_resources {
+        // The author may have approved these names.
+        builder.names.extend(RESOURCE_TOOLS.map(str::to_owned));
     }
     if info.capabilities.tools.is_none() {
         return Ok(builder.listing);

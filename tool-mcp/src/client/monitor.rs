@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
@@ -32,6 +32,10 @@ pub(super) struct Monitor {
     /// Servers of older revisions may ask the user.
     lets_older_ask: bool,
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
+    /// The number of requests in flight for resources.
+    readings: AtomicUsize,
+    /// A call ended before its response, and the server can still ask for it.
+    has_abandoned_call: AtomicBool,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     state: watch::Sender<State>,
@@ -39,6 +43,15 @@ pub(super) struct Monitor {
     runtime: SdkRuntime,
     /// The subscriber of the hooks, which are called on the threads of the SDK.
     subscriber: Dispatch,
+}
+
+/// A request for resources that is in flight.
+pub(super) struct Reading<'m>(&'m Monitor);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.readings.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The state of a connection, which only advances.
@@ -56,6 +69,8 @@ impl Monitor {
             on_log,
             lets_older_ask,
             calls: Mutex::default(),
+            readings: AtomicUsize::new(0),
+            has_abandoned_call: AtomicBool::new(false),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
             state: watch::Sender::new(State::Open),
@@ -78,13 +93,30 @@ impl Monitor {
             && let Some(progress) = request.request.extensions().get::<CallProgress>()
             && let Some(token) = request.request.get_meta().get_progress_token()
         {
-            self.calls().insert(token, progress.clone());
+            let mut calls = self.calls();
+            // A call can end before it is sent.
+            calls.retain(|_, call| !call.has_ended());
+            calls.insert(token, progress.clone());
         }
     }
 
-    /// Returns the call in flight that a request of the server belongs to. The server does not state it, so there must be only one:
-    /// otherwise the user of another call could be asked.
+    /// Registers a request for resources, until the guard is dropped.
+    pub(super) fn begin_reading(&self) -> Reading<'_> {
+        self.readings.fetch_add(1, Ordering::AcqRel);
+        Reading(self)
+    }
+
+    /// Records that a call ended before its response.
+    pub(super) fn abandon_call(&self) {
+        self.has_abandoned_call.store(true, Ordering::Release);
+    }
+
+    /// Returns the call in flight that a request of the server belongs to. The server does not state it, so there must be only one,
+    /// nothing else in flight, and none that the server may not know to have ended: otherwise the user of another call could be asked.
     pub(super) fn only_call(&self) -> Option<CallProgress> {
+        if self.readings.load(Ordering::Acquire) > 0 || self.has_abandoned_call.load(Ordering::Acquire) {
+            return None;
+        }
         let calls = self.calls();
         let mut all = calls.values();
         all.next().filter(|_| all.next().is_none()).cloned()

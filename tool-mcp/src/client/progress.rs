@@ -40,6 +40,11 @@ impl CallProgress {
         Some(answered)
     }
 
+    /// Returns `true` if nobody waits for the response any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.questions.is_closed()
+    }
+
     /// Waits until the server reports progress.
     pub(super) async fn reported(&self) {
         self.reported.notified().await;

@@ -29,6 +29,9 @@ const MAX_CONTENTS: usize = 100;
 const MAX_URI_BYTES: usize = 2000;
 const MAX_DESCRIPTION_CHARS: usize = 300;
 
+/// The names of both tools.
+pub(super) const RESOURCE_TOOLS: [&str; 2] = ["list_resources", "read_resource"];
+
 /// Returns the definitions of both tools.
 pub(super) fn resource_tools(server: &str) -> [Tool; 2] {
     let server = truncate_name(server);
@@ -39,12 +42,12 @@ pub(super) fn resource_tools(server: &str) -> [Tool; 2] {
     let uri = json!({ "type": "string", "description": "A URI of `list_resources`, or one of its templates filled in" });
     [
         tool(
-            "list_resources",
+            RESOURCE_TOOLS[0],
             format!("Lists the documents and data of the server `{server}`, with their URIs"),
             json!({ "type": "object", "properties": {} }),
         ),
         tool(
-            "read_resource",
+            RESOURCE_TOOLS[1],
             format!("Reads a document of the server `{server}`"),
             json!({ "type": "object", "properties": { "uri": uri }, "required": ["uri"] }),
         ),
@@ -63,6 +66,7 @@ pub(super) async fn use_resources(
     arguments: &Map<String, Value>,
 ) -> Result<Result<ToolOutput, ToolError>, McpError> {
     let (peer, name) = (connection.peer(), format!("`{}`", tool.original_name()));
+    let _reading = connection.monitor().begin_reading();
     let used = async {
         let entries = list(peer).await?;
         match arguments.get("uri").and_then(Value::as_str) {

@@ -1,5 +1,6 @@
 //! The challenge of a server that rejects a request (RFC 6750, RFC 9728).
 
+use reqwest::Url;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,12 @@ impl Challenge {
     pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         let values = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         Self::parse(&values.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Returns the challenge to be stored: the metadata of another origin may be those of an attacker, who was there only for a moment.
+    pub(super) fn to_store(&self, server: &Url) -> Self {
+        let is_own = |url: &String| Url::parse(url).is_ok_and(|url| url.origin() == server.origin());
+        Self { resource_metadata: self.resource_metadata.clone().filter(is_own), ..self.clone() }
     }
 
     /// Returns the scopes that the request needs.

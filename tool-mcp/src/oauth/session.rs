@@ -337,8 +337,8 @@ impl Session {
     /// Stores the latest challenge for a process that starts the login: a server can let everything pass but calls.
     async fn store_challenge(&self) -> Result<(), OAuthError> {
         let Grant::AuthorizationCode(LoginKind::Route { .. }) = &self.oauth.grant else { return Ok(()) };
-        let (store, key, challenge) =
-            (&*self.oauth.store, self.challenge_key(), self.state().challenge.clone());
+        let (store, key) = (&*self.oauth.store, self.challenge_key());
+        let challenge = self.state().challenge.to_store(&self.server);
         let stored = load::<Challenge>(store, &key).await?.map(|(_, revision)| revision);
         let expires_at = Some(SystemTime::now() + CHALLENGE_LIFETIME);
         swap(store, &key, stored.as_deref(), Some(&challenge), expires_at).await.map(drop)
@@ -376,6 +376,8 @@ impl Session {
         if failed != failed_before || is_call && failed.is_some_and(|failed| failed.elapsed() < COOL_DOWN) {
             return Err(OAuthError::failed("a login has just failed; try again later, or connect again"));
         }
+        // A call that is dropped meanwhile has not logged in.
+        self.state().failed_login = Some(Instant::now());
         let ended = self.log_in_with(kind).await;
         self.state().failed_login = ended.is_err().then(Instant::now);
         ended

@@ -78,6 +78,9 @@ pub(super) async fn execute(
 async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<(), ToolError> {
     let wait = Wait::for_approval(call.clone());
     let decision = decider.decide(&wait).await;
+    if let Err(error) = wait.check(&decision) {
+        return Err(ToolError::denied(Some(&format!("the decision about it is invalid: {error}"))));
+    }
     let record = decision.record(&wait.id);
     match record.as_ref().map(|record| record.kind) {
         Some(DecisionKind::Approved) => Ok(()),

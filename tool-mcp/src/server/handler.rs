@@ -10,7 +10,7 @@ use std::time::Instant;
 use axum::http::request::Parts;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
+    CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
     InitializeRequestParams, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
     SetLevelRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams, Tool,
 };
@@ -155,7 +155,12 @@ impl ServerHandler for Handler {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).mark_unchanged();
         let config = &self.state.config;
         let is_visible = |tool: &str| config.missing_scopes(tool, principal).is_none();
-        self.state.catalog().page(cursor.as_deref(), config.page_size, is_visible)
+        let page = self.state.catalog().page(cursor.as_deref(), config.page_size, is_visible)?;
+        Ok(match principal {
+            // What the scopes of one user show is not for others.
+            Some(_) => page.with_ttl_ms(0).with_cache_scope(CacheScope::Private),
+            None => page,
+        })
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -133,7 +133,7 @@ impl Protection {
 
     fn challenge(&self, code: Option<&str>, scopes: &[String]) -> String {
         let url = &self.resource.url;
-        let origin = &url[..url.len() - path(url).len()];
+        let origin = url[..url.len() - path(url).len()].trim_end_matches('/');
         let metadata = format!("resource_metadata=\"{origin}{WELL_KNOWN}{}\"", path(url));
         let code = code.map(|code| format!("error=\"{code}\""));
         // Of the application's own scopes, only valid ones fit the header.
@@ -176,6 +176,7 @@ mod tests {
     fn the_metadata_is_between_origin_and_path() {
         for (url, expected) in [
             ("https://a.example", "https://a.example/.well-known/oauth-protected-resource"),
+            ("https://a.example/", "https://a.example/.well-known/oauth-protected-resource"),
             (
                 "https://a.example:8443/x/mcp",
                 "https://a.example:8443/.well-known/oauth-protected-resource/x/mcp",

@@ -102,7 +102,7 @@ impl HostCall {
             // What does not fit, or has come too late, is asked for again or has expired.
             let _ = asked.request.resolve(&wait.id, decision);
         }
-        if asked.request.call.arguments.is_empty() {
+        if asked.omits_arguments {
             asked.request.call.arguments.clone_from(&self.arguments);
         }
         (self.request, self.round) = (asked.request, asked.round);
@@ -129,22 +129,18 @@ impl HostCall {
     }
 
     /// Asks the host for what the call waits for.
-    pub(super) fn ask(
-        mut self,
-        sealer: &StateSealer,
-        tools: &ToolSet,
-    ) -> Result<InputRequiredResult, ToolError> {
+    pub(super) fn ask(self, sealer: &StateSealer, tools: &ToolSet) -> Result<InputRequiredResult, ToolError> {
         if self.round >= MAX_ROUNDS {
             return Err(ToolError::failed(format!("the user was asked {MAX_ROUNDS} times without an end")));
         }
         let form = |(key, wait): (String, Wait)| Some((key, form_of(wait.question()?)?));
         let forms: InputRequests = questions(&self.request).into_iter().filter_map(form).collect();
-        if self.request.call.arguments == self.arguments {
-            // The host sends them again.
-            self.request.call.arguments.clear();
-        }
         let binding = self.binding(tools);
-        let asked = AskedCall::new(self.request, self.round + 1);
+        let mut asked = AskedCall::new(self.request, self.round + 1);
+        asked.omits_arguments = asked.request.call.arguments == self.arguments;
+        if asked.omits_arguments {
+            asked.request.call.arguments.clear();
+        }
         let state = sealer.seal(&asked, &binding).ok_or_else(|| {
             ToolError::failed("the tool has to ask the user, but has recorded too much to continue later")
         })?;

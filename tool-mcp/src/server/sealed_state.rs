@@ -37,6 +37,8 @@ pub(super) struct AskedCall {
     pub(super) request: CallRequest,
     /// How often the call has asked.
     pub(super) round: usize,
+    /// The arguments are those that the host sends again.
+    pub(super) omits_arguments: bool,
     expires: Timestamp,
     #[serde(skip)]
     id: [u8; NONCE_LEN],
@@ -53,7 +55,7 @@ struct Redeemed {
 impl AskedCall {
     pub(super) fn new(request: CallRequest, round: usize) -> Self {
         let expires = Timestamp::now().after(TIME_TO_LIVE);
-        Self { request, round, expires, id: [0; NONCE_LEN] }
+        Self { request, round, omits_arguments: false, expires, id: [0; NONCE_LEN] }
     }
 }
 
