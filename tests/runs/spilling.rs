@@ -80,7 +80,7 @@ async fn a_long_output_is_shortened_and_can_be_read() {
     assert!(answer.tool_executions()[0].output().unwrap().omitted_chars().unwrap() > 11_000);
     assert!(outputs[1].contains("output call_1_0, character 6018: "), "{outputs:?}");
     assert!(
-        outputs[2].starts_with("characters 6006 to 12") && outputs[2].contains("key=secret, disk full"),
+        outputs[2].starts_with("characters 6006 to 6926 of 12031:\nkey=secret, disk full"),
         "{outputs:?}"
     );
     assert!(outputs[3].contains("nothing with the id `call_9_0` was removed"), "{outputs:?}");

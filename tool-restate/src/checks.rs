@@ -101,6 +101,11 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
                  and decide with `RemoteRun::decide`",
             ),
             (
+                agent.has_output_store(),
+                "has an `output_store`, but the engine stores what durable runs have: leave it out, and limit outputs by \
+                 `max_output_chars`",
+            ),
+            (
                 agent.undo_tools().iter().any(is_agent),
                 "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
             ),

@@ -12,7 +12,7 @@ use tool_core::__internals::panic_text;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Phase;
 use tool_core::model::ModelError;
-use tool_core::run::{Handoff, InFlight, Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{Agent, ToolCall};
 
@@ -75,7 +75,9 @@ impl From<RunError> for Failure {
             RunErrorKind::Layer { error: cause, .. } if !cause.to_string().starts_with("it panicked") => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
-            RunErrorKind::PerRun(_) => Self::Repeated(ModelError::new(error.to_string())),
+            RunErrorKind::PerRun(_) | RunErrorKind::Store(_) => {
+                Self::Repeated(ModelError::new(error.to_string()))
+            }
             _ => error.to_string().into(),
         }
     }
@@ -266,10 +268,9 @@ impl Model {
         let is_changed = |call: &&ToolCall| {
             let tool = names.first().unwrap_or(&call.name);
             let before = tree.started_with.get(tool);
-            run.awaits_layers(&call.id) && before.is_some() && before != present.get(tool)
+            before.is_some() && before != present.get(tool)
         };
-        let calls = run.startable(&InFlight::new(usize::MAX));
-        let changed = calls.iter().filter(is_changed).map(|call| {
+        let changed = run.unjudged_calls().filter(is_changed).map(|call| {
             let reason = format!("the tool `{}` has changed since the call was approved", call.name);
             ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)))
         });

@@ -267,9 +267,10 @@ impl AgentBuilder {
     /// reads and searches them. Without a limit, nothing is stored; what a tool's own limit has cut is lost.
     ///
     /// What is stored is what all layers have left of an output, under the run and its call. Only that run can read it, a piece at a time, and
-    /// its layers see each piece as the output of a call. The outputs are removed once the run has ended, so a later question of the
+    /// its layers see each piece as the output of a call. The outputs are removed once the run has an answer, so a later question of the
     /// conversation reads what the model has read of them. Pass the [run store](Self::run_store), or a clone of it, so that outputs of
-    /// runs that are removed from it are removed as well.
+    /// runs that are removed from it are removed as well. Those of agents inside a run that failed, and those from before a handoff to an agent
+    /// with another store, remain. Forks of a run cannot read its outputs. Workers of `tool-restate` refuse agents with an output store.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;

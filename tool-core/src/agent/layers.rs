@@ -300,11 +300,27 @@ impl Layers {
             .review(run)
             .output(execution, |seat| seat.level > 0 || seat.agent <= last || seat.agent == OF_RUN)
             .await?;
+        execution.history.judgement = Some(Judgement::Done);
+        Ok(end)
+    }
+
+    /// Judges the outcome of a call, and stores it if it is too long for the model.
+    pub(super) async fn output_to_read(
+        &self,
+        execution: &mut ToolExecution,
+        run: &Run,
+    ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+        let end = self.output(execution, run).await?;
         if let Some(outputs) = self.outputs() {
             outputs.shorten(execution, run.id()).await?;
         }
-        execution.history.judgement = Some(Judgement::Done);
         Ok(end)
+    }
+
+    /// Returns `true` if layers see this outcome, or it is too long for the model.
+    pub(super) fn see_output(&self, execution: &ToolExecution) -> bool {
+        self.that_see(Phase::Output).next().is_some()
+            || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
     }
 
     /// Returns where the agent that the run is of stores long outputs.

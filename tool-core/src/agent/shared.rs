@@ -149,6 +149,13 @@ impl Agent {
         !self.0.deciders.is_empty()
     }
 
+    /// Returns `true` if the agent has an [output store](crate::agent::AgentBuilder::output_store).
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn has_output_store(&self) -> bool {
+        self.0.outputs.is_some()
+    }
+
     /// Returns the agent's [run store](crate::agent::AgentBuilder::run_store), for example to show its runs.
     #[must_use]
     pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {

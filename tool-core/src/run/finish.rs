@@ -44,6 +44,15 @@ impl Run {
         matches!(&self.stage, Stage::Undoing(undoing) if matches!(undoing.reason, StopReason::Cancelled))
     }
 
+    /// Cancels the run, also if tools have returned an answer that layers have not judged.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn cancel_unjudged(&mut self) {
+        match self.has_unjudged_answer() {
+            true => self.revoke(),
+            false => self.cancel(),
+        }
+    }
+
     /// Cancels the run, also if it has an answer: its calls are undone.
     pub(super) fn revoke(&mut self) {
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. }) {

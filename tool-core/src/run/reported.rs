@@ -64,6 +64,16 @@ impl ReportedCalls {
         self.ids.insert(call_id.to_owned());
     }
 
+    /// Returns the finished calls that listeners do not know yet, but those whose outputs are an answer that layers have not judged, or can
+    /// become one.
+    pub(crate) fn take_judged(&mut self, run: &Run) -> Vec<ToolExecution> {
+        let unjudged = run.unjudged_answers();
+        let mut unreported = self.take_unreported(run);
+        unreported.retain(|execution| !unjudged.contains(&execution.call().id));
+        *self = Self::all_but_unjudged(run);
+        unreported
+    }
+
     /// Returns the finished calls that listeners do not know yet.
     pub fn take_unreported(&mut self, run: &Run) -> Vec<ToolExecution> {
         let earlier = run.tool_executions().iter().skip(self.executions);

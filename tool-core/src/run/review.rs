@@ -203,11 +203,11 @@ impl Run {
         }
     }
 
-    /// Returns `true` if layers have to judge the call before it is executed.
+    /// Returns the calls that could start once layers have judged them.
     #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn awaits_layers(&self, call_id: &str) -> bool {
-        self.record(call_id).is_some_and(CallRecord::awaits_layers)
+    pub fn unjudged_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        let calls = self.calls_with_records();
+        calls.filter(|(_, record)| record.is_ready() && record.awaits_layers()).map(|(call, _)| call)
     }
 
     /// Returns `true` if tools returned the answer and layers have not judged it.

@@ -68,7 +68,7 @@ impl<'c> Drive<'c> {
             if is_alone || all.iter().any(|(one, _)| one.path == branch.path) {
                 continue;
             }
-            let (mut calls, _) = self.startable(&branch);
+            let mut calls = self.startable(&branch);
             calls.retain(|call| self.is_local(&branch, call) && !self.is_exclusive(&branch, call));
             if !calls.is_empty() {
                 self.publish_started_calls(&branch, calls.iter());
@@ -315,7 +315,7 @@ impl<'c> Drive<'c> {
             }
         }
         self.in_flight.clear();
-        self.run.cancel();
+        self.run.cancel_unjudged();
     }
 }
 

@@ -20,7 +20,7 @@ use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::model::ConversationId;
-use tool_core::run::Step;
+use tool_core::run::{Run, Step};
 use tool_core::tool::Timestamp;
 use tool_core::{Message, ToolCall};
 
@@ -148,14 +148,12 @@ impl<'c> Drive<'c> {
     fn next_action(&mut self) -> Action {
         let (mut unprepared, mut done, mut asking) = (None, None, Vec::new());
         for branch in self.branches.clone() {
-            let (calls, unjudged) = self.startable(&branch);
+            let calls = self.startable(&branch);
             if !calls.is_empty() {
                 return Action::Start(branch, calls);
             }
             match self.run_at(&branch.path) {
-                Some(run) if !unjudged.is_empty() || run.has_unjudged_answer() => {
-                    unprepared = unprepared.or(Some(branch));
-                }
+                Some(run) if is_unprepared(run) => unprepared = unprepared.or(Some(branch)),
                 Some(run) if run.is_done() => done = done.or(Some(branch)),
                 Some(run) if run.is_asking() => asking.push(branch),
                 _ => {}
@@ -177,17 +175,19 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Returns the calls of a run that can start now, and those that can once layers have judged them.
-    fn startable(&mut self, branch: &Branch) -> (Vec<ToolCall>, Vec<ToolCall>) {
+    /// Returns the calls of a run that can start now. Layers judge calls first, because the policies of tools can finish them.
+    fn startable(&mut self, branch: &Branch) -> Vec<ToolCall> {
+        if self.run_at(&branch.path).is_some_and(is_unprepared) {
+            return Vec::new();
+        }
         let (in_flight, definitions) = (self.in_flight(branch), self.nodes[branch.node].definitions.clone());
         let calls =
             self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
                 Step::CallTools(calls) => calls,
                 _ => Vec::new(),
             });
-        let calls = calls.unwrap_or_default().into_iter().filter(|call| self.may_start(branch, call));
-        let run = self.run_at(&branch.path);
-        calls.partition(|call| run.is_some_and(|run| run.is_undoing() || !run.awaits_layers(&call.id)))
+        let calls = calls.unwrap_or_default().into_iter();
+        calls.filter(|call| self.may_start(branch, call)).collect()
     }
 
     /// Asks the models of runs.
@@ -203,7 +203,7 @@ impl<'c> Drive<'c> {
     /// Stops the run for a reason that is none of its rules. The effects of its calls are undone.
     fn fail(&mut self, message: impl Into<String>) {
         self.failure.get_or_insert_with(|| message.into());
-        self.run.cancel();
+        self.run.cancel_unjudged();
     }
 
     /// Sets the time of the run, but to none at which a question expires about which somebody may have decided.
@@ -214,6 +214,11 @@ impl<'c> Drive<'c> {
         let now = self.clock.time();
         self.run.tick(before.map_or(now, |before| now.min(Timestamp::from_millis(before))));
     }
+}
+
+/// Returns `true` if layers have something to judge before the next step.
+fn is_unprepared(run: &Run) -> bool {
+    run.has_unjudged_answer() || run.unjudged_calls().next().is_some()
 }
 
 /// Waits until the conversation is free, and returns its messages.

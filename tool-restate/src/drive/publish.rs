@@ -43,7 +43,12 @@ impl<'c> Drive<'c> {
             // A step has reported the others.
             let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
             let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
-            let finished = node.reported.take_unreported(run).into_iter().map(Event::CallFinished);
+            let finished = match run.has_unjudged_answer() {
+                // Layers can replace it.
+                true => Vec::new(),
+                false => node.reported.take_unreported(run),
+            };
+            let finished = finished.into_iter().map(Event::CallFinished);
             let events: Vec<_> = decisions.chain(finished).collect();
             events.into_iter().for_each(|event| self.publish(&branch.path, event));
         }

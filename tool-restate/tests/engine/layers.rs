@@ -290,3 +290,41 @@ async fn layers_see_the_outputs_of_workers_that_have_only_tools() {
 fn balance() -> u32 {
     500
 }
+
+#[tool("Reports", return_direct)]
+fn report() -> &'static str {
+    "report"
+}
+
+#[tool("Refunds", needs_approval)]
+fn give_back() {}
+
+/// An answer that no layer can judge ends its run, and a cancellation does, too.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_answer_that_cannot_be_judged_ends_its_run() {
+    let name = unique("clerk");
+    let clerk = Agent::builder(ScriptedModel::new().calls("report", "{}")).name(&*name).tools(tools![report]);
+    let clerk = clerk.layer(guard::answer(|_: &str| -> AnswerVerdict { panic!("broken") })).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+    assert!(failure.message.contains("broken"), "{}", failure.message);
+}
+
+/// No person is asked about a call that layers have not judged.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn layers_judge_a_call_before_a_person_also_after_a_failure() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("give_back", "{}").says("Denied.");
+    let asked = AtomicU32::new(0);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![give_back]);
+    let clerk = clerk.layer(guard::call(move |_: &ToolCall| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => Err("not now"),
+        _ => Ok(CallVerdict::Deny("never".into())),
+    }));
+    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
+    assert_eq!(answer.text(), "Denied.");
+    assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().to_string(), "the call was denied: never");
+}

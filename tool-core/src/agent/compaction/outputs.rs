@@ -18,6 +18,15 @@ pub(in crate::agent) struct LongOutputs {
 }
 
 impl LongOutputs {
+    /// Returns `true` if the model does not read all of the outcome.
+    pub(in crate::agent) fn is_long(&self, execution: &ToolExecution) -> bool {
+        let text = match execution.outcome() {
+            Ok(output) => output.content().text(),
+            Err(error) => error.to_string().into(),
+        };
+        text.len() > self.limit
+    }
+
     /// Shortens an outcome, as layers have left it, if it is too long, and stores the whole output.
     pub(in crate::agent) async fn shorten(
         &self,

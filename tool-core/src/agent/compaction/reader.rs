@@ -17,6 +17,9 @@ use crate::toolset::ToolSet;
 /// The characters that are returned at once.
 const MAX_CHARS: usize = 8_000;
 
+/// The characters of the line before a part, at most.
+const HEADER_CHARS: usize = 80;
+
 /// The places of a search, and the characters around each.
 const MAX_FOUND: usize = 40;
 const CONTEXT_CHARS: usize = 100;
@@ -98,6 +101,9 @@ fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
     });
     let removed: Arc<[Removed]> = removed.chain(summaries).collect();
     let id = run.id().clone();
+    // Answers are limited like other outputs, and begin with a line.
+    let page = outputs.as_ref().map_or(MAX_CHARS, |outputs| outputs.limit.saturating_sub(HEADER_CHARS));
+    let page = page.clamp(1, MAX_CHARS);
     let read_output = move |read: Read| {
         let (removed, outputs, id) = (Arc::clone(&removed), outputs.clone(), id.clone());
         async move {
@@ -109,8 +115,8 @@ fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
                 whole.map_err(|_| ToolError::failed("the output cannot be read now; try again later"))?;
             let whole = whole.zip(read.id.clone());
             match whole.map(|(text, id)| [Removed { id, speaker: "output".to_owned(), text }]) {
-                Some(whole) => read_output(&whole, &read),
-                None => read_output(&removed, &read),
+                Some(whole) => read_output(&whole, &read, page),
+                None => read_output(&removed, &read, page),
             }
         }
     };
@@ -132,7 +138,7 @@ fn removed_message(position: usize, message: &Message) -> Removed {
     Removed { id, speaker, text }
 }
 
-fn read_output(removed: &[Removed], read: &Read) -> Result<String, ToolError> {
+fn read_output(removed: &[Removed], read: &Read, page: usize) -> Result<String, ToolError> {
     if let Some(search) = read.search.as_deref().filter(|search| !search.is_empty()) {
         let is_searched = |one: &&Removed| read.id.as_ref().is_none_or(|id| one.id == *id);
         return Ok(search_in(removed.iter().filter(is_searched), search));
@@ -144,7 +150,7 @@ fn read_output(removed: &[Removed], read: &Read) -> Result<String, ToolError> {
     let found = removed.iter().rev().find(|one| one.id == *id);
     let found = found.ok_or_else(|| ToolError::failed(format!("nothing with the id `{id}` was removed")))?;
     let (from, all) = (read.from.unwrap_or_default(), found.text.chars().count());
-    let text: String = found.text.chars().skip(from).take(MAX_CHARS).collect();
+    let text: String = found.text.chars().skip(from).take(page).collect();
     let to = from.saturating_add(text.chars().count());
     Ok(match from == 0 && to == all {
         true => text,

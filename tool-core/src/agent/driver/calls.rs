@@ -243,7 +243,11 @@ impl RunDriver {
             && (!self.layers.see(Phase::Output) || self.run.unjudged_results().is_empty());
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
         if self.has_listeners() && are_judged {
-            events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
+            let finished = match self.layers.see(Phase::Answer) {
+                true => self.reported.take_judged(&self.run),
+                false => self.reported.take_unreported(&self.run),
+            };
+            events.extend(finished.into_iter().map(Event::CallFinished));
         }
         events
     }

@@ -199,7 +199,7 @@ impl RunDriver {
         verdicts: Vec<VerdictRecord>,
         mut given: ToolExecution,
     ) -> Result<(), RunErrorKind> {
-        let end = layers.output(&mut given, &self.run).await?;
+        let end = layers.output_to_read(&mut given, &self.run).await?;
         let call = given.call().clone();
         self.rule_on_call(&call, verdicts, Ruling::Give(Box::new(given)))?;
         if let Some(end) = end {
@@ -216,7 +216,7 @@ impl RunDriver {
         if self.run.will_retry(execution) {
             return Some(OutputRuling::Retried);
         }
-        (!self.layers.see(Phase::Output)).then_some(OutputRuling::Seen(None))
+        (!self.layers.see_output(execution)).then_some(OutputRuling::Seen(None))
     }
 
     /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
@@ -227,7 +227,7 @@ impl RunDriver {
         run: &'a Run,
     ) -> impl Future<Output = OutputRuling> + Send + use<'a> {
         let layers = Arc::clone(&self.layers);
-        let asked = async move { layers.output(execution, run).await }.boxed();
+        let asked = async move { layers.output_to_read(execution, run).await }.boxed();
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         run_until_interrupted(asked, cancellation, time_left).map(ruled)
@@ -242,7 +242,7 @@ impl RunDriver {
         let layers = Arc::clone(&self.layers);
         let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());
         let judged = async move {
-            let asked = layers.output(&mut execution, &run).boxed();
+            let asked = layers.output_to_read(&mut execution, &run).boxed();
             let ruling = ruled(run_until_interrupted(asked, cancellation.as_ref(), time_left).await);
             (execution, ruling)
         };

@@ -220,13 +220,12 @@ impl RunDriver {
                 Some(conversation) => {
                     let summary = self.run.summarized_of_conversation();
                     let appended = conversation.append(messages).await;
-                    match summary.filter(|_| appended.is_ok()) {
-                        Some((messages, text)) => {
-                            let summary = ConversationSummary { messages, text: text.to_owned() };
-                            conversation.store_summary(&summary).await
-                        }
-                        None => appended,
+                    if let Some((messages, text)) = summary.filter(|_| appended.is_ok()) {
+                        let summary = ConversationSummary { messages, text: text.to_owned() };
+                        // Without it, the next question reads more. The answer is stored.
+                        let _ = conversation.store_summary(&summary).await;
                     }
+                    appended
                 }
                 None => {
                     let key = self.memory_key.as_ref().unwrap_or(id);
@@ -267,7 +266,8 @@ impl RunDriver {
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
         if let Some(outputs) = self.tools.agent.0.outputs.as_ref().filter(|_| self.run.is_done()) {
-            outputs.remove(&self.run).await?;
+            // The run has ended well, whatever remains in the store.
+            let _ = outputs.remove(&self.run).await;
         }
         match agent.0.run_store.get().filter(|_| self.run.is_done() && self.outer.is_none()) {
             Some(_) if agent.0.stored_runs.keep_finished.is_some() => {

@@ -121,7 +121,7 @@ impl RunTree<'_> {
         let call_id = execution.call().id.clone();
         calls.end(&call_id);
         match driver.record_outcome(execution, ruling) {
-            Err(why @ RunErrorKind::Layer { .. }) => calls.suspend(&call_id, why),
+            Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => calls.suspend(&call_id, why),
             recorded => calls.events.extend(recorded?),
         }
         Ok(())
