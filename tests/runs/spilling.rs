@@ -84,7 +84,7 @@ async fn a_long_output_is_shortened_and_can_be_read() {
         "{outputs:?}"
     );
     assert!(outputs[3].contains("nothing with the id `call_9_0` was removed"), "{outputs:?}");
-    let stored = store.stored.lock().unwrap();
+    let stored = store.stored.lock().unwrap().clone();
     assert_eq!((stored.len(), &*stored[0].1, &stored[0].2), (1, "call_1_0", &log_text()));
     assert_eq!(*store.removed.lock().unwrap(), [stored[0].0.clone()]);
     assert_eq!(store.store.load_output(&stored[0].0, "call_1_0").await.unwrap(), None);
@@ -149,7 +149,8 @@ async fn outputs_of_other_runs_are_not_read() {
     assert!(inside[2].to_string().contains("disk full"));
     assert!(answer.tool_executions()[2].to_string().contains("nothing with the id"));
     // Nothing is left of either run.
-    for (run, call, _) in store.stored.lock().unwrap().clone() {
+    let stored = store.stored.lock().unwrap().clone();
+    for (run, call, _) in stored {
         assert_eq!(store.store.load_output(&run, &call).await.unwrap(), None);
     }
 }
