@@ -46,7 +46,7 @@ fn with_resources(ttl: u64, allowed: usize) -> (McpServer, Received) {
     })
 }
 
-/// The tools are those of the client, also if the server has some with their names.
+/// If the server has tools with the same names, the client's tools are used.
 #[tokio::test]
 async fn a_model_lists_and_reads_resources() {
     let (server, received) = with_resources(0, 100);

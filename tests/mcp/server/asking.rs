@@ -443,7 +443,7 @@ async fn approvals_are_never_asked_of_the_host() {
     assert_eq!(decided.load(Ordering::SeqCst), 1);
     let deferred = call(&url, "refund", json!({ "cents": 2 }), json!({})).await;
     assert_eq!(output(&deferred), "the call was denied: no one is available to approve it");
-    // Arguments that a person removes are not those of the host again.
+    // If a person empties the arguments, the host's arguments do not come back.
     let emptied = call(&url, "refund", json!({ "cents": 3 }), json!({})).await;
     assert!(
         output(&emptied).starts_with("the call was denied: the decision about it is invalid"),

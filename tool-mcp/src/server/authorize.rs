@@ -161,7 +161,7 @@ impl AuthorizeError {
         Self { kind: AuthorizeErrorKind::Unauthenticated, scopes: Vec::new() }
     }
 
-    /// The token lacks some of these scopes, all of which the sender is told to request.
+    /// The token lacks some of these scopes. The challenge names all of them.
     #[must_use]
     pub fn insufficient_scope(scopes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let scopes = scopes.into_iter().map(Into::into).collect();

@@ -24,7 +24,12 @@ impl LongOutputs {
             Ok(output) => output.content().text(),
             Err(error) => error.to_string().into(),
         };
-        text.len() > self.limit
+        self.exceeds(&text)
+    }
+
+    fn exceeds(&self, text: &str) -> bool {
+        // Counting characters takes longer.
+        text.len() > self.limit && text.chars().count() > self.limit
     }
 
     /// Shortens an outcome, as layers have left it, if it is too long, and stores the whole output.
@@ -37,9 +42,8 @@ impl LongOutputs {
             original.0 = truncate_outcome(original.0.clone(), self.limit);
         }
         let call = &execution.call;
-        let is_long = |output: &str| output.len() > self.limit && output.chars().count() > self.limit;
         let output = execution.outcome.as_ref().ok().filter(|_| call.name != READ_OUTPUT);
-        let text = output.map(|output| output.content().text()).filter(|text| is_long(text));
+        let text = output.map(|output| output.content().text()).filter(|text| self.exceeds(text));
         let (Some(output), Some(text)) = (output, text) else {
             execution.outcome = truncate_outcome(execution.outcome.clone(), self.limit);
             return Ok(());

@@ -263,7 +263,7 @@ impl RunDriver {
         self.load_history().await
     }
 
-    /// Tells the run the time, unless others do.
+    /// Sets the time of the run, unless the caller of a recorded step has set it.
     fn tick(&mut self) {
         if !self.question.is_elsewhere {
             self.has_unsaved_changes |= self.run.tick(Timestamp::now());
