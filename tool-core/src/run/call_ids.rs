@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::call_index::CallIndex;
 use super::state::Run;
 use crate::model::{AssistantMessage, Message};
 use crate::tool::{ToolError, ToolExecution};
@@ -16,11 +15,8 @@ impl Run {
     /// with the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
     /// zero in every reply or use the tool's name as the id; such ids identify nothing.
     pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
-        // What is hidden can be asked for again.
-        let counted = self.history.compactions().last().map_or(0, |last| last.executions);
-        let new_index =
-            || Box::new(CallIndex::new(self.history.messages(), self.history.executions(), counted));
-        let mut index = self.call_index.take().unwrap_or_else(new_index);
+        self.index_calls();
+        let mut index = self.call_index.take().unwrap_or_default();
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
         let first_of_agent = self.head.handoffs.last().map_or(0, |handoff| handoff.executions);
@@ -36,9 +32,9 @@ impl Run {
             }
             let repeated = std::mem::replace(&mut call.id, id);
             if !is_replaced && repeated != call.name && !is_count(&repeated) {
-                let earlier = index.execution(&repeated, self.history.executions());
-                let of_agent = earlier.filter(|(position, _)| *position >= first_of_agent);
-                let outcome = of_agent.map(|(_, earlier)| {
+                let earlier = index.execution(&repeated).filter(|position| *position >= first_of_agent);
+                let earlier = earlier.and_then(|position| self.history.executions().get(position));
+                let outcome = earlier.map(|earlier| {
                     if earlier.was_requested_as(call) {
                         return ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused();
                     }
@@ -52,6 +48,15 @@ impl Run {
         }
         self.call_index = Some(index);
         known
+    }
+
+    /// Brings the index of calls up to date, so that copies of the run need not read all of it.
+    #[doc(hidden)]
+    pub fn index_calls(&mut self) {
+        // What is hidden can be asked for again.
+        let counted = self.history.compactions().last().map_or(0, |last| last.executions);
+        let index = self.call_index.get_or_insert_default();
+        index.catch_up(self.history.messages(), self.history.executions(), counted);
     }
 
     /// Returns the ids of all calls of the conversation.

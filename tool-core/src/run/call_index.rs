@@ -18,26 +18,36 @@ pub(super) struct CallIndex {
     hasher: RandomState,
     /// The position of each call in its message, by its id.
     positions: HashMap<u64, usize>,
-    /// The number of calls that were requested with each name and arguments.
+    /// The number of messages whose ids are known.
+    read_messages: usize,
+    /// The number of executions of each request.
     requests: HashMap<u64, usize>,
-    /// The position of each executed call among the first `indexed` executions of the run, by its id.
+    /// The position of each executed call among the executions of the run, by its id.
     executed: HashMap<u64, usize>,
-    indexed: usize,
+    /// The number of executions that are known.
+    read_executions: usize,
 }
 
 impl CallIndex {
-    /// Creates the index. Requests are counted from an execution on.
-    pub(super) fn new(messages: &[Message], executions: &[ToolExecution], counted: usize) -> Self {
-        let mut index = Self::default();
-        for message in messages.iter().filter_map(Message::as_assistant) {
+    /// Adds what has happened since the last call of this function. Requests are counted from an execution on.
+    pub(super) fn catch_up(&mut self, messages: &[Message], executions: &[ToolExecution], counted: usize) {
+        let new = messages.iter().skip(self.read_messages).filter_map(Message::as_assistant);
+        for message in new {
             for (position, call) in message.tool_calls.iter().enumerate() {
-                index.insert_id(&call.id, position);
+                self.insert_id(&call.id, position);
             }
         }
-        for execution in executions.iter().skip(counted) {
-            index.count_request(&execution.call.name, execution.original_arguments());
+        self.read_messages = messages.len();
+        for (position, execution) in executions.iter().enumerate().skip(self.read_executions) {
+            if execution.was_executed() {
+                self.executed.insert(self.hasher.hash_one(&*execution.call.id), position);
+            }
+            if position >= counted {
+                let request = self.request(&execution.call.name, execution.original_arguments());
+                *self.requests.entry(request).or_default() += 1;
+            }
         }
-        index
+        self.read_executions = executions.len();
     }
 
     pub(super) fn position(&self, id: &str) -> Option<usize> {
@@ -55,29 +65,19 @@ impl CallIndex {
         }
     }
 
-    /// Returns the last of these executions that was of a call with this id. They are the executions of earlier calls of this function,
-    /// and further ones.
-    pub(super) fn execution<'e>(
-        &mut self,
-        id: &str,
-        executions: &'e [ToolExecution],
-    ) -> Option<(usize, &'e ToolExecution)> {
-        for (position, execution) in executions.iter().enumerate().skip(self.indexed) {
-            if execution.was_executed() {
-                self.executed.insert(self.hasher.hash_one(&*execution.call.id), position);
-            }
-        }
-        self.indexed = executions.len();
-        let position = *self.executed.get(&self.hasher.hash_one(id))?;
-        Some((position, executions.get(position)?))
+    /// Returns the position of the last execution of a call with this id.
+    pub(super) fn execution(&self, id: &str) -> Option<usize> {
+        self.executed.get(&self.hasher.hash_one(id)).copied()
     }
 
-    /// Counts a call. Returns the number of those before with the same name and arguments.
-    pub(super) fn count_request(&mut self, name: &str, arguments: &str) -> usize {
-        let count =
-            self.requests.entry(self.hasher.hash_one((name, without_whitespace(arguments)))).or_default();
-        *count += 1;
-        *count - 1
+    /// Returns what requests with this name and these arguments have in common.
+    pub(super) fn request(&self, name: &str, arguments: &str) -> u64 {
+        self.hasher.hash_one((name, without_whitespace(arguments)))
+    }
+
+    /// Returns the number of executions of a request.
+    pub(super) fn count(&self, request: u64) -> usize {
+        self.requests.get(&request).copied().unwrap_or_default()
     }
 }
 
@@ -99,11 +99,13 @@ mod tests {
         let execution = |id| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("3")));
         let mut executions = vec![execution("a"), execution("b")];
         let mut index = CallIndex::default();
-        let mut found = |id, executions: &[ToolExecution]| Some(index.execution(id, executions)?.0);
-        assert_eq!(found("b", &executions), Some(1));
+        index.catch_up(&[], &executions, 0);
+        assert_eq!(index.execution("b"), Some(1));
         // No execution changes; if one did, the index would not notice.
         executions[0] = execution("x");
         executions.push(execution("c"));
-        assert_eq!(["a", "c", "x", "d"].map(|id| found(id, &executions)), [Some(0), Some(2), None, None]);
+        index.catch_up(&[], &executions, 0);
+        assert_eq!(["a", "c", "x", "d"].map(|id| index.execution(id)), [Some(0), Some(2), None, None]);
+        assert_eq!(index.count(index.request("sum", "{ }")), 3);
     }
 }

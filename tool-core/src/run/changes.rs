@@ -231,7 +231,6 @@ impl Run {
     }
 
     fn apply_changed(&mut self, changed: ChangedRun) -> Result<(), StepError> {
-        self.call_index = None;
         for LogEntry { time, fact } in changed.entries {
             self.now = self.now.max(time);
             self.append(fact);

@@ -1,20 +1,27 @@
 //! Calls that the model repeats too often.
 
+use std::collections::HashMap;
+
 use super::state::Stage;
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution};
 
 impl Run {
     /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
-    /// them. In the last turn, calls are only counted.
+    /// them. Not in the last turn, whose calls end the run anyway.
     pub(super) fn refuse_repeated_calls(&mut self) {
+        if self.is_last_turn() {
+            return;
+        }
         let limit = self.head.settings.limits.max_repeated_calls.max(1) as usize;
-        let is_last_turn = self.is_last_turn();
-        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &self.stage) else { return };
-        let (mut stop_reason, mut refused) = (None, Vec::new());
+        let (Some(index), Stage::Calling(turn)) = (&self.call_index, &self.stage) else { return };
+        let (mut stop_reason, mut refused, mut in_turn) = (None, Vec::new(), HashMap::<u64, usize>::new());
         for (position, (call, record)) in self.history.last_calls().iter().zip(&turn.calls).enumerate() {
-            let before = index.count_request(&call.name, &call.arguments);
-            if before < limit || is_last_turn {
+            let request = index.request(&call.name, &call.arguments);
+            let beside = in_turn.entry(request).or_default();
+            let before = index.count(request) + *beside;
+            *beside += 1;
+            if before < limit {
                 continue;
             }
             if before >= limit.saturating_mul(2) {

@@ -57,7 +57,10 @@ impl<'c> Drive<'c> {
     /// Applies what a recorded step has changed in a run.
     pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
         self.publish_finished_calls();
-        let changed = self.change_at(&branch.path, |run| run.apply_changes(changes));
+        let changed = self.change_at(&branch.path, |run| {
+            // The copies for steps need not read the whole history.
+            run.apply_changes(changes).map(|()| run.index_calls())
+        });
         let left = self.run_at(&branch.path).map_or(0, |run| run.unreported_decisions().len());
         self.nodes[branch.node].decisions = left;
         if changed.is_some_and(|changed| changed.is_err()) {
