@@ -88,7 +88,7 @@ async fn a_call_waits_for_the_answer_in_all_ways() {
     let build = || booking(&log);
     let answers = |wait: &Wait| {
         assert_eq!((text(wait), &*wait.tool), ("Which seat?", "book"));
-        Decision::answer(json!({ "row": 12, "letter": "C" })).by("ada").because("window")
+        Some(Decision::answer(json!({ "row": 12, "letter": "C" })).by("ada").because("window"))
     };
     let answer = resolved_in_all_ways(build, &answers).await.unwrap();
     let execution = &answer.tool_executions()[0];

@@ -92,22 +92,28 @@ impl RecordedEvents {
 /// Approves or denies a call.
 pub type Decide = fn(&ToolCall) -> Decision;
 
-/// Decides about what a run waits for.
-pub type Resolve<'a> = &'a (dyn Fn(&Wait) -> Decision + Sync);
+/// Decides about what a run waits for. Nothing cancels the run.
+pub type Resolve<'a> = &'a (dyn Fn(&Wait) -> Option<Decision> + Sync);
 
 /// Decides about calls that await approval.
-fn approvals(decide: Decide) -> impl Fn(&Wait) -> Decision {
+fn approvals(decide: Decide) -> impl Fn(&Wait) -> Option<Decision> {
     move |wait| match &wait.reason {
-        WaitReason::Approval(call) => decide(&ToolCall::new(&*wait.path, &*call.name, &*call.arguments)),
+        WaitReason::Approval(call) => {
+            Some(decide(&ToolCall::new(&*wait.path, &*call.name, &*call.arguments)))
+        }
         other => panic!("unexpected wait: {other:?}"),
     }
 }
 
-fn resolve_all(run: &mut Run, resolve: Resolve<'_>) {
+/// Decides about all that a run waits for.
+pub fn resolve_all(run: &mut Run, resolve: Resolve<'_>) {
     let waits = run.waits();
     assert!(!waits.is_empty());
     for wait in waits {
-        run.resolve(&wait.id, resolve(&wait)).unwrap();
+        match resolve(&wait) {
+            Some(decision) => run.resolve(&wait.id, decision).unwrap(),
+            None => run.cancel(),
+        }
     }
 }
 
@@ -205,7 +211,10 @@ async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> 
             }
             Step::Waiting(waits) => {
                 for wait in waits {
-                    run.resolve(&wait.id, resolve(&wait)).unwrap();
+                    match resolve(&wait) {
+                        Some(decision) => run.resolve(&wait.id, decision).unwrap(),
+                        None => run.cancel(),
+                    }
                 }
             }
             Step::Done => return Ok(run.finish().await?),

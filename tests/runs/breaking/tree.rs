@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture, Usage};
+use tool_core::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
+    Usage,
+};
 use tool_core::run::{Decision, Run, Wait, WaitReason};
 use tool_core::tool::{AskError, Asker, Attempt, IdempotencyKey, ToolExecution};
 use tool_core::{Agent, Answer, Message, ToolCall, ToolError, tool, tools};
@@ -17,8 +20,19 @@ pub(crate) struct Node {
     turns: Vec<Vec<Action>>,
     /// Layers judge all parts of its run, and replace some.
     is_guarded: bool,
-    /// It ends before the calls of its last turn, by a limit.
-    has_few_turns: bool,
+    end: End,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// As its calls say.
+    Answer,
+    /// Before the calls of its last turn, by the limit of turns.
+    FewTurns,
+    /// After the calls of its last turn, because the answer would cost more than its limit. Its own limit is not that of a run around it, in
+    /// which others would spend at the same time.
+    LittleMoney,
 }
 
 enum Action {
@@ -38,6 +52,8 @@ enum Action {
     Report,
     /// Ends the run. It is alone in its turn.
     Close,
+    /// Waits for a person, who then cancels the outermost run. It is the last call, and alone.
+    Leave,
 }
 
 /// Deterministic pseudo-random numbers (splitmix64).
@@ -53,13 +69,17 @@ impl Dice {
     }
 }
 
+const LEVELS: u64 = 4;
+/// What each request costs, in millionths.
+const REQUEST_COST: u64 = 50;
+
 /// Returns the tree of a seed.
 pub(crate) fn tree(seed: u64) -> Node {
-    node(&mut Dice(seed), "n".into(), 4)
+    node(&mut Dice(seed), "n".into(), LEVELS)
 }
 
 fn node(dice: &mut Dice, id: String, levels: u64) -> Node {
-    let mut turns = Vec::new();
+    let mut turns: Vec<Vec<Action>> = Vec::new();
     for turn in 0..1 + dice.below(2) {
         let actions = (0..1 + dice.below(3)).map(|position| match dice.below(12) {
             0 | 1 => Action::Book,
@@ -74,20 +94,31 @@ fn node(dice: &mut Dice, id: String, levels: u64) -> Node {
         });
         turns.push(actions.collect());
     }
-    let mut has_few_turns = false;
-    match dice.below(8) {
+    let mut end = End::Answer;
+    let asks_nobody = turns.iter().flatten().all(|action| !matches!(action, Action::Ask(_)));
+    match dice.below(9) {
         0 => turns.push(vec![Action::Close]),
         1 => turns.push(vec![Action::Report]),
-        2 => has_few_turns = true,
+        2 => end = End::FewTurns,
+        3 | 4 if levels == LEVELS => turns.push(vec![Action::Leave]),
+        3 | 4 if asks_nobody => end = End::LittleMoney,
         _ => {}
     }
-    Node { id, turns, is_guarded: dice.below(2) == 0, has_few_turns }
+    Node { id, turns, is_guarded: dice.below(2) == 0, end }
 }
 
 impl Node {
     /// Returns `true` if the run ends without an answer.
     pub(crate) fn fails(&self) -> bool {
-        self.has_few_turns || self.turns.iter().flatten().any(|action| matches!(action, Action::Close))
+        let ends = |action| matches!(action, &Action::Close | &Action::Leave);
+        self.end != End::Answer || self.turns.iter().flatten().any(ends)
+    }
+
+    /// Returns `true` if a request that was in flight, and counts as paid, can end a run earlier.
+    #[allow(dead_code)] // Not all worlds look at states.
+    pub(crate) fn counts_money(&self) -> bool {
+        let inner = |action: &Action| matches!(action, Action::Ask(inner) if inner.counts_money());
+        self.end == End::LittleMoney || self.turns.iter().flatten().any(inner)
     }
 
     fn call(&self, turn: usize, position: usize) -> ToolCall {
@@ -102,6 +133,7 @@ impl Node {
             Action::Tell => (if turn == 0 { "tell" } else { "forbidden" }, "{}"),
             Action::Report => ("report", "{}"),
             Action::Close => ("close", "{}"),
+            Action::Leave => ("leave", "{}"),
             Action::Ask(_) => {
                 let name = format!("ask_{}", id.replace(['.', ':'], "_"));
                 return ToolCall::new(id, name, r#"{"question": "What now?"}"#);
@@ -113,7 +145,7 @@ impl Node {
     /// Adds the effects of the run: its bookings and payments, and the bookings that are undone.
     pub(crate) fn add_effects(&self, has_failed: bool, effects: &mut BTreeSet<String>) {
         let has_failed = has_failed || self.fails();
-        let turns = self.turns.len() - usize::from(self.has_few_turns);
+        let turns = self.turns.len() - usize::from(self.end == End::FewTurns);
         for (turn, actions) in self.turns.iter().enumerate().take(turns) {
             for (position, action) in actions.iter().enumerate() {
                 let id = self.call(turn, position).id;
@@ -135,14 +167,21 @@ impl Node {
             self.turns.iter().enumerate().map(|(turn, actions)| {
                 (0..actions.len()).map(|position| self.call(turn, position)).collect()
             });
-        let tools = tools![book, sign, pay, choose, lock, retry, tell, forbidden, report, close];
+        let tools = tools![book, sign, pay, choose, lock, retry, tell, forbidden, report, close, leave];
         let mut builder = Agent::builder(Puppet(turns.collect())).tools(tools).undo_tools(tools![cancel]);
         // The calls have no arguments and are all alike.
         builder = builder.limits(|l| l.max_repeated_calls(20)).context(effects.clone());
-        if self.has_few_turns {
-            let turns = self.turns.len().try_into().unwrap();
-            builder = builder.limits(|l| l.max_turns(turns));
-        }
+        let prices = ModelPrices::new(0.0, 10.0).with_max_output_tokens(5);
+        builder = builder.prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)));
+        let turns = self.turns.len().try_into().unwrap();
+        builder = match self.end {
+            End::Answer => builder,
+            End::FewTurns => builder.limits(|l| l.max_turns(turns)),
+            End::LittleMoney => {
+                let cost = Cost::new(REQUEST_COST * u64::from(turns), Currency::USD);
+                builder.limits(|l| l.max_cost(cost))
+            }
+        };
         if self.is_guarded {
             builder = builder
                 .layer(guard::question(|_| QuestionVerdict::Pass).named("asks"))
@@ -252,19 +291,23 @@ fn report() -> &'static str {
     "report"
 }
 
+#[tool(needs_approval)]
+fn leave() {}
+
 #[tool]
 fn close() -> Result<(), ToolError> {
     Err(ToolError::fatal("closed"))
 }
 
-/// What a person decides.
-pub(crate) fn decide(wait: &Wait) -> Decision {
-    match &wait.reason {
+/// What a person decides. Nothing cancels the run.
+pub(crate) fn decide(wait: &Wait) -> Option<Decision> {
+    Some(match &wait.reason {
+        WaitReason::Approval(call) if call.name == "leave" => return None,
         WaitReason::Answer(question) if question.text() == "Which seat?" => Decision::answer("12C"),
         WaitReason::Answer(question) => Decision::answer(format!("because of {}", question.text())),
         _ if wait.path.len().is_multiple_of(2) => Decision::approve(),
         _ => Decision::deny("no"),
-    }
+    })
 }
 
 fn calls<'a>(path: &str, executions: impl IntoIterator<Item = &'a ToolExecution>) -> Vec<String> {

@@ -27,7 +27,10 @@ async fn run_here(agent: &Agent) -> Vec<String> {
         }
         let mut run = error.into_run();
         for wait in run.waits() {
-            run.resolve(&wait.id, decide(&wait)).unwrap();
+            match decide(&wait) {
+                Some(decision) => run.resolve(&wait.id, decision).unwrap(),
+                None => run.cancel(),
+            }
         }
         outcome = agent.resume(run).await;
     }
@@ -47,7 +50,10 @@ async fn run_there(run: &RemoteRun) -> Vec<String> {
             RemoteOutcome::Waiting(waits) => {
                 for wait in waits {
                     // It can have been decided about before a worker died.
-                    let _ = run.decide(&wait.id, decide(&wait)).await;
+                    let _ = match decide(&wait) {
+                        Some(decision) => run.decide(&wait.id, decision).await.map(drop),
+                        None => run.cancel().await,
+                    };
                 }
             }
             other => panic!("{other:?}"),
