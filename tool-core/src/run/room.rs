@@ -73,6 +73,7 @@ pub struct TreeInFlight<'a, T> {
     has_exclusive_call: bool,
     /// The place of the exclusive agent at work, if there is one.
     exclusive_agent: &'a [T],
+    is_exclusive_awaited: bool,
 }
 
 impl<'a, T: PartialEq> TreeInFlight<'a, T> {
@@ -91,7 +92,15 @@ impl<'a, T: PartialEq> TreeInFlight<'a, T> {
         let exclusive_agent = exclusive_agents
             .into_iter()
             .fold(&[][..], |outer, inner| if inner.starts_with(outer) { inner } else { outer });
-        Self { has_calls, has_exclusive_call, exclusive_agent }
+        Self { has_calls, has_exclusive_call, exclusive_agent, is_exclusive_awaited: false }
+    }
+
+    /// States that an exclusive call of another run can start once it has room. Otherwise it could wait for ever while others overlap.
+    #[must_use]
+    pub fn with_exclusive_awaited(self, is_awaited: bool) -> Self {
+        // The calls of an exclusive agent are what it is waited for.
+        let is_exclusive_awaited = is_awaited && self.exclusive_agent.is_empty();
+        Self { is_exclusive_awaited, ..self }
     }
 
     /// Returns `true` if a call of the run at this place can start beside them. The run itself has checked its own. An exclusive call runs
@@ -101,7 +110,7 @@ impl<'a, T: PartialEq> TreeInFlight<'a, T> {
         let is_beside_exclusive = self.has_exclusive_call || !place.starts_with(self.exclusive_agent);
         match is_exclusive {
             true => !self.has_calls && !is_beside_exclusive,
-            false => asks_agent || !is_beside_exclusive,
+            false => asks_agent || !(is_beside_exclusive || self.is_exclusive_awaited),
         }
     }
 }

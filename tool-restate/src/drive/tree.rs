@@ -57,8 +57,18 @@ impl<'c> Drive<'c> {
     pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
         let agents = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
         let calls = self.in_flight.values().map(|one| one.is_exclusive);
-        let in_flight = TreeInFlight::new(calls, agents.map(|one| &*one.path));
+        let in_flight = TreeInFlight::new(calls, agents.map(|one| &*one.path))
+            .with_exclusive_awaited(self.holds_exclusive(branch));
         in_flight.leaves_room(&branch.path, self.is_exclusive(branch, call), self.asks_agent(branch, call))
+    }
+
+    /// Returns `true` if another run has an exclusive call that can start once it has room.
+    fn holds_exclusive(&self, branch: &Branch) -> bool {
+        let others = self.branches.iter().filter(|one| one.path != branch.path);
+        let mut runs = others.filter_map(|one| Some((one, self.run_at(&one.path)?)));
+        runs.any(|(one, run)| {
+            run.startable(&self.in_flight(one)).iter().any(|call| run.is_exclusive(&call.id))
+        })
     }
 
     pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {

@@ -14,7 +14,7 @@ use tool_core::run::{self, Answer, Decision, RunLimits, StopReason, Wait, WaitRe
 use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, ToolExecution, Undone};
-use tool_core::{Agent, Event, ToolError, tool, tools};
+use tool_core::{Agent, Event, ToolCall, ToolError, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{
@@ -601,6 +601,74 @@ async fn exclusive_calls_run_alone_in_the_tree() {
         let a = answer.inner_runs().iter().find(|inner| inner.agent() == "a").unwrap();
         assert_eq!(a.run().tool_executions()[0].output().unwrap().to_string(), "alone");
     }
+}
+
+/// The requests to the models of the agents `a` and `b`, and the calls that began.
+#[derive(Clone, Default)]
+struct Overlapping(Arc<[AtomicU32; 2]>, Arc<Mutex<Vec<&'static str>>>);
+
+const OVERLAPPING_TURNS: u32 = 6;
+
+/// Calls `overlap_a` or `overlap_b` in each turn but the last.
+struct Overlaps(usize, Overlapping);
+
+impl ChatModel for Overlaps {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let Self(agent, Overlapping(requests, _)) = self;
+        let call = ToolCall::new("", ["overlap_a", "overlap_b"][*agent], "{}");
+        let reply = match requests[*agent].fetch_add(1, Ordering::SeqCst) < OVERLAPPING_TURNS {
+            true => AssistantMessage::default().with_tool_calls([call]),
+            false => AssistantMessage::text("Done."),
+        };
+        Box::pin(async move { Ok(ChatResponse::new(reply)) })
+    }
+}
+
+async fn overlap(Overlapping(requests, began): &Overlapping, agent: usize, name: &'static str) {
+    began.lock().unwrap().push(name);
+    let turn = requests[agent].load(Ordering::SeqCst);
+    // The other agent begins its call of this turn, or of the next one, before this one ends.
+    while requests[1 - agent].load(Ordering::SeqCst) < turn + agent as u32 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tool]
+async fn overlap_a(#[inject] calls: &Overlapping) {
+    overlap(calls, 0, "a").await;
+}
+
+#[tool]
+async fn overlap_b(#[inject] calls: &Overlapping) {
+    overlap(calls, 1, "b").await;
+}
+
+#[tool(exclusive)]
+fn lock(#[inject] calls: &Overlapping) {
+    calls.1.lock().unwrap().push("lock");
+}
+
+/// Calls of others do not overlap for as long as there are any.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_exclusive_call_is_not_held_back_for_ever() {
+    let (name, calls) = (unique("desk"), Overlapping::default());
+    let overlaps = |agent| {
+        let agent = Agent::builder(Overlaps(agent, calls.clone())).limits(|l| l.max_repeated_calls(20));
+        agent.tools(tools![overlap_a, overlap_b]).context(calls.clone()).build().unwrap()
+    };
+    let locks = Agent::builder(ScriptedModel::new().calls("lock", "{}").says("Done."));
+    let locks = locks.tools(tools![lock]).context(calls.clone());
+    let asked = ["a", "b", "c"].map(|agent| (agent, r#"{"question": "?"}"#));
+    let desk = Agent::builder(ScriptedModel::new().calls_all(asked).says("Done.")).name(&*name);
+    let desk = desk.tool(overlaps(0).as_tool("a", "A")).tool(overlaps(1).as_tool("b", "B"));
+    let desk = desk.tool(locks.build().unwrap().as_tool("c", "C"));
+    let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    within("the answer", answer(&run)).await;
+    let began = calls.1.lock().unwrap();
+    let at = began.iter().position(|one| *one == "lock").unwrap();
+    assert!(at <= 3, "{began:?}");
 }
 
 /// Answers once the other agent's model is asked as well.

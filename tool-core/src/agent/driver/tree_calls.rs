@@ -141,15 +141,13 @@ impl RunTree<'_> {
         }
         let (place, in_flight, exclusive_agents) =
             (self.place(id), self.in_flight(), self.exclusive_agents());
-        // Otherwise an exclusive call could wait for ever while others overlap.
-        let is_awaited = exclusive_agents.is_empty() && self.holds_exclusive(id);
-        let in_flight = TreeInFlight::new(in_flight, exclusive_agents.iter().map(Vec::as_slice));
+        let in_flight = TreeInFlight::new(in_flight, exclusive_agents.iter().map(Vec::as_slice))
+            .with_exclusive_awaited(self.holds_exclusive(id));
         for call in startable {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
             let is_exclusive = driver.run.is_exclusive(&call.id);
             let asks_agent = calls.executor.agent_of(&call).is_some();
-            let waits = is_awaited && !is_exclusive && !asks_agent;
-            if waits || !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
+            if !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
                 calls.is_held = true;
                 calls.holds_exclusive |= is_exclusive;
                 continue;
