@@ -8,6 +8,8 @@ mod names;
 #[cfg(feature = "tracing")]
 mod content;
 #[cfg(feature = "tracing")]
+mod open_span;
+#[cfg(feature = "tracing")]
 mod spans;
 mod warning;
 

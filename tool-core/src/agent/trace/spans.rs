@@ -1,12 +1,13 @@
 //! The spans of a run.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::instrument::Instrumented;
 use tracing::{Instrument, Span, debug, info_span};
 
+use super::open_span::OpenSpan;
 use super::{content, names};
 use crate::agent::spending::RequestMeter;
 use crate::model::{
@@ -60,38 +61,6 @@ impl Scope {
     /// Enters the span whenever the future is polled.
     pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> Instrumented<F> {
         future.instrument(self.0)
-    }
-}
-
-/// A span whose outcome is not known yet. If it is closed before that, its work was cancelled.
-struct OpenSpan {
-    span: Span,
-    started: Instant,
-    /// The kind and the text of the failure to record when the span is closed.
-    failure: Option<(&'static str, Option<String>)>,
-}
-
-impl OpenSpan {
-    fn new(span: Span) -> Self {
-        Self { span, started: Instant::now(), failure: Some(("cancelled", None)) }
-    }
-
-    fn set_failure(&mut self, kind: &'static str, text: Option<String>) {
-        self.failure = Some((kind, text));
-    }
-
-    fn set_success(&mut self) {
-        self.failure = None;
-    }
-}
-
-impl Drop for OpenSpan {
-    fn drop(&mut self) {
-        if let Some((kind, text)) = &self.failure {
-            self.span.record("error.type", kind);
-            self.span.record("otel.status_code", "ERROR");
-            self.span.record("otel.status_description", text.as_deref());
-        }
     }
 }
 
