@@ -41,6 +41,8 @@ pub(crate) struct Started {
 pub(crate) enum Obstacle {
     /// The outermost run fails, for this reason.
     Refused(String),
+    /// The run has no money left, for this reason, and goes on when an operator lets it.
+    Unpaid(String),
     /// The agent cannot be asked, or has answered: its call, in the run at this depth, has an outcome.
     Ended(usize, Box<ToolExecution>),
 }
@@ -77,6 +79,9 @@ impl From<RunError> for Failure {
             }
             RunErrorKind::PerRun(_) | RunErrorKind::Store(_) => {
                 Self::Repeated(ModelError::new(error.to_string()))
+            }
+            RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => {
+                Self::Obstacle(Obstacle::Unpaid(error.to_string()))
             }
             _ => error.to_string().into(),
         }
@@ -168,7 +173,8 @@ impl Model {
                 (0..=names.len()).filter_map(|end| self.agent.agent_at(names[..end].iter().copied()));
             agents.into_iter().any(|agent| agent.has_layer_for(phase))
         };
-        Sees { outputs: has_layer_for(Phase::Output), records: has_layer_for(Phase::Record) }
+        let [answers, outputs, records] = [Phase::Answer, Phase::Output, Phase::Record].map(has_layer_for);
+        Sees { answers, outputs, records }
     }
 
     /// Returns the beginning of a run, or an error if it is too large.

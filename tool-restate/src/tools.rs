@@ -39,6 +39,8 @@ impl Profile {
 /// What the layers around the calls of a turn see of their outcomes.
 #[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sees {
+    #[serde(default)]
+    pub(crate) answers: bool,
     pub(crate) outputs: bool,
     pub(crate) records: bool,
 }

@@ -276,3 +276,50 @@ async fn an_inner_run_whose_model_panics_undoes_its_calls() {
     );
     assert_eq!(restored(answer.inner_runs()[0].run().clone()).undo_executions().len(), 1);
 }
+
+/// What undoes a call of an agent is not interrupted by the time or the cancellation of the run around it.
+#[tokio::test(start_paused = true)]
+async fn an_undo_inside_is_not_interrupted() {
+    type Log = Arc<Mutex<Vec<&'static str>>>;
+
+    #[tool("Books", undo = "cancel")]
+    fn book() {}
+
+    #[tool("Cancels for a while")]
+    async fn cancel(#[inject] log: &Log) {
+        log.lock().unwrap().push("began");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        log.lock().unwrap().push("ended");
+    }
+
+    #[tool("Fails for good")]
+    fn close() -> Result<(), ToolError> {
+        Err(ToolError::fatal("closed"))
+    }
+
+    let log = Log::default();
+    let inner = Replies(&[&[("book", "{}")], &[("close", "{}")]], "");
+    let inner = Agent::builder(inner).tools(tools![book, close]).undo_tools(tools![cancel]);
+    let inner = inner.context(Arc::clone(&log)).build().unwrap();
+    let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done."));
+    let desk = desk.tool(inner.as_tool("inner", "Books")).build().unwrap();
+    let error = desk.ask("Go").limits(|l| l.max_time(Duration::from_secs(30))).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), ["began", "ended"]);
+
+    let cancellation = tool_core::CancellationToken::new();
+    let cancelled = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        cancellation.cancel();
+        std::future::pending::<()>().await;
+    };
+    let asked = desk.ask("Go").cancellation_token(cancellation.clone());
+    tokio::select! {
+        outcome = async { asked.await } => {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+        }
+        () = cancelled => unreachable!(),
+    }
+    assert_eq!(*log.lock().unwrap(), ["began", "ended"]);
+}

@@ -64,9 +64,21 @@ impl ReportedCalls {
         self.ids.insert(call_id.to_owned());
     }
 
+    /// Returns the finished calls that listeners do not know yet and that layers have judged, if they see answers and outputs.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn take_shown(&mut self, run: &Run, sees_answers: bool, sees_outputs: bool) -> Vec<ToolExecution> {
+        let is_held =
+            sees_answers && run.has_unjudged_answer() || sees_outputs && !run.unjudged_results().is_empty();
+        match sees_answers {
+            _ if is_held => Vec::new(),
+            true => self.take_judged(run),
+            false => self.take_unreported(run),
+        }
+    }
+
     /// Returns the finished calls that listeners do not know yet, but those whose outputs are an answer that layers have not judged, or can
     /// become one.
-    pub(crate) fn take_judged(&mut self, run: &Run) -> Vec<ToolExecution> {
+    fn take_judged(&mut self, run: &Run) -> Vec<ToolExecution> {
         let unjudged = run.unjudged_answers();
         let mut unreported = self.take_unreported(run);
         unreported.retain(|execution| !unjudged.contains(&execution.call().id));

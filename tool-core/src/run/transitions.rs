@@ -18,7 +18,8 @@ impl Run {
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
     /// the undone call and the names of their tools.
-    pub(crate) fn next_with_undo_tools<'a>(
+    #[doc(hidden)] // For the crates of this project.
+    pub fn next_with_undo_tools<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,

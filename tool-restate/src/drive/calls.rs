@@ -36,9 +36,9 @@ impl<'c> Drive<'c> {
             self.start_agent(branch, call).await?;
         }
         for call in searches {
-            let begun = self.change_at(&branch.path, |run| run.begin_call(&call.id).map(drop));
-            begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
-            self.judge(branch, "search", Subject::Search(call.id)).await?;
+            if self.begin_call(branch, &call) {
+                self.judge(branch, "search", Subject::Search(call.id)).await?;
+            }
         }
         self.ask_person();
         if local.is_empty() {
@@ -123,7 +123,7 @@ impl<'c> Drive<'c> {
             || self.run.limits().max_time.is_some();
         let (max_bytes, mut has_refused) = (self.setup.settings.max_bytes, false);
         for call in ready {
-            let mut input = self.input(branch, &call)?;
+            let Some(mut input) = self.input(branch, &call) else { continue };
             let undoes = input.request.undone.is_some();
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
@@ -195,11 +195,14 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    /// Begins a call.
-    pub(super) fn input(&mut self, branch: &Branch, call: &ToolCall) -> Result<CallInput, TerminalError> {
-        let request = self.change_at(&branch.path, |run| run.request_call(&call.id));
-        let request = request.ok_or_else(|| TerminalError::new("a run that has ended has no calls"))?;
-        let request = request.map_err(TerminalError::from_error)?;
+    /// Begins a call that is executed here. Returns `false` if what was begun before has ended the run.
+    pub(super) fn begin_call(&mut self, branch: &Branch, call: &ToolCall) -> bool {
+        self.change_at(&branch.path, |run| run.begin_call(&call.id).is_ok()).unwrap_or(false)
+    }
+
+    /// Begins a call, unless what was begun before has ended the run.
+    pub(super) fn input(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
+        let request = self.change_at(&branch.path, |run| run.request_call(&call.id).ok())??;
         let undoes = request.undone.is_some();
         let node = &self.nodes[branch.node];
         let called = node.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
@@ -207,7 +210,7 @@ impl<'c> Drive<'c> {
         let undoing = undoing.and_then(|handoffs| node.undoing.get(&(handoffs, call.name.clone())));
         let undoing = undoing.and_then(|(_, hash)| hash.clone());
         let is_unknown = !undoes && called.is_none();
-        Ok(CallInput {
+        Some(CallInput {
             request,
             definition: called.or(undoing),
             offered: if is_unknown { node.offered.clone() } else { Vec::new() },
@@ -245,11 +248,11 @@ impl<'c> Drive<'c> {
                 self.elapse(None, at.as_millis().saturating_mul(1000));
             }
             Arrived::TimeLimit(number, _) if !self.open.has_timer || number != self.open.timers => {}
+            // What undoes a call is not interrupted: the time is up once it has ended.
+            Arrived::TimeLimit(..) if self.in_flight.values().any(|one| one.undoes) => {}
             Arrived::TimeLimit(_, path) => {
                 self.open.has_timer = false;
-                if self.in_flight.is_empty() || self.in_flight.values().any(|one| !one.undoes) {
-                    self.end_time(&path);
-                }
+                self.end_time(&path);
             }
         }
         Ok(())

@@ -21,11 +21,15 @@ impl<'c> Drive<'c> {
     pub(super) async fn execute_locally(&mut self, calls: Vec<(Branch, Vec<ToolCall>)>) -> Driven {
         let limits: Vec<_> =
             calls.iter().map(|(branch, _)| self.run.least_time_left(&call_ids(&branch.path))).collect();
-        let mut inputs = Vec::new();
+        let (mut inputs, mut begun) = (Vec::new(), vec![0; calls.len()]);
         for (run, ((branch, calls), limit)) in calls.iter().zip(&limits).enumerate() {
-            for call in calls {
-                inputs.push((run, limit.map(|(_, left)| left), self.input(branch, call)?));
+            for input in calls.iter().filter_map(|call| self.input(branch, call)) {
+                inputs.push((run, limit.map(|(_, left)| left), input));
+                begun[run] += 1;
             }
+        }
+        if inputs.is_empty() {
+            return Ok(());
         }
         let may_repeat = match inputs.iter().any(|(.., input)| input.at_most_once) {
             true => is_first_execution!(self.ctx)?,
@@ -37,7 +41,7 @@ impl<'c> Drive<'c> {
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         // The outcomes of all calls are one value.
-        let max_bytes = setup.settings.max_bytes / inputs.len().max(1);
+        let max_bytes = setup.settings.max_bytes / inputs.len();
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Outcomes>>> {
             let executions = inputs.into_iter().map(move |(run, time_left, input)| {
@@ -85,8 +89,8 @@ impl<'c> Drive<'c> {
             *ended += 1;
             recorded = recorded.and(self.record_judged(branch, execution).await);
         }
-        for (((branch, calls), limit), ended) in calls.iter().zip(limits).zip(ended) {
-            if let Some((depth, _)) = limit.filter(|_| ended < calls.len()) {
+        for ((((branch, _), limit), ended), begun) in calls.iter().zip(limits).zip(ended).zip(begun) {
+            if let Some((depth, _)) = limit.filter(|_| ended < begun) {
                 self.end_time(&branch.path[..depth]);
             }
         }

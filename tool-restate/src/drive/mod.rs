@@ -29,6 +29,7 @@ use self::state::{Branch, DriveError, Driven, Node, Open};
 pub(crate) use self::state::{Drive, Setup};
 use crate::clock::Clock;
 use crate::names::{Ended, EventTarget, HoldRequest, Question, conversations_service, events_service};
+use crate::path::call_ids;
 use crate::signals::{CANCELLED, INVOCATION, QUESTION};
 use crate::step::{Started, Subject};
 
@@ -180,12 +181,14 @@ impl<'c> Drive<'c> {
         if self.run_at(&branch.path).is_some_and(is_unprepared) {
             return Vec::new();
         }
-        let (in_flight, definitions) = (self.in_flight(branch), self.nodes[branch.node].definitions.clone());
-        let calls =
-            self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
+        let (in_flight, node) = (self.in_flight(branch), &self.nodes[branch.node]);
+        let undo_policy = |handoffs, name: &str| node.undo_policy(handoffs, name).cloned();
+        let calls = self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
+            match run.next_with_undo_tools(&node.definitions, undo_policy, &in_flight) {
                 Step::CallTools(calls) => calls,
                 _ => Vec::new(),
-            });
+            }
+        });
         let calls = calls.unwrap_or_default().into_iter();
         calls.filter(|call| self.may_start(branch, call)).collect()
     }

@@ -43,11 +43,8 @@ impl<'c> Drive<'c> {
             // A step has reported the others.
             let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
             let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
-            let finished = match run.has_unjudged_answer() {
-                // Layers can replace it.
-                true => Vec::new(),
-                false => node.reported.take_unreported(run),
-            };
+            // Layers can replace the others.
+            let finished = node.reported.take_shown(run, node.sees.answers, node.sees.outputs);
             let finished = finished.into_iter().map(Event::CallFinished);
             let events: Vec<_> = decisions.chain(finished).collect();
             events.into_iter().for_each(|event| self.publish(&branch.path, event));

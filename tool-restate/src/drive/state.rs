@@ -109,6 +109,13 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Returns the policy of the tool with this name that undoes calls of the agent after this number of handoffs.
+    pub(super) fn undo_policy(&self, handoffs: usize, name: &str) -> Option<&ToolPolicy> {
+        self.undoing.get(&(handoffs, name.to_owned())).map(|(policy, _)| policy)
+    }
+}
+
 /// A run in progress, and its place in the tree.
 #[derive(Clone, Default)]
 pub(super) struct Branch {

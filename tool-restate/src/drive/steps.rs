@@ -17,7 +17,7 @@ use tool_core::run::RunChanges;
 use super::state::{Branch, Drive, DriveError, Driven};
 use crate::clock::now;
 use crate::names::{Sent, Stop};
-use crate::path::Asked;
+use crate::path::{Asked, call_ids};
 use crate::signals::{WAITING, resume_signal};
 use crate::step::{Model, Subject, Tree};
 
@@ -25,19 +25,26 @@ use crate::step::{Model, Subject, Tree};
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 impl<'c> Drive<'c> {
-    /// Takes a recorded step of the run to which the path leads. Waits for an operator, and takes it again, if it fails for too long.
+    /// Takes a recorded step of the run to which the path leads. Waits for an operator, and takes it again, if it fails for too long. Returns
+    /// `None` if the time of the run is up before.
     pub(super) async fn step<T: Serialize + DeserializeOwned + Send + 'static>(
         &mut self,
         path: &[Asked],
         name: &str,
         step: impl for<'s> Fn(&'s Model, Tree<'s>) -> BoxFuture<'s, Result<T, ModelError>> + Send + Sync,
-    ) -> Driven<T> {
+    ) -> Driven<Option<T>> {
         loop {
             let (model, tree) = (&self.setup.model, self.tree(path));
-            let deadline = self.clock.after(self.setup.settings.model_patience);
-            match take_step(self.ctx, name, deadline, None, || step(model, tree)).await {
-                Err(DriveError::Failed(error)) => self.pause(error.message()).await?,
-                taken => return taken,
+            let patience = self.setup.settings.model_patience;
+            let limit = self.run.least_time_left(&call_ids(path)).filter(|(_, left)| *left <= patience);
+            let deadline = self.clock.after(limit.map_or(patience, |(_, left)| left));
+            match (take_step(self.ctx, name, deadline, None, || step(model, tree)).await, limit) {
+                (Err(DriveError::Failed(_)), Some((depth, _))) => {
+                    self.end_time(&path[..depth]);
+                    return Ok(None);
+                }
+                (Err(DriveError::Failed(error)), None) => self.pause(error.message()).await?,
+                (taken, _) => return taken.map(Some),
             }
         }
     }
@@ -47,9 +54,10 @@ impl<'c> Drive<'c> {
         let judged =
             self.step(&branch.path, name, |model, tree| Box::pin(model.judge(tree, subject.clone())));
         match judged.await? {
-            Ok(changes) => self.change(branch, &changes),
+            Some(Ok(changes)) => self.change(branch, &changes),
             // Boxed, because it can judge the outcome of a call.
-            Err(obstacle) => Box::pin(self.obstruct(&branch.path, obstacle)).await?,
+            Some(Err(obstacle)) => Box::pin(self.obstruct(&branch.path, obstacle)).await?,
+            None => {}
         }
         Ok(())
     }

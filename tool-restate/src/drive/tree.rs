@@ -7,7 +7,6 @@
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
-use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::model::ToolKind;
 use tool_core::run::{InFlight, Run, TreeInFlight};
@@ -91,8 +90,9 @@ impl<'c> Drive<'c> {
             node: self.nodes.len(),
             is_exclusive: self.is_exclusive(outer, &call),
         };
-        let begun = self.change_at(&outer.path, |run| run.begin_call(&call.id).map(drop));
-        begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
+        if !self.begin_call(outer, &call) {
+            return Ok(());
+        }
         let Some(run) = self.run_at(&branch.path) else {
             return self.ask_agent(&branch, "start", None).await;
         };
@@ -116,7 +116,8 @@ impl<'c> Drive<'c> {
         let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
         let asked_agent =
             self.step(&branch.path, &name, |model, tree| Box::pin(model.ask_agent(tree, since)));
-        match asked_agent.await? {
+        let Some(asked_agent) = asked_agent.await? else { return Ok(()) };
+        match asked_agent {
             Ok(Inside::Started(started)) => {
                 let Started { run, profile, at, has_own_limits } = *started;
                 self.nodes.push(Node::new(&run, profile, at));
@@ -152,6 +153,8 @@ impl<'c> Drive<'c> {
                 self.fail(reason);
                 return Ok(());
             }
+            // What its calls have done stays.
+            Obstacle::Unpaid(reason) => return self.pause(&reason).await,
         };
         self.publish_finished_calls();
         self.branches.retain(|one| !one.path.starts_with(&path[..=depth]));

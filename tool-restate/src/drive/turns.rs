@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tool_core::Event;
-use tool_core::model::ToolDefinition;
 use tool_core::run::Run;
 
 use super::state::{Branch, Drive, DriveError, Driven};
@@ -114,9 +113,6 @@ impl<'c> Drive<'c> {
             node.called.insert(tool.name.clone(), tool);
         }
         node.offered = offered;
-        let undoing = node.undoing.iter().filter(|((_, name), _)| !node.called.contains_key(name));
-        let undoing =
-            undoing.map(|((_, name), (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
-        node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
+        node.definitions = node.called.values().map(CalledTool::definition).collect();
     }
 }

@@ -117,7 +117,7 @@ impl<'c> Drive<'c> {
     pub(super) async fn expire(&mut self) -> Driven {
         let now = self.clock.time();
         for wait in self.run.waits() {
-            let Some(expired) = wait.expired(now).filter(|_| self.waiting.contains(&wait.id)) else {
+            let Some(expired) = wait.expired(now).filter(|_| self.open.asked.contains(&wait.id)) else {
                 continue;
             };
             let signal = decision_signal(&wait.id);
@@ -159,7 +159,10 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the run whose time is up first.
     pub(super) fn limit_time(&mut self) {
         let working = self.branches.iter().filter(|branch| self.is_working(branch));
-        let left = working.filter_map(|branch| Some((self.run_at(&branch.path)?.time_left()?, &branch.path)));
+        let left = working.filter_map(|branch| {
+            let run = self.run_at(&branch.path).filter(|run| !run.waits_only_for_own_limits())?;
+            Some((run.time_left()?, &branch.path))
+        });
         let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
         self.open.has_timer &= first.is_some();

@@ -152,7 +152,8 @@ async fn agents_asked_at_once_do_not_spend_the_same_money() {
     let (name, durable) = (unique("desk"), Arc::new(AtomicU32::new(0)));
     let _worker = serve(Worker::new().agent(desk(&name, &durable))).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
-    within("the end", failure(&run)).await;
+    let paused = within("the pause", run.wait()).await.unwrap();
+    assert!(matches!(paused, RemoteOutcome::Paused(_)), "{paused:?}");
     assert_eq!((asked.load(Ordering::SeqCst), durable.load(Ordering::SeqCst)), (2, 2));
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 mod agents;
+mod alike;
 mod approving;
 mod asking;
 mod cancelling;

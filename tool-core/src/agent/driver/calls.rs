@@ -239,14 +239,10 @@ impl RunDriver {
 
     /// Returns these events, after what was decided. Outcomes that layers have still to judge are emitted once they have.
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
-        let are_judged = (!self.layers.see(Phase::Answer) || !self.run.has_unjudged_answer())
-            && (!self.layers.see(Phase::Output) || self.run.unjudged_results().is_empty());
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
-        if self.has_listeners() && are_judged {
-            let finished = match self.layers.see(Phase::Answer) {
-                true => self.reported.take_judged(&self.run),
-                false => self.reported.take_unreported(&self.run),
-            };
+        if self.has_listeners() {
+            let (answers, outputs) = (self.layers.see(Phase::Answer), self.layers.see(Phase::Output));
+            let finished = self.reported.take_shown(&self.run, answers, outputs);
             events.extend(finished.into_iter().map(Event::CallFinished));
         }
         events

@@ -162,10 +162,29 @@ impl<'d> RunTree<'d> {
         self.calling(OUTERMOST)?.calls.failure.take()
     }
 
-    /// Waits for what is next. The time of agents with limits of their own does not count.
+    /// Returns for each run whether calls inside of it are undone.
+    fn undoes_inside(&self) -> Vec<bool> {
+        let mut undoes = vec![false; self.nodes.len()];
+        for node in self.nodes.iter().flatten() {
+            let mut agent = node.agent.as_ref();
+            let is_undoing = |asked: &AskedAgent| asked.driver.run.is_undoing();
+            if !agent.is_some_and(|agent| agent.asked.as_deref().is_some_and(is_undoing)) {
+                continue;
+            }
+            while let Some(AgentNode { outer, .. }) = agent {
+                undoes[*outer] = true;
+                agent = self.nodes[*outer].as_ref().and_then(|node| node.agent.as_ref());
+            }
+        }
+        undoes
+    }
+
+    /// Waits for what is next. The time of agents with limits of their own does not count, and what undoes a call is not interrupted.
     async fn next(&mut self) -> (NodeId, Next) {
         let cancellation = self.outermost.question.cancellation.clone();
-        let cancellation = cancellation.filter(|_| !self.outermost.run.is_undoing());
+        let undoes_inside = self.undoes_inside();
+        let is_undoing = self.outermost.run.is_undoing() || undoes_inside[OUTERMOST];
+        let cancellation = cancellation.filter(|_| !is_undoing);
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
         for id in 0..self.nodes.len() {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { continue };
@@ -175,7 +194,7 @@ impl<'d> RunTree<'d> {
                 if calls.has_ended(&driver.run) {
                     return (id, Next::Interrupted(Interruption::TimeLimit));
                 }
-            } else if let Some(left) = driver.time_left() {
+            } else if let Some(left) = driver.time_left().filter(|_| !undoes_inside[id]) {
                 first = first.into_iter().chain([(left, id)]).min();
             }
         }

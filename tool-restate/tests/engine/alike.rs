@@ -1,0 +1,319 @@
+//! Rules of runs that hold here as in one process.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tool_core::layer::{AnswerVerdict, Layer, LayerFuture, OutputVerdict, Phase, Place, guard};
+use tool_core::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelError, ModelFuture,
+    ModelPrices, Prices, Usage,
+};
+use tool_core::run::{Decision, StopReason};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{AskError, Asker, Attempt, ToolExecution};
+use tool_core::{Agent, Event, ToolError, tool, tools};
+use tool_restate::{RemoteOutcome, Worker};
+
+use crate::support::{agent, answer, failure, invocation_of, serve, sql, unique, waiting_calls, within};
+
+const QUESTION: &str = r#"{"question": "?"}"#;
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+#[tool("Books", undo = "cancel")]
+fn book(#[inject] log: &Log) {
+    log.lock().unwrap().push("book");
+}
+
+#[tool("Cancels")]
+fn cancel(#[inject] log: &Log) {
+    log.lock().unwrap().push("cancel");
+}
+
+#[tool("Looks")]
+fn look() {}
+
+fn asked(calls: &[(&'static str, &'static str)]) -> ScriptedModel {
+    ScriptedModel::new().calls_all(calls.to_vec())
+}
+
+/// A layer ends the run on the outcome of the first call of a turn, before the others begin.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_ends_while_calls_begin_is_undone() {
+    for (is_local, other) in [(false, ("b", QUESTION)), (true, ("look", "{}"))] {
+        let (name, log) = (unique("desk"), Log::default());
+        let inner = |name| {
+            let inner = Agent::builder(ScriptedModel::new().says("Done.")).build().unwrap();
+            inner.as_tool(name, "Answers")
+        };
+        let model = asked(&[("book", "{}")]).calls_all([("a", "{}"), other]);
+        let desk = Agent::builder(model).name(&*name).context(Arc::clone(&log));
+        let desk =
+            desk.tools(tools![book, look]).undo_tools(tools![cancel]).tool(inner("a")).tool(inner("b"));
+        let desk = desk.layer(guard::output(|execution: &ToolExecution| match &*execution.call().name {
+            "a" => OutputVerdict::End("wrong".into()),
+            _ => OutputVerdict::Pass,
+        }));
+        let worker = Worker::new().agent(desk.build().unwrap());
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        let failure = within("the end", failure(&run)).await;
+        assert!(matches!(failure.reason, Some(StopReason::Blocked { .. })), "{failure:?}");
+        assert_eq!(*log.lock().unwrap(), ["book", "cancel"]);
+    }
+}
+
+/// Answers once, and has no money for a second request.
+fn poor(name: &str, log: &Log) -> Agent {
+    let prices = ModelPrices::new(0.0, 10.0).with_max_output_tokens(5);
+    let model = asked(&[("book", "{}")]).with_usage(Usage::new(10, 5)).says("Done.");
+    let agent = Agent::builder(model).name(name).tools(tools![book]).undo_tools(tools![cancel]);
+    let agent = agent.prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)));
+    let agent = agent.limits(|l| l.max_cost(Cost::new(50, Currency::USD)));
+    agent.context(Arc::clone(log)).build().unwrap()
+}
+
+/// What a run has done is not taken back because it has no money left.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_without_money_pauses() {
+    let here = Log::default();
+    poor("here", &here).ask("Go").await.unwrap_err();
+    let (name, log) = (unique("desk"), Log::default());
+    let _worker = serve(Worker::new().agent(poor(&name, &log))).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    for _ in 0..2 {
+        match within("the pause", run.wait()).await.unwrap() {
+            RemoteOutcome::Paused(reason) => assert!(reason.contains("max_cost"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(*log.lock().unwrap(), *here.lock().unwrap());
+        // The operator's answer is of no use without money.
+        run.resume().await.unwrap();
+    }
+    run.cancel().await.unwrap();
+    within("the end", failure(&run)).await;
+    assert_eq!(*log.lock().unwrap(), ["book", "cancel"]);
+}
+
+#[tool("Reports", return_direct)]
+fn report(#[inject] reported: &Arc<Notify>) -> &'static str {
+    reported.notify_one();
+    "the secret"
+}
+
+#[tool("Ends after the report", return_direct)]
+async fn slow(#[inject] reported: &Arc<Notify>) -> &'static str {
+    reported.notified().await;
+    // The outcome of the other call is on its way.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    "another secret"
+}
+
+/// The output of a tool that is the answer is in no event before layers have judged it, also while other calls work.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn events_do_not_contain_what_layers_have_not_judged() {
+    let name = unique("desk");
+    let desk = || {
+        let model = asked(&[("report", "{}"), ("slow", "{}")]).says("Done.");
+        let desk = Agent::builder(model).name(&*name).tools(tools![report, slow]);
+        let desk = desk.context(Arc::new(Notify::new()));
+        desk.layer(guard::answer(|_: &str| AnswerVerdict::replace("hidden")))
+    };
+    let finished = |event: &Event| match event {
+        Event::CallFinished(one) => Some(format!("{} {}", one.call(), one.output().unwrap())),
+        _ => None,
+    };
+    let here = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&here);
+    let agent_here = desk().on_event(move |event| seen.lock().unwrap().extend(finished(event)));
+    agent_here.build().unwrap().ask("Go").await.unwrap();
+    let _worker = serve(Worker::new().agent(desk().build().unwrap())).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    let (mut events, mut there) = (run.events(0), Vec::new());
+    while let Some(event) = within("an event", events.next()).await.unwrap() {
+        there.extend(finished(&event.event));
+    }
+    let mut here = here.lock().unwrap();
+    here.sort();
+    there.sort();
+    assert_eq!(there, *here);
+    assert!(there.iter().all(|one| !one.contains("secret")), "{there:?}");
+}
+
+#[tool("Works for a while")]
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(600)).await;
+}
+
+/// The time of an agent with limits of its own is not that of the run around it.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_agent_with_own_limits_takes_no_time_of_the_run_around_it() {
+    let name = unique("desk");
+    let inner = Agent::builder(asked(&[("work", "{}")]).says("Worked.")).tools(tools![work]).build().unwrap();
+    let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
+    let desk = desk.tool(inner.as_tool("inner", "Works").own_limits());
+    let desk = desk.limits(|l| l.max_time(Duration::from_millis(400))).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    assert_eq!(within("the answer", answer(&run)).await.text(), "Done.");
+}
+
+#[tool("Fails for good")]
+fn close() -> Result<(), ToolError> {
+    Err(ToolError::fatal("closed"))
+}
+
+mod slowly {
+    use super::{Duration, Log, tool};
+
+    #[tool("Cancels for a while")]
+    pub(super) async fn cancel(#[inject] log: &Log) {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        log.lock().unwrap().push("cancel");
+    }
+}
+
+/// The time of a run that is up while a call inside is undone ends it afterwards, and no timer is set meanwhile.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn time_limits_do_not_interrupt_what_is_undone() {
+    let (name, log) = (unique("desk"), Log::default());
+    let inner = Agent::builder(asked(&[("book", "{}"), ("work", "{}")]).calls("close", "{}"));
+    let inner =
+        inner.tools(tools![book, work, close]).undo_tools(tools![slowly::cancel]).context(Arc::clone(&log));
+    let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
+    let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Books"));
+    let desk = desk.limits(|l| l.max_time(Duration::from_millis(800))).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let failure = within("the end", failure(&run)).await;
+    assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
+    assert_eq!(*log.lock().unwrap(), ["book", "cancel"]);
+    let id = invocation_of(&name, run.key()).await;
+    let query = format!(
+        "SELECT CAST(COUNT(*) AS BIGINT) AS timers FROM sys_journal WHERE id = '{id}' AND entry_type = 'Command: Sleep'"
+    );
+    let timers = sql(&query).await["timers"].as_u64().unwrap();
+    assert!((1..=3).contains(&timers), "{timers}");
+}
+
+#[tool("Asks")]
+async fn ask(#[inject] user: &Asker) -> Result<String, AskError> {
+    user.ask("Which seat?").expires(Duration::from_millis(1500)).await
+}
+
+/// Fails the first time, once it is told to.
+struct Failing(Arc<Notify>, AtomicU32);
+
+impl ChatModel for Failing {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            if self.1.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Ok(ChatResponse::new(AssistantMessage::text("I am here.")));
+            }
+            self.0.notified().await;
+            Err(ModelError::new("away"))
+        })
+    }
+}
+
+/// An answer that was accepted reaches the run, also if its question would have expired while the run waited for an operator.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_accepted_answer_does_not_expire_while_the_run_pauses() {
+    let (name, fails) = (unique("desk"), Arc::new(Notify::new()));
+    let asks = Agent::builder(asked(&[("ask", "{}")]).says("Asked.")).tools(tools![ask]).build().unwrap();
+    let fails_first = Agent::builder(Failing(Arc::clone(&fails), AtomicU32::new(0))).build().unwrap();
+    // The second agent is asked once the first one waits.
+    let middle = Agent::builder(asked(&[("work", "{}")]).calls("last", QUESTION).says("Done."));
+    let middle = middle.tools(tools![work]).tool(fails_first.as_tool("last", "Fails first")).build().unwrap();
+    let desk = Agent::builder(asked(&[("asks", QUESTION), ("middle", QUESTION)]).says("Done.")).name(&*name);
+    let desk = desk.tool(asks.as_tool("asks", "Asks")).tool(middle.as_tool("middle", "Works"));
+    let worker = Worker::new().agent(desk.build().unwrap());
+    let _worker = serve(worker.model_patience(Duration::from_millis(100))).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let wait = waiting_calls(&run).await.remove(0);
+    // The model of the last agent is being asked.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    run.decide(&wait.id, Decision::answer("12C")).await.unwrap();
+    fails.notify_one();
+    match within("the pause", run.wait()).await.unwrap() {
+        RemoteOutcome::Paused(reason) => assert!(reason.contains("away"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    run.resume().await.unwrap();
+    let answer = within("the answer", answer(&run)).await;
+    let asks = answer.inner_runs().iter().find(|inner| inner.agent() == "asks").unwrap();
+    assert_eq!(asks.run().tool_executions()[0].output().unwrap().to_string(), "12C");
+}
+
+mod desk {
+    use super::tool;
+
+    #[tool("Cancels a booking of the desk")]
+    pub(super) fn cancel() {}
+}
+
+mod travel {
+    use super::{Attempt, tool};
+
+    #[tool("Cancels a booking of the travel agency", attempts = 2)]
+    pub(super) fn cancel(#[inject] attempt: &Attempt) -> Result<(), &'static str> {
+        if attempt.number == 1 { Err("busy") } else { Ok(()) }
+    }
+}
+
+/// Both agents have an undo tool of this name.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_tool_of_the_agent_that_booked_says_how_to_undo() {
+    let (name, log) = (unique("desk"), Log::default());
+    let model = asked(&[("book", "{}")]).calls("close", "{}");
+    let travel = Agent::builder(model).tools(tools![book, close]).undo_tools(tools![travel::cancel]);
+    let travel = travel.context(Arc::clone(&log)).build().unwrap();
+    let desk = Agent::builder(asked(&[("book", "{}")]).calls("travel", "{}")).name(&*name);
+    let desk = desk.tools(tools![book]).undo_tools(tools![desk::cancel]).context(log);
+    let desk = desk.handoff_to("travel", "Books", &travel).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
+    let undone: Vec<_> =
+        failure.undo_executions.iter().map(|one| (one.outcome().is_ok(), one.attempts())).collect();
+    assert_eq!(undone, [(true, 2), (true, 1)]);
+}
+
+/// Has never an opinion.
+struct Broken;
+
+impl Layer for Broken {
+    fn name(&self) -> &str {
+        "broken"
+    }
+
+    fn sees(&self, phase: Phase) -> bool {
+        phase == Phase::Output
+    }
+
+    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+        Box::pin(async { Err("broken".into()) })
+    }
+}
+
+/// A layer that fails is asked again for as long as the run has time.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_layer_takes_no_more_time_than_its_run_has() {
+    let name = unique("desk");
+    let desk = Agent::builder(asked(&[("look", "{}")]).says("Done.")).name(&*name).tools(tools![look]);
+    let desk = desk.layer(Broken).limits(|l| l.max_time(Duration::from_millis(700))).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let failure = within("the end", failure(&run)).await;
+    assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
+}
