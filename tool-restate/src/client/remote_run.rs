@@ -31,8 +31,8 @@ pub enum RemoteOutcome {
     /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`RemoteRun::decide`]
     /// decides. Other calls are executed meanwhile.
     Waiting(Vec<Wait>),
-    /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
-    /// [`RemoteRun::resume`] repeats its request, and [`RemoteRun::cancel`] undoes what the run did.
+    /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience),
+    /// or there is no money for its request. [`RemoteRun::resume`] repeats the request, and [`RemoteRun::cancel`] undoes what the run did.
     Paused(String),
     /// The run ended without an answer.
     Failed(RunFailure),
