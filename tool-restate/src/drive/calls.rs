@@ -88,11 +88,9 @@ impl<'c> Drive<'c> {
             Some((index, Ok(arrived))) => self.accept(index, arrived).await,
             Some((index, Err(_))) => {
                 // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
-                if let Some(lost) = self.in_flight.remove(&index) {
-                    let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
-                    self.record(&lost.branch, interrupted);
-                }
-                Ok(())
+                let Some(lost) = self.in_flight.remove(&index) else { return Ok(()) };
+                let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
+                self.record_judged(&lost.branch, interrupted).await
             }
             None => Err(TerminalError::new("a run waits for nothing").into()),
         }
@@ -133,7 +131,8 @@ impl<'c> Drive<'c> {
                 checked = check(&input);
             }
             if let Err(reason) = checked {
-                self.record(branch, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                let refused = ToolExecution::new(call, Err(ToolError::not_executed(&reason)));
+                self.record_judged(branch, refused).await?;
                 has_refused = true;
                 continue;
             }
