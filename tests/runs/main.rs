@@ -9,6 +9,7 @@ mod breaking;
 mod budgets;
 mod caching;
 mod compacting;
+mod compacting_orders;
 mod contending;
 mod costs;
 mod control;

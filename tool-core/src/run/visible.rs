@@ -143,6 +143,17 @@ impl Run {
         }
     }
 
+    /// Returns the length of the text that the model sees of the messages before a position, without instructions and the question.
+    pub(crate) fn visible_len(&self, before: usize) -> usize {
+        let hidden = self.hidden();
+        let len = |from: usize| -> usize {
+            let shown = self.visible(from, &hidden).filter(|message| !matches!(**message, Message::System(_)));
+            shown.map(|message| message.text().len()).sum()
+        };
+        let question = self.messages().get(self.history.given()).map_or(0, |question| question.text().len());
+        len(0).saturating_sub(len(before)).saturating_sub(question)
+    }
+
     /// Returns the messages from a position on, as the model sees them.
     pub(crate) fn visible<'a>(
         &'a self,

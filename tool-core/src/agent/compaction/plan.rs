@@ -126,10 +126,13 @@ impl Measure {
         let keep =
             options.keep_recent.unwrap_or_else(|| options.at.map_or(DEFAULT_RECENT_TOKENS, |at| at / 4));
         let (mut boundary, mut recent) = (messages.len(), 0);
+        // The model has not read the results of its last reply, also if the user has said something meanwhile.
+        let last_reply = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
+        let stays = last_reply.unwrap_or(messages.len().saturating_sub(1));
         while boundary > 0 {
             let start = group_start(&messages[..boundary]);
             let group: u64 = sizes[start..boundary].iter().sum();
-            if recent + group > keep && boundary < messages.len() {
+            if recent + group > keep && boundary <= stays {
                 break;
             }
             (boundary, recent) = (start, recent + group);

@@ -202,8 +202,7 @@ impl RunDriver {
         }
         let Some(text) = self.ask_for_summary(options).await? else { return Ok(None) };
         let Some(text) = self.judge_summary(text).await? else { return Ok(None) };
-        let hidden: usize = self.run.messages()[..before].iter().map(|message| message.text().len()).sum();
-        if text.trim().is_empty() || text.len() > hidden {
+        if text.trim().is_empty() || text.len() > self.run.visible_len(before) {
             return Ok(None);
         }
         let facts = self.facts(before);
