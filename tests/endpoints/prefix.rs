@@ -233,7 +233,7 @@ impl Wire {
             Self::Responses => Box::new(openai().build().unwrap().responses_model("m")),
             Self::Messages => {
                 let anthropic = Anthropic::builder().api_key("k").base_url(server.base_url());
-                Box::new(anthropic.build().unwrap().chat_model("claude-sonnet-5-5"))
+                Box::new(anthropic.build().unwrap().chat_model("claude-haiku-5-5"))
             }
         }
     }

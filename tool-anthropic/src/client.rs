@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use reqwest::Url;
-use tool_http::client::{Connection, Error, RequestBody, RetryPolicy};
+use tool_http::client::{ApiResponse, Connection, Error, RequestBody, RetryPolicy};
 
 use crate::endpoint::Endpoint;
 use crate::warning::{Warning, WarningHook};
@@ -39,14 +39,26 @@ impl Client {
         &self,
         path: &str,
         body: Option<&RequestBody>,
+        beta: Option<&'static str>,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, Error> {
         let (url, parse) = (self.url(path), &parse);
         let attempt = || async {
-            let response = self.connection.send(&url, body, "application/json").await?;
+            let response = self.send(&url, body, "application/json", beta).await?;
             response.read(MAX_INFO_BYTES, parse).await
         };
         self.retry.run(attempt).await
+    }
+
+    /// Sends one request, with a beta feature that it needs.
+    pub(crate) async fn send(
+        &self,
+        url: &Url,
+        body: Option<&RequestBody>,
+        accept: &'static str,
+        beta: Option<&'static str>,
+    ) -> Result<ApiResponse<'_>, Error> {
+        self.connection.send_with(url, body, accept, beta.map(|beta| ("anthropic-beta", beta))).await
     }
 
     /// Reports a change to a request.

@@ -22,7 +22,7 @@ pub(crate) const FIRST_VERSION: &str = "2023-06-01";
 /// | [`minimax`](Self::minimax) | `MINIMAX_API_KEY` | [`compatible`](Self::compatible); a call cannot be required |
 /// | [`zai`](Self::zai) | `ZAI_API_KEY` | [`compatible`](Self::compatible) |
 /// | [`ollama`](Self::ollama), [`lm_studio`](Self::lm_studio), [`llama_cpp`](Self::llama_cpp) | none, otherwise as a bearer token | [`compatible`](Self::compatible) |
-/// | [`compatible`](Self::compatible) | `ANTHROPIC_API_KEY` | version 2023-06-01; no strict tools, JSON schemas, cache points, files or search for tools |
+/// | [`compatible`](Self::compatible) | `ANTHROPIC_API_KEY` | version 2023-06-01; no strict tools, JSON schemas, cache points, files, compaction or search for tools |
 ///
 /// By default, the endpoint is detected from the host of the base URL. An unknown host is taken for a gateway to
 /// [`anthropic`](Self::anthropic).
@@ -61,6 +61,9 @@ pub struct Endpoint {
     pub supports_cache: bool,
     /// The endpoint accepts files.
     pub supports_files: bool,
+    /// The endpoint [summarizes](tool_core::ChatModel::supports_compaction) conversations by itself, in a beta of the API that it is asked for by a
+    /// header.
+    pub supports_compaction: bool,
     /// `tool_choice` can require a call. Otherwise a request that requires one is refused.
     pub supports_required_calls: bool,
 }

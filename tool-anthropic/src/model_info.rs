@@ -5,20 +5,20 @@ use tool_http::client::Error;
 use tool_http::client::json::Members;
 
 use crate::client::Client;
-use crate::request::{ModelRequest, Purpose};
+use crate::request::{EncodedRequest, ModelRequest, Purpose};
 
 /// Asks for the number of input tokens of a request.
 pub(crate) async fn count_tokens(request: ModelRequest<'_>) -> Result<u64, Error> {
-    let body = request.encode(Purpose::Count)?.body;
+    let EncodedRequest { body, beta, .. } = request.encode(Purpose::Count)?;
     let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
-    request.client.fetch("messages/count_tokens", Some(&body), parse).await
+    request.client.fetch("messages/count_tokens", Some(&body), beta, parse).await
 }
 
 /// Asks for what is known of a model.
 pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo, Error> {
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
-    client.fetch(&format!("models/{name}"), None, parse_info).await
+    client.fetch(&format!("models/{name}"), None, None, parse_info).await
 }
 
 /// Parses a description; each part can be missing.

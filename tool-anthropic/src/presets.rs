@@ -39,6 +39,7 @@ impl Endpoint {
             supports_tool_search: true,
             supports_cache: true,
             supports_files: true,
+            supports_compaction: true,
             supports_required_calls: true,
         }
     }
@@ -55,6 +56,7 @@ impl Endpoint {
             supports_tool_search: false,
             supports_cache: false,
             supports_files: false,
+            supports_compaction: false,
             ..Self::anthropic()
         }
     }

@@ -60,13 +60,13 @@ impl<'a> Turn<'a> {
         let (purpose, is_resumed) = (self.purpose, self.paused.is_some());
         let (encoded, ModelRequest { client, chat, .. }) = (self.encode(), self.request);
         async move {
-            let (body, assembler) = encoded?;
+            let (body, beta, assembler) = encoded?;
             if is_resumed {
                 count_attempt(chat, EarlierAttempt::Continued).await?;
             }
             let mut retries = client.retry.start();
             loop {
-                match send(client, &body, assembler(), purpose, is_resumed).await {
+                match send(client, &body, beta, assembler(), (purpose, is_resumed)).await {
                     Ok(deltas) => return Ok(deltas),
                     Err(error) => retries.repeat(chat, error).await?,
                 }
@@ -75,27 +75,32 @@ impl<'a> Turn<'a> {
     }
 
     /// Encodes the next request, and returns what assembles its response.
-    fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
+    #[allow(clippy::type_complexity, reason = "the assembler has no name")]
+    fn encode(
+        &self,
+    ) -> Result<(RequestBody, Option<&'static str>, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error>
+    {
         // The paused reply is not part of the conversation yet.
         let resumed = self.paused.as_ref().map(|paused| {
             let reply = Message::Assistant(paused.message.clone());
             self.request.chat.copy_with_messages([self.request.chat.messages(), &[reply]].concat())
         });
         let request = ModelRequest { chat: resumed.as_ref().unwrap_or(self.request.chat), ..self.request };
-        if resumed.is_none() {
+        if resumed.is_none() && !request.chat.is_compaction() {
             request.reject_prefill()?;
         }
         let encoded = request.encode(self.purpose)?;
         let provider: Arc<str> = request.client.provider().into();
-        let paused = self.paused.clone();
+        let (paused, is_compaction) = (self.paused.clone(), request.chat.is_compaction());
         let assembler = move || {
             let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());
             match &paused {
+                _ if is_compaction => assembler.summarizing(encoded.seed.clone()),
                 Some(paused) => assembler.resuming(paused),
                 None => assembler,
             }
         };
-        Ok((encoded.body, assembler))
+        Ok((encoded.body, encoded.beta, assembler))
     }
 
     /// Returns the response, unless it is to be continued. A reply with calls continues with their results, in the next request.
@@ -150,13 +155,13 @@ pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Erro
 async fn send<'a>(
     client: &'a Client,
     body: &RequestBody,
+    beta: Option<&'static str>,
     assembler: ReplyAssembler,
-    purpose: Purpose,
-    is_resumed: bool,
+    (purpose, is_resumed): (Purpose, bool),
 ) -> Result<Deltas<'a>, Error> {
     let is_streamed = purpose == Purpose::Stream;
     let accept = if is_streamed { "text/event-stream" } else { "application/json" };
-    let response = client.connection.send(&client.url(PATH), Some(body), accept).await?;
+    let response = client.send(&client.url(PATH), Some(body), accept, beta).await?;
     if is_streamed && response.is_event_stream() {
         return Ok(Box::pin(response.into_deltas(assembler)));
     }

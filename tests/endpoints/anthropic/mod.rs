@@ -1,5 +1,6 @@
 //! The client of Anthropic's Messages API.
 
+mod compacting;
 mod corpus;
 mod litellm;
 mod requests;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{Anthropic, ErrorKind, HostedTool, ReplyDetails, Thinking};
+use tool_anthropic::{Anthropic, Endpoint, ErrorKind, HostedTool, ReplyDetails, Thinking};
 use tool_core::agent::Compaction;
 use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
@@ -25,7 +25,7 @@ fn get_tide(port: String, hours: Option<u32>) -> Result<String, String> {
     }
 }
 
-fn reply(content: Value, stop_reason: &str) -> Value {
+pub(super) fn reply(content: Value, stop_reason: &str) -> Value {
     json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": content,
         "stop_reason": stop_reason, "stop_sequence": null, "stop_details": null,
@@ -55,11 +55,11 @@ async fn scripted(replies: &[Value], is_streamed: bool) -> RawServer {
     RawServer::answering_in_turn(replies.iter().map(answer).collect()).await
 }
 
-fn thinking() -> Value {
+pub(super) fn thinking() -> Value {
     json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" })
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
@@ -425,8 +425,10 @@ async fn compaction_removes_thinking() {
     let answers = (0..turns).map(call).chain([refused, answer]).collect();
     let server = RawServer::answering_in_turn(answers).await;
     let compaction = Compaction::when_it_pays().at_tokens(1).keep_recent_tokens(1_000);
-    let agent =
-        Agent::builder(model(&server)).tools(tools![read_table]).compaction(compaction).build().unwrap();
+    let mut endpoint = Endpoint::anthropic();
+    endpoint.supports_compaction = false;
+    let model = builder(&server).endpoint(endpoint).build().unwrap().chat_model(MODEL);
+    let agent = Agent::builder(model).tools(tools![read_table]).compaction(compaction).build().unwrap();
     assert_eq!(agent.ask("Read all").await.unwrap().text(), "Done.");
     let thoughts =
         bodies(&server).iter().map(|body| body.matches(r#""signature""#).count()).collect::<Vec<_>>();

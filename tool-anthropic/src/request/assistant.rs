@@ -31,6 +31,17 @@ pub(super) struct ReplyBlocks {
     /// The digest of what the model read before it wrote the reply, if it has thinking.
     pub(super) prefix: Option<String>,
     pub(super) container: Option<String>,
+    pub(super) summary: Option<Summary>,
+}
+
+/// A summary that the provider wrote.
+#[derive(Debug, PartialEq)]
+pub(super) struct Summary {
+    pub(super) json: String,
+    pub(super) text: String,
+    /// The digest of what preceded the messages that it summarizes, and that of these as well.
+    pub(super) seed: String,
+    pub(super) prefix: String,
 }
 
 /// Returns `true` if a reply has thinking, which is bound to what the model had read.
@@ -52,6 +63,12 @@ pub(super) fn blocks(message: &AssistantMessage, provider: &str, is_last: bool) 
 /// Returns the stored blocks, or `None` if they do not match the message.
 fn stored_blocks(message: &AssistantMessage, details: ReplyDetails) -> Option<ReplyBlocks> {
     let stored: Vec<_> = details.blocks.iter().filter_map(|json| Block::whole(json.get())).collect();
+    if let Some(seed) = details.summarized_after {
+        let block = stored.first().filter(|block| block.summary() == message.text)?;
+        let (json, text) = (without_cache_point(block.to_json()?), message.text.clone());
+        let summary = Summary { json, text, seed, prefix: details.prefix };
+        return Some(ReplyBlocks { summary: Some(summary), ..ReplyBlocks::default() });
+    }
     let fallback = stored.iter().rposition(|block| block.kind == BlockKind::Fallback);
     // What another model had begun to do.
     let is_void = |at: usize, kind: BlockKind| {
@@ -74,7 +91,7 @@ fn stored_blocks(message: &AssistantMessage, details: ReplyDetails) -> Option<Re
     }
     let has_thinking = blocks.iter().any(|block| block.is_thinking);
     let prefix = has_thinking.then_some(details.prefix);
-    Some(ReplyBlocks { blocks, prefix, container: details.container })
+    Some(ReplyBlocks { blocks, prefix, container: details.container, summary: None })
 }
 
 /// Returns a block without a cache point. Only this crate sets those, because the API accepts four.

@@ -12,8 +12,8 @@ use tool_core::model::ToolMessage;
 use tool_http::client::json::string;
 use tool_http::client::{AppendBuffer, Error};
 
-use super::assistant::{self, ReplyBlocks, normalize_id};
-use super::content::{self, ContentRules};
+use super::assistant::{self, ReplyBlocks, Summary, normalize_id};
+use super::content::{self, ContentRules, text_block};
 
 /// The encoded messages of the previous request, so that a turn encodes only new ones.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct MessageCache {
 pub(super) struct State {
     count: usize,
     /// The digest of what the model has read.
-    digest: Sha256,
+    digest: String,
     /// The role of the last message.
     role: Option<Role>,
     /// The last blocks of the last two user messages, the later one last.
@@ -42,6 +42,8 @@ pub(super) struct State {
     /// The messages before this one are sent without thinking.
     thinking_start: usize,
     has_thinking: bool,
+    /// The messages begin with a summary of the provider.
+    pub(super) has_summary: bool,
     /// The last message is the results of a reply that is sent without thinking at its start.
     pub(super) lacks_thinking: bool,
     /// The container of the latest reply that used one.
@@ -61,6 +63,8 @@ pub(super) struct Point {
 enum Role {
     User,
     Assistant,
+    /// A summary, which is a message of the assistant that is not combined with the next one.
+    Summary,
 }
 
 impl MessageCache {
@@ -86,7 +90,7 @@ impl MessageCache {
     }
 
     fn reset(&mut self, seed: [u8; 32], thinking_start: usize) {
-        let state = State { digest: Sha256::new().chain_update(seed), thinking_start, ..State::default() };
+        let state = State { digest: short(&seed), thinking_start, ..State::default() };
         *self = Self { seed: Some(seed), json: AppendBuffer::default(), state };
     }
 
@@ -120,13 +124,13 @@ impl MessageCache {
 
     /// Returns the digest of all that the model reads.
     pub(super) fn prefix(&self) -> String {
-        prefix(&self.state.digest)
+        self.state.digest.clone()
     }
 }
 
 /// Returns the short form of a digest, which is stored with replies.
-fn prefix(digest: &Sha256) -> String {
-    digest.clone().finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+pub(super) fn short(digest: &[u8]) -> String {
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 struct Writer<'a> {
@@ -182,7 +186,10 @@ impl Writer<'_> {
     }
 
     fn write_reply(&mut self, index: usize, reply: ReplyBlocks) -> bool {
-        let is_stale = reply.prefix.is_some_and(|stored| stored != prefix(&self.state.digest));
+        if let Some(summary) = reply.summary {
+            return self.write_summary(summary);
+        }
+        let is_stale = reply.prefix.is_some_and(|stored| stored != self.state.digest);
         if reply.container.is_some() {
             self.state.container = reply.container;
         }
@@ -201,6 +208,22 @@ impl Writer<'_> {
             }
         }
         is_stale
+    }
+
+    /// Writes a summary of the provider. What follows is read as if it followed the messages that are summarized.
+    fn write_summary(&mut self, summary: Summary) -> bool {
+        if self.state.role.is_some() {
+            // The API accepts it only as the first message.
+            self.push(Role::Assistant, &text_block(&summary.text));
+            return false;
+        }
+        self.state.has_summary = true;
+        let is_unchanged = summary.seed == self.state.digest;
+        self.push(Role::Summary, &summary.json);
+        if is_unchanged {
+            self.state.digest = summary.prefix;
+        }
+        false
     }
 
     fn write_result(&mut self, result: &ToolMessage, rules: ContentRules) -> Result<(), Error> {
@@ -226,9 +249,9 @@ impl Writer<'_> {
 
     /// Writes a block, which is part of what later thinking is bound to. Consecutive blocks of one role form one message.
     fn push(&mut self, role: Role, json: &str) {
-        self.state.digest.update([role as u8]);
-        self.state.digest.update((json.len() as u64).to_le_bytes());
-        self.state.digest.update(json);
+        // Chained, so that it goes on from the digest that is stored with a summary.
+        let digest = Sha256::new().chain_update(&self.state.digest).chain_update([role as u8]);
+        self.state.digest = short(&digest.chain_update(json).finalize());
         self.push_unhashed(role, json);
     }
 

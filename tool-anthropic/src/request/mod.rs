@@ -19,7 +19,8 @@ use tool_http::client::{Error, FieldWriter, RequestBody};
 pub(crate) use self::assistant::has_thinking;
 use self::cache_points::{Prefix, with_messages};
 use self::content::ContentRules;
-use self::messages::{MessageCache, reject_pending};
+use self::messages::{MessageCache, reject_pending, short};
+pub(crate) use self::model_name::lacks_compaction;
 use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::Rules;
@@ -40,6 +41,9 @@ const RESERVED_FIELDS: [(&str, &str); 5] = [
 /// The extra fields that a request to count tokens accepts.
 const COUNTED_FIELDS: [&str; 6] =
     ["cache_control", "output_config", "speed", "thinking", "tool_choice", "tools"];
+
+/// The beta feature of summaries on demand: <https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand>.
+const COMPACTION_BETA: &str = "compact-2026-09-04";
 
 /// The largest body that the API accepts: <https://platform.claude.com/docs/en/api/errors>.
 const MAX_BODY_BYTES: usize = 32 << 20;
@@ -64,6 +68,10 @@ pub(crate) struct EncodedRequest {
     pub(crate) body: RequestBody,
     /// A digest of all that the model reads.
     pub(crate) prefix: String,
+    /// A digest of what precedes the messages.
+    pub(crate) seed: String,
+    /// The beta feature that it needs, because it asks for a summary or contains one.
+    pub(crate) beta: Option<&'static str>,
 }
 
 /// A request and the model that it is for.
@@ -126,7 +134,13 @@ impl ModelRequest<'_> {
         let leading = request.messages().iter().take_while(|message| matches!(message, Message::System(_)));
         let leading = leading.count();
         let system = prefix.system(&request.messages()[..leading])?;
-        let seed = prefix.digest.finalize().into();
+        let seed: [u8; 32] = prefix.digest.finalize().into();
+        let is_compaction = request.is_compaction() && purpose != Purpose::Count;
+        if is_compaction && fields.has_extra("context_management") {
+            return Err(Error::request(
+                "a conversation with the extra field `context_management` is not summarized on demand; leave out one of them",
+            ));
+        }
         let content_rules =
             ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
 
@@ -151,6 +165,7 @@ impl ModelRequest<'_> {
             if purpose != Purpose::Count {
                 self.write_options(&mut fields)?;
             }
+            fields.write("compaction", is_compaction.then(|| json!({ "type": "summarize" })))?;
             fields.write_json("tools", tools.as_deref())?;
             fields.write_json("system", system.as_deref())?;
             let has_tools = tools.is_some() || fields.has_extra("tools");
@@ -178,7 +193,8 @@ impl ModelRequest<'_> {
                     body.len()
                 )));
             }
-            Ok(EncodedRequest { body, prefix: messages.prefix() })
+            let beta = (is_compaction || messages.state.has_summary).then_some(COMPACTION_BETA);
+            Ok(EncodedRequest { body, prefix: messages.prefix(), seed: short(&seed), beta })
         })
     }
 
@@ -210,7 +226,9 @@ impl ModelRequest<'_> {
             ));
         }
         fields.write("metadata", options.user.as_ref().map(|user| json!({ "user_id": user })))?;
-        fields.write("stop_sequences", Some(&options.stop).filter(|stop| !stop.is_empty()))?;
+        // The API rejects it beside a summary.
+        let stop = Some(&options.stop).filter(|stop| !stop.is_empty() && !self.chat.is_compaction());
+        fields.write("stop_sequences", stop)?;
         fields.write("service_tier", options.service_tier.as_ref())?;
         if self.has_sampling() {
             fields.write_number("temperature", options.temperature)?;

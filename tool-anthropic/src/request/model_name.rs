@@ -33,9 +33,31 @@ pub(super) fn refuses_prefill(name: &str) -> bool {
     parse(name).is_some_and(|(_, version)| version >= (4, 6))
 }
 
+/// Returns `true` for models that do not summarize conversations: Haiku, and Opus and Sonnet before 4.6.
+/// See <https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand>.
+pub(crate) fn lacks_compaction(name: &str) -> bool {
+    parse(name).is_some_and(|(family, version)| family == "haiku" || version < (4, 6))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn newer_models_summarize() {
+        for name in [
+            "claude-opus-5-5",
+            "claude-opus-4-6",
+            "claude-sonnet-5",
+            "claude-fable-5-1",
+            "claude-mythos-preview",
+        ] {
+            assert!(!lacks_compaction(name), "{name}");
+        }
+        for name in ["claude-haiku-4-5", "claude-haiku-5", "claude-opus-4-5", "claude-sonnet-4-5-20250929"] {
+            assert!(lacks_compaction(name), "{name}");
+        }
+    }
 
     #[test]
     fn models_are_known_by_name() {

@@ -24,6 +24,9 @@ const REFUSED: &str = "the model refused to answer";
 /// The reason for a response that is to be continued with the same messages and its own content.
 pub(crate) const PAUSE_TURN: &str = "pause_turn";
 
+/// The reason for a response that is a summary.
+const COMPACTION: &str = "compaction";
+
 /// Assembles a reply from what has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyAssembler {
@@ -31,6 +34,8 @@ pub(crate) struct ReplyAssembler {
     provider: Arc<str>,
     /// The digest of what the model read.
     prefix: String,
+    /// The digest of what precedes the messages that the response is to summarize.
+    summarizes_after: Option<String>,
     /// The response before the pause that this one continues.
     earlier: Option<ChatResponse>,
     blocks: Vec<Block>,
@@ -49,6 +54,12 @@ pub(crate) struct ReplyAssembler {
 impl ReplyAssembler {
     pub(crate) fn new(provider: Arc<str>, prefix: String) -> Self {
         Self { provider, prefix, ..Self::default() }
+    }
+
+    /// Expects a summary of the messages after what has this digest.
+    pub(crate) fn summarizing(mut self, after: String) -> Self {
+        self.summarizes_after = Some(after);
+        self
     }
 
     /// Continues a reply that paused. Its blocks are part of the result, and are not emitted again.
@@ -223,6 +234,8 @@ impl Assembler for ReplyAssembler {
     /// Returns the response so far. It is sent back unchanged only if it is complete.
     fn finish(self) -> ChatResponse {
         let is_complete = self.is_complete();
+        let is_summary = self.stop_reason.as_deref() == Some(COMPACTION) && self.blocks.len() == 1;
+        let summarized_after = self.summarizes_after.filter(|_| is_summary);
         let last_fallback = self.blocks.iter().rposition(|block| block.kind == BlockKind::Fallback);
         let mut message = AssistantMessage::default();
         let mut reasoning = String::new();
@@ -244,6 +257,11 @@ impl Assembler for ReplyAssembler {
             }
         }
         message.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
+        if let [summary] = &*self.blocks
+            && summarized_after.is_some()
+        {
+            message.text = summary.summary();
+        }
         message.refusal = self.refusal;
         if is_complete {
             let blocks = self.blocks.iter().filter_map(|block| RawValue::from_string(block.to_json()?).ok());
@@ -253,6 +271,7 @@ impl Assembler for ReplyAssembler {
                 hosted_tool_uses: self.usage.hosted_tool_uses(),
                 long_cache_write_tokens: self.usage.long_cache_writes(),
                 container: self.container,
+                summarized_after: summarized_after.clone(),
             };
             let earlier =
                 self.earlier.as_ref().and_then(|earlier| ReplyDetails::from_message(&earlier.message));
@@ -269,6 +288,9 @@ impl Assembler for ReplyAssembler {
         let mut response = ChatResponse::new(message);
         if let Some(reason) = self.stop_reason {
             response.finish_reason = finish_reason(reason);
+        }
+        if summarized_after.is_some() {
+            response.finish_reason = FinishReason::Compaction;
         }
         response.usage = self.usage.to_usage();
         if let Some(earlier) = self.earlier {

@@ -132,6 +132,13 @@ impl Block {
         start.unwrap_or_default() + &self.pieces
     }
 
+    /// Returns the text of a summary of the conversation.
+    pub(crate) fn summary(&self) -> String {
+        let members = Members::parse(&self.start)
+            .filter(|members| members.text("type").as_deref() == Some("compaction"));
+        members.and_then(|members| members.text("content")).unwrap_or_default()
+    }
+
     /// Returns `true` if the text has no visible character. The API returns such blocks, and rejects them.
     pub(crate) fn is_blank(&self) -> bool {
         self.kind == BlockKind::Text && self.text().trim().is_empty()

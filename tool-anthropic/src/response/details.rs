@@ -34,6 +34,9 @@ pub struct ReplyDetails {
     /// their results.
     #[serde(rename = "content", default)]
     pub blocks: Vec<Box<RawValue>>,
+    /// Of a summary of the conversation, a digest of what preceded the messages that it summarizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summarized_after: Option<String>,
     /// How often hosted tools were used, by the API's name of the count, such as `web_search_requests`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosted_tool_uses: BTreeMap<String, u64>,

@@ -43,6 +43,12 @@ impl WireUsage {
         let sum = |counts: &[Option<u64>], name| {
             counts.iter().flatten().copied().chain(of_compactions(name)).fold(0, u64::saturating_add)
         };
+        let of_cache = |count: Option<u64>, name| {
+            let of_compactions = of_compactions(name).reduce(u64::saturating_add);
+            count.into_iter().chain(of_compactions).reduce(u64::saturating_add)
+        };
+        let (read, written) =
+            (of_cache(read, "cache_read_input_tokens"), of_cache(written, "cache_creation_input_tokens"));
         let input = sum(&[count("input_tokens"), read, written], "input_tokens");
         let mut usage = Usage::new(input, sum(&[count("output_tokens")], "output_tokens"));
         usage.cached_tokens = read;

@@ -154,9 +154,18 @@ pub trait ChatModel: Send + Sync {
     }
 
     /// Returns `true` if a reply of the model has reasoning that the provider accepts only behind exactly the messages that the model had
-    /// read. A run is then not [compacted](crate::agent::Compaction) before the next message of the user, unless it is too long.
+    /// read. A run is then not [compacted](crate::agent::Compaction) before the next message of the user, unless it is too long, or the
+    /// provider [does that](Self::supports_compaction).
     fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
         let _ = reply;
+        false
+    }
+
+    /// Returns `true` if the provider summarizes conversations by itself: a [request](ChatRequest::with_compaction) that asks for it gets a
+    /// response with the [finish reason](crate::model::FinishReason::Compaction) `Compaction`, whose text is the summary. Sent first among the
+    /// messages, with its provider's data unchanged, its message takes the place of those that it summarizes. By default, no provider does, and an
+    /// agent asks the model for a summary.
+    fn supports_compaction(&self) -> bool {
         false
     }
 
@@ -235,6 +244,10 @@ macro_rules! delegate {
 
             fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
                 (**self).binds_reasoning(reply)
+            }
+
+            fn supports_compaction(&self) -> bool {
+                (**self).supports_compaction()
             }
 
             fn supports_tool_search(&self, tools: usize) -> bool {

@@ -94,6 +94,10 @@ macro_rules! impl_by_members {
                 self.models().any(|model| model.binds_reasoning(reply))
             }
 
+            fn supports_compaction(&self) -> bool {
+                self.models().all(|model| model.supports_compaction())
+            }
+
             fn supports_tool_search(&self, tools: usize) -> bool {
                 self.models().all(|model| model.supports_tool_search(tools))
             }

@@ -30,6 +30,7 @@ pub struct ChatRequest<'a> {
     messages: Cow<'a, [Message]>,
     tools: ToolDefinitions,
     has_tool_search: bool,
+    is_compaction: bool,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
@@ -96,6 +97,7 @@ impl<'a> ChatRequest<'a> {
         ChatRequest::new(messages)
             .with_tools(self.tools.clone())
             .with_tool_search(self.has_tool_search)
+            .with_compaction(self.is_compaction)
             .with_tool_choice(self.tool_choice.clone())
             .with_parallel_tool_calls(self.parallel_tool_calls)
             .with_options(self.options().clone())
@@ -120,6 +122,9 @@ setters! {
         /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
         /// all others.
         with_tool_search(is_by_provider: bool) has_tool_search = is_by_provider;
+        /// Sets whether the provider is to summarize the conversation instead of letting the model reply, if the model
+        /// [supports](crate::ChatModel::supports_compaction) that.
+        with_compaction(is_compaction: bool) is_compaction = is_compaction;
         /// Sets whether the model can, must or must not call a tool.
         with_tool_choice(choice: ToolChoice) tool_choice = choice;
         /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
@@ -147,6 +152,7 @@ impl<'a> ChatRequest<'a> {
             messages,
             tools: ToolDefinitions::default(),
             has_tool_search: false,
+            is_compaction: false,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
@@ -177,6 +183,7 @@ impl<'a> ChatRequest<'a> {
             messages: Cow::Borrowed(&self.messages),
             tools: self.tools.clone(),
             has_tool_search: self.has_tool_search,
+            is_compaction: self.is_compaction,
             tool_choice: self.tool_choice.clone(),
             parallel_tool_calls: self.parallel_tool_calls,
             options: Options::Borrowed(self.options()),
@@ -275,6 +282,12 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn has_tool_search(&self) -> bool {
         self.has_tool_search
+    }
+
+    /// Returns `true` if the provider is to summarize the conversation instead of letting the model reply.
+    #[must_use]
+    pub fn is_compaction(&self) -> bool {
+        self.is_compaction
     }
 
     /// Returns whether the model can, must or must not call a tool.

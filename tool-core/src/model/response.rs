@@ -91,6 +91,8 @@ pub enum FinishReason {
     Length,
     /// The provider's content filter truncated the response.
     ContentFilter,
+    /// The provider has summarized the conversation, as the [request](crate::model::ChatRequest::with_compaction) asks for.
+    Compaction,
     /// Another reason, as the provider names it.
     Other(String),
 }

@@ -5,11 +5,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::settings::is_default;
+use crate::model::AssistantMessage;
 use crate::tool::Timestamp;
 
 /// One [compaction](crate::agent::Compaction) of a run: what the model no longer reads of the messages before it. The messages themselves
 /// stay part of the run.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CompactionRecord {
     /// The positions of the results whose outputs are replaced by a line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -26,12 +27,26 @@ pub struct CompactionRecord {
     /// What takes the place of the hidden messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<String>,
+    /// The summary in the form of the provider that wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by_provider: Option<ProviderSummary>,
+}
+
+/// A summary that the provider wrote. It is sent first, before the messages that follow those that it summarizes, because reasoning in these is
+/// bound to that.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProviderSummary {
+    pub(crate) message: AssistantMessage,
+    /// What the model must not forget of what is summarized, and the position of the message that follows it.
+    pub(crate) note: (usize, String),
 }
 
 impl CompactionRecord {
     /// Returns `true` if it hides nothing from this position on.
     pub(super) fn is_before(&self, position: usize) -> bool {
-        self.hidden <= position && self.cleared.iter().all(|one| *one < position)
+        self.hidden <= position
+            && self.cleared.iter().all(|one| *one < position)
+            && self.by_provider.as_ref().is_none_or(|one| one.note.0 <= position)
     }
 
     /// Returns the number of outputs that the model no longer reads in full.

@@ -236,6 +236,9 @@ impl History {
                     if compaction.summary.is_some() {
                         moved(&mut compaction.hidden);
                     }
+                    if let Some(by_provider) = &mut compaction.by_provider {
+                        moved(&mut by_provider.note.0);
+                    }
                 }
             }
         }

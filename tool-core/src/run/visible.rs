@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::cache_use::CacheUse;
-use super::compaction::{CompactionRecord, ContextSize};
+use super::compaction::{CompactionRecord, ContextSize, ProviderSummary};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
 use crate::model::{Message, Usage};
@@ -24,16 +24,25 @@ pub(crate) struct Hidden<'a> {
     /// The first question of the run, and the last one among the hidden messages.
     questions: [usize; 2],
     summary: Option<&'a str>,
+    /// The summary in the form of its provider, which also takes the place of the question.
+    by_provider: Option<&'a ProviderSummary>,
     cleared: HashSet<usize>,
     emptied: HashSet<usize>,
 }
 
-impl Hidden<'_> {
+impl<'a> Hidden<'a> {
     /// Returns `true` if nothing of the message is visible.
     pub(crate) fn hides(&self, position: usize, message: &Message) -> bool {
         position < self.before
-            && !self.questions.contains(&position)
+            && (self.by_provider.is_some() || !self.questions.contains(&position))
             && !matches!(message, Message::System(_))
+    }
+
+    /// Shows a summary of the provider in its own form, for a model that reads that.
+    pub(crate) fn for_provider(mut self, run: &'a Run, reads_summaries: bool) -> Self {
+        let last = run.compactions().iter().rev().find(|one| one.summary.is_some());
+        self.by_provider = last.and_then(|one| one.by_provider.as_ref()).filter(|_| reads_summaries);
+        self
     }
 
     /// Returns `true` if nothing of the output at a position is visible.
@@ -138,6 +147,7 @@ impl Run {
             before,
             questions: [first, asked.unwrap_or(first)],
             summary: last.and_then(|one| one.summary.as_deref()),
+            by_provider: None,
             cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
             emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
         }
@@ -147,7 +157,8 @@ impl Run {
     pub(crate) fn visible_len(&self, before: usize) -> usize {
         let hidden = self.hidden();
         let len = |from: usize| -> usize {
-            let shown = self.visible(from, &hidden).filter(|message| !matches!(**message, Message::System(_)));
+            let shown =
+                self.visible(from, &hidden).filter(|message| !matches!(**message, Message::System(_)));
             shown.map(|message| message.text().len()).sum()
         };
         let question = self.messages().get(self.history.given()).map_or(0, |question| question.text().len());
@@ -160,11 +171,19 @@ impl Run {
         from: usize,
         hidden: &'a Hidden<'a>,
     ) -> impl Iterator<Item = Cow<'a, Message>> {
+        let note = hidden.by_provider.map(|one| &one.note).filter(|(position, _)| from < *position);
+        let note = move |at: usize| {
+            let note = note.filter(|(position, _)| *position == at);
+            note.map(|(_, text)| Cow::Owned(Message::user(&**text)))
+        };
         let messages = self.messages().iter().enumerate().skip(from);
-        messages.flat_map(move |(position, message)| {
+        let shown = messages.flat_map(move |(position, message)| {
             // Behind the question, if that is among the hidden messages.
             let summary = hidden.summary.filter(|_| position == hidden.before);
-            let summary = summary.map(|text| Cow::Owned(Message::user(text)));
+            let summary = summary.map(|text| match hidden.by_provider {
+                Some(by_provider) => Cow::Owned(Message::Assistant(by_provider.message.clone())),
+                None => Cow::Owned(Message::user(text)),
+            });
             let shown = match message {
                 _ if hidden.hides(position, message) => None,
                 Message::Tool(result) if hidden.cleared.contains(&position) => {
@@ -175,8 +194,9 @@ impl Run {
                 }
                 message => Some(Cow::Borrowed(message)),
             };
-            summary.into_iter().chain(shown)
-        })
+            note(position).into_iter().chain(summary).chain(shown)
+        });
+        shown.chain(note(self.messages().len()))
     }
 }
 

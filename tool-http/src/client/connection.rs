@@ -53,6 +53,21 @@ impl Connection {
         body: Option<&RequestBody>,
         accept: &'static str,
     ) -> Result<ApiResponse<'_>, Error> {
+        self.send_with(url, body, accept, None).await
+    }
+
+    /// [Sends](Self::send) JSON with an element added to the list of a header.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection does, or the response reports an error or cannot be read.
+    pub async fn send_with(
+        &self,
+        url: &Url,
+        body: Option<&RequestBody>,
+        accept: &'static str,
+        element: Option<(&'static str, &'static str)>,
+    ) -> Result<ApiResponse<'_>, Error> {
         let permit = match &self.permits {
             // The semaphore is never closed.
             Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
@@ -60,6 +75,11 @@ impl Connection {
         };
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some((name, element)) = element {
+            let list = text(&self.headers, name).map(|list| format!("{list},{element}"));
+            let list = list.and_then(|list| HeaderValue::from_str(&list).ok());
+            headers.insert(name, list.unwrap_or(HeaderValue::from_static(element)));
+        }
         let (method, request) = match body {
             Some(body) => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The run itself keeps all messages: a compaction is an entry of its log ([`Run::compactions`](crate::run::Run::compactions)), and only
 /// requests are shorter. Between two compactions, each request begins with the messages of the one before, so that prompt caches are hit.
 ///
-/// - **What is hidden.** First, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
+/// - **What is hidden.** A provider that [summarizes](crate::ChatModel::supports_compaction) conversations by itself is asked to replace all
+///   messages but the last. If there is none, or it fails: first, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
 ///   characters. If that is not enough, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
 ///   the question stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did. Outputs of tools
 ///   declared with `keep_output` are hidden only by a summary.
@@ -120,8 +121,8 @@ impl Compaction {
     }
 
     /// Offers the model a tool, `compact_conversation`, whose call orders a compaction before the next request. A model knows better than prices
-    /// when a part of its work is done. Orders that hide nothing or too little are ignored after the third one, and until a reply has no
-    /// reasoning that is bound to earlier messages.
+    /// when a part of its work is done. Orders that hide nothing or too little are ignored after the third one. An order is also ignored if
+    /// the reply's reasoning is bound to earlier messages and the provider does not summarize by itself.
     ///
     /// An agent with a tool of that name cannot be built.
     pub fn offer_tool(mut self) -> Self {
@@ -136,13 +137,13 @@ impl Compaction {
         self
     }
 
-    /// Sets what the model is asked for a summary.
+    /// Sets what the model is asked for a summary. A provider that summarizes by itself has its own prompt.
     pub fn summary_prompt(mut self, text: impl Into<String>) -> Self {
         self.prompt = Cow::Owned(text.into());
         self
     }
 
-    /// Limits the time of a summary; 60 seconds by default.
+    /// Limits the time of a summary, also of one by the provider; 60 seconds by default.
     pub fn summary_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

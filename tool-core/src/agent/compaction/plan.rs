@@ -171,6 +171,11 @@ impl Measure {
         measure
     }
 
+    /// Returns the same request, of which a summary alone can hide something.
+    pub(in crate::agent) fn of_summary(self) -> Self {
+        Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, ..self }
+    }
+
     /// Returns what is to be hidden now, if it pays, or has to be.
     pub(in crate::agent) fn plan(
         self,

@@ -11,16 +11,20 @@ pub(in crate::agent) struct CompactedView {
     /// The number of messages of the run, and of its compactions, that it contains.
     taken: usize,
     compactions: usize,
+    reads_summaries: bool,
 }
 
 impl CompactedView {
-    /// Adds the messages that were not sent yet. After a compaction, all are looked at again.
-    pub(in crate::agent) fn update(&mut self, run: &Run) {
+    /// Adds the messages that were not sent yet. After a compaction, all are looked at again, and so they are for a model of another kind: one
+    /// that reads summaries of its provider, or not.
+    pub(in crate::agent) fn update(&mut self, run: &Run, reads_summaries: bool) {
         let compactions = run.compactions().len();
-        if self.compactions != compactions || run.messages().len() < self.taken {
-            *self = Self { compactions, ..Self::default() };
+        if (self.compactions, self.reads_summaries) != (compactions, reads_summaries)
+            || run.messages().len() < self.taken
+        {
+            *self = Self { compactions, reads_summaries, ..Self::default() };
         }
-        let hidden = run.hidden();
+        let hidden = run.hidden().for_provider(run, reads_summaries);
         let new: Vec<_> = run.visible(self.taken, &hidden).map(|message| message.into_owned()).collect();
         self.messages.extend(new);
         self.taken = run.messages().len();

@@ -17,8 +17,11 @@ use crate::agent::lock::lock;
 use crate::agent::{Event, RunDriver};
 use crate::content::abbreviate;
 use crate::layer::{Phase, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Message, ToolCall, ToolChoice, ToolPolicy};
-use crate::run::{CompactionRecord, RunErrorKind};
+use crate::memory::group_start;
+use crate::model::{
+    ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ToolCall, ToolChoice, ToolPolicy,
+};
+use crate::run::{CompactionRecord, ProviderSummary, RunErrorKind, StepError};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
 
@@ -33,6 +36,13 @@ const MAX_OUTPUT_CHARS: usize = 500;
 /// The number of these calls that are named.
 const MAX_FACTS: usize = 30;
 
+/// What precedes the text of a summary.
+const SUMMARIZED: &str = "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n";
+
+/// Why a run is not compacted.
+const BOUND: &str = "the provider accepts the model's reasoning only after the messages that it had read; compact the run after the next \
+    message of the user";
+
 /// What takes the place of messages if there is no summary.
 const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
 
@@ -40,7 +50,11 @@ impl RunDriver {
     /// Compacts the run before the next request, if that pays or has to be. Returns the event to emit once that is saved.
     pub(super) async fn compact_if_needed(&mut self) -> Result<Option<Event>, RunErrorKind> {
         if let Some(options) = self.ordered_compaction.take() {
-            return self.compact_now(&options, true).await;
+            let compacted = self.compact_now(&options, true).await?;
+            if compacted.is_none() && self.run.is_asking() && self.has_bound_reasoning() {
+                return Err(RunErrorKind::Step(StepError(BOUND)));
+            }
+            return Ok(compacted);
         }
         let agent = self.tools.agent.clone();
         let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
@@ -48,19 +62,28 @@ impl RunDriver {
         };
         let measure = self.measure(options);
         self.hideable = measure.hideable;
-        if self.has_bound_reasoning() {
+        let model = agent.model();
+        let (is_bound, by_provider) = (self.has_bound_reasoning(), model.supports_compaction());
+        if is_bound && !by_provider {
             return Ok(None);
         }
         if options.offers_tool && self.run.context_size().useless < MAX_USELESS && self.has_order() {
             return self.compact_now(options, true).await;
         }
-        let model = agent.model();
         let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
         let window = self.context_window(model.model_name());
         let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
         let size = self.run.context_size();
         let urgency = if size.useless < MAX_USELESS { Urgency::Usual } else { Urgency::OnlyAtWindow };
-        match measure.plan(options, size.reread, rates, is_cold, window, urgency) {
+        let reread = size.reread;
+        let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, urgency);
+        if by_provider && let Some(plan) = plan(self.measure(options).of_summary()) {
+            let compacted = self.compact_by_provider(options, plan).boxed().await?;
+            if compacted.is_some() || !self.run.is_asking() {
+                return Ok(compacted);
+            }
+        }
+        match plan(measure).filter(|_| !is_bound) {
             Some(plan) => self.compact(options, plan, true).boxed().await,
             None => Ok(None),
         }
@@ -107,17 +130,82 @@ impl RunDriver {
         self.store_run().await
     }
 
-    /// Compacts the run as far as possible. Without a summary of the run's own model, if that cannot read the conversation.
+    /// Compacts the run as far as possible. Without a summary of the provider or the run's own model, if these cannot read the conversation.
     async fn compact_now(
         &mut self,
         options: &Compaction,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let (measure, rates) = (self.measure(options), Rates::from_prices(None, None));
-        let Some(plan) = measure.plan(options, 0, rates, false, None, Urgency::Required) else {
+        let rates = Rates::from_prices(None, None);
+        let plan = |measure: Measure| measure.plan(options, 0, rates, false, None, Urgency::Required);
+        let by_provider = can_read && self.tools.agent.model().supports_compaction();
+        if by_provider && let Some(plan) = plan(self.measure(options).of_summary()) {
+            let compacted = self.compact_by_provider(options, plan).boxed().await?;
+            if compacted.is_some() || !self.run.is_asking() {
+                return Ok(compacted);
+            }
+        }
+        // What the provider refuses as too long cannot be continued otherwise.
+        match plan(self.measure(options)).filter(|_| !can_read || !self.has_bound_reasoning()) {
+            Some(plan) => self.compact(options, plan, can_read).boxed().await,
+            None => Ok(None),
+        }
+    }
+
+    /// Lets the provider summarize the run. Returns nothing if it cannot, or fails.
+    async fn compact_by_provider(
+        &mut self,
+        options: &Compaction,
+        plan: Plan,
+    ) -> Result<Option<Event>, RunErrorKind> {
+        let Some(hidden) = plan.hide.and_then(|before| self.end_for_provider(before)) else {
             return Ok(None);
         };
-        self.compact(options, plan, can_read).boxed().await
+        let reply = self.ask_for_summary(options, Some(hidden)).await?;
+        let reply = reply.filter(|reply| reply.finish_reason == FinishReason::Compaction);
+        let message = reply.map(|reply| reply.message);
+        let judged = match &message {
+            Some(message) => self.judge_summary(message.text.clone()).await?,
+            None => None,
+        };
+        if !self.run.is_asking() {
+            return Ok(None);
+        }
+        // The provider accepts its summary only as it wrote it.
+        let message = message.filter(|message| {
+            judged.as_ref() == Some(&message.text) && self.is_shorter(&message.text, hidden)
+        });
+        self.restart_measuring(message.is_none() || plan.is_small);
+        let Some(message) = message else { return Ok(None) };
+        let question = self.run.new_messages().first().map(Message::text).unwrap_or_default();
+        let question = abbreviate(&question, MAX_OUTPUT_CHARS);
+        let facts = self.facts(hidden);
+        let note = format!(
+            "The beginning of this conversation was replaced by its summary; `read_output` searches it. The question was:\n\n{}{facts}",
+            question
+        );
+        let summary = Some(format!("{SUMMARIZED}{}{facts}", message.text));
+        let note = (self.run.messages().len(), note);
+        let by_provider = Some(ProviderSummary { message, note });
+        Ok(self.record_compaction(CompactionRecord { hidden, summary, by_provider, ..Default::default() }))
+    }
+
+    /// Returns the end of what the provider can summarize so that reasoning behind it stays valid: before a message of another role. There must
+    /// be no instructions among the messages, because these would stand before the summary.
+    fn end_for_provider(&self, mut end: usize) -> Option<usize> {
+        let messages = self.run.messages();
+        let leading = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
+        if messages[leading..].iter().any(|message| matches!(message, Message::System(_))) {
+            return None;
+        }
+        let first =
+            self.run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default().max(leading);
+        let is_reply =
+            |at: usize| messages.get(at).is_some_and(|message| matches!(message, Message::Assistant(_)));
+        while end > first && is_reply(end) == is_reply(end - 1) {
+            end = group_start(&messages[..end]);
+        }
+        (end > first).then_some(end)
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
@@ -172,21 +260,30 @@ impl RunDriver {
             Some(hidden) => CompactionRecord { hidden, summary, ..CompactionRecord::default() },
             None => CompactionRecord { cleared: clear, emptied: empty, ..CompactionRecord::default() },
         };
-        let (outputs, messages) = (record.cleared.len(), record.hidden);
-        let is_useless = is_small || has_failed;
+        self.restart_measuring(is_small || has_failed);
+        Ok(self.record_compaction(record))
+    }
+
+    /// Measures anew what is read again, after an attempt to compact the run.
+    fn restart_measuring(&mut self, is_useless: bool) {
         self.change_run().change_context_size(|size| {
             let useless = if is_useless { size.useless.saturating_add(1) } else { 0 };
             *size = Default::default();
             size.useless = useless;
         });
+    }
+
+    /// Records a compaction, unless it hides nothing, and returns its event.
+    fn record_compaction(&mut self, record: CompactionRecord) -> Option<Event> {
+        let (outputs, messages) = (record.cleared.len(), record.hidden);
         if outputs == 0 && messages == 0 {
-            return Ok(None);
+            return None;
         }
         self.run.record_compaction(record);
         self.sent = Default::default();
         // Measured again before the next request that can be compacted.
         self.hideable = 0;
-        Ok(Some(Event::Compacted { outputs, messages }))
+        Some(Event::Compacted { outputs, messages })
     }
 
     /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
@@ -200,23 +297,28 @@ impl RunDriver {
             let earlier = self.run.summary_in_use().map(|text| format!("{text}\n\n")).unwrap_or_default();
             return Ok(Some(format!("{earlier}{NO_SUMMARY}{}", self.facts(before))));
         }
-        let Some(text) = self.ask_for_summary(options).await? else { return Ok(None) };
-        let Some(text) = self.judge_summary(text).await? else { return Ok(None) };
-        if text.trim().is_empty() || text.len() > self.run.visible_len(before) {
-            return Ok(None);
-        }
+        let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
+        let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
         let facts = self.facts(before);
-        Ok(Some(format!(
-            "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n{text}{facts}"
-        )))
+        Ok(self.is_shorter(&text, before).then(|| format!("{SUMMARIZED}{text}{facts}")))
     }
 
-    /// Asks for a summary.
-    async fn ask_for_summary(&mut self, options: &Compaction) -> Result<Option<String>, RunErrorKind> {
+    /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
+    fn is_shorter(&self, summary: &str, before: usize) -> bool {
+        !summary.trim().is_empty() && summary.len() <= self.run.visible_len(before)
+    }
+
+    /// Asks for a summary: the provider, if this is the position of the first message that stays.
+    async fn ask_for_summary(
+        &mut self,
+        options: &Compaction,
+        end_for_provider: Option<usize>,
+    ) -> Result<Option<ChatResponse>, RunErrorKind> {
         let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
         let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
         let (prompt, messages);
-        let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match &options.model {
+        let own_model = options.model.as_ref().filter(|_| end_for_provider.is_none());
+        let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match own_model {
             Some(model) => {
                 let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
                 prompt = [Message::user(format!("{text}\n\n{}", options.prompt))];
@@ -224,12 +326,16 @@ impl RunDriver {
             }
             None => {
                 let own = self.offer.request(&self.run, &self.sent);
-                messages = own
-                    .messages()
-                    .iter()
-                    .cloned()
-                    .chain([Message::user(&*options.prompt)])
-                    .collect::<Vec<_>>();
+                let (end, prompt) = match end_for_provider {
+                    None => (own.messages().len(), Some(Message::user(&*options.prompt))),
+                    Some(end) => {
+                        let hidden = self.run.hidden().for_provider(&self.run, true);
+                        let stays = self.run.visible(end, &hidden).count();
+                        (own.messages().len().saturating_sub(stays), None)
+                    }
+                };
+                messages = own.messages()[..end].iter().cloned().chain(prompt).collect::<Vec<_>>();
+                let own = own.with_compaction(end_for_provider.is_some());
                 // The tools stay, because they precede the messages in the cache.
                 let own = own.with_response_format(None).with_tool_choice(ToolChoice::Auto);
                 (agent.model(), own.with_other_messages(&messages, None))
@@ -275,7 +381,7 @@ impl RunDriver {
                 && reply.message.refusal.is_none()
                 && !reply.finish_reason.is_truncated()
         };
-        Ok(reply.filter(is_whole).map(|reply| reply.message.text))
+        Ok(reply.filter(is_whole))
     }
 
     /// Lets the layers judge a summary as the output of a call.

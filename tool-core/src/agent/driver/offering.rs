@@ -42,14 +42,19 @@ impl RunDriver {
     /// Brings what the model sees of a compacted run up to date.
     fn update_view(&mut self) {
         if !self.run.compactions().is_empty() && self.run.is_in_turn() {
-            self.sent.view.get_or_insert_default().update(&self.run);
+            let reads_summaries = self.tools.agent.model().supports_compaction();
+            self.sent.view.get_or_insert_default().update(&self.run, reads_summaries);
         }
     }
 
     /// Adds the tool that reads what the model does not read in full.
     fn with_reader(&mut self, tools: ToolSet) -> ToolSet {
-        let outputs = self.tools.agent.0.outputs.as_ref();
-        if !self.run.is_in_turn() || outputs.is_none() && self.run.compactions().is_empty() {
+        let agent = &self.tools.agent.0;
+        let outputs = agent.outputs.as_ref();
+        // The provider keeps the reasoning of what stays only if the tools stay, too.
+        let is_expected = agent.compaction.is_some() && agent.model.supports_compaction();
+        let is_needed = outputs.is_some() || is_expected || !self.run.compactions().is_empty();
+        if !self.run.is_in_turn() || !is_needed {
             return tools;
         }
         self.sent.reader.get_or_insert_default().add_to(tools, &self.run, outputs)

@@ -52,6 +52,7 @@ pub(super) fn finish_reason(reason: &FinishReason) -> &str {
         FinishReason::ToolCalls => "tool_call",
         FinishReason::Length => "length",
         FinishReason::ContentFilter => "content_filter",
+        FinishReason::Compaction => "compaction",
         FinishReason::Other(other) => other,
     }
 }

@@ -1,0 +1,257 @@
+//! Conversations that the provider summarizes: <https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand>.
+
+use serde_json::{Value, json};
+use tests::support::{RawServer, whole_answer};
+use tool_anthropic::{Endpoint, Messages};
+use tool_core::agent::Compaction;
+use tool_core::layer::rewrite;
+use tool_core::model::{ChatRequest, FinishReason};
+use tool_core::run::{Run, RunErrorKind};
+use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, tool, tools};
+
+use super::runs::{reply, text, thinking};
+use super::{MODEL, bodies, builder, model};
+use crate::responses::endpoint::json_answer;
+
+const BETA: &str = "compact-2026-09-04";
+
+#[tool(keep_output)]
+fn read_table(year: u32) -> String {
+    format!("table {year} ").repeat(500)
+}
+
+fn call(year: u32) -> Vec<u8> {
+    let id = format!("toolu_{year}");
+    let call = json!({ "type": "tool_use", "id": id, "name": "read_table", "input": { "year": year } });
+    json_answer(&reply(json!([thinking(), call]), "tool_use"))
+}
+
+fn block(number: u32) -> Value {
+    let content = format!("Table {number} was read.");
+    json!({ "type": "compaction", "content": content, "signature": format!("s{number}"), "encrypted_content": null })
+}
+
+fn summary(number: u32) -> Vec<u8> {
+    let mut response = reply(json!([block(number)]), "compaction");
+    let iteration = json!({
+        "type": "compaction", "input_tokens": 100, "output_tokens": 30, "cache_read_input_tokens": 900,
+        "cache_creation_input_tokens": 0, "cache_creation": null,
+    });
+    response["usage"] = json!({ "input_tokens": 0, "output_tokens": 0, "iterations": [iteration] });
+    json_answer(&response)
+}
+
+fn done() -> Vec<u8> {
+    json_answer(&reply(json!([text("Done.")]), "end_turn"))
+}
+
+fn refused() -> Vec<u8> {
+    let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": "no summaries here" } });
+    whole_answer("400 Bad Request", &[("content-type", "application/json")], error.to_string().as_bytes())
+}
+
+fn compaction() -> Compaction {
+    Compaction::when_it_pays().at_tokens(1).keep_recent_tokens(1_000)
+}
+
+fn agent(model: Messages) -> tool_core::agent::AgentBuilder {
+    Agent::builder(model).instructions("You read.").tools(tools![read_table]).compaction(compaction())
+}
+
+/// Asks, with the run stored and restored between its steps. Returns the summaries, too.
+async fn ask(agent: &Agent) -> (Answer, Vec<String>) {
+    let mut run: Run = agent.start("Read all tables").into_run();
+    loop {
+        let mut driver = agent.resume(run).start();
+        match driver.advance().await.unwrap() {
+            true => run = serde_json::from_str(&serde_json::to_string(&driver.into_run()).unwrap()).unwrap(),
+            false => {
+                let summaries =
+                    driver.run().compactions().iter().filter_map(|one| one.summary().map(str::to_owned));
+                let summaries = summaries.collect();
+                return (driver.finish().await.unwrap(), summaries);
+            }
+        }
+    }
+}
+
+fn sent(server: &RawServer) -> Vec<Value> {
+    bodies(server).iter().map(|body| serde_json::from_str(body).unwrap()).collect()
+}
+
+fn messages(body: &Value) -> &[Value] {
+    body["messages"].as_array().unwrap()
+}
+
+/// Returns the beginning of the messages without cache points, which move.
+fn prefix(body: &Value) -> String {
+    let json = body["messages"].to_string().replace(r#""cache_control":{"type":"ephemeral"},"#, "");
+    json.trim_end_matches(['}', ']']).to_owned()
+}
+
+fn signatures(body: &Value) -> usize {
+    body["messages"].to_string().matches(r#""c2ln""#).count()
+}
+
+#[tokio::test]
+async fn the_provider_summarizes_and_thinking_stays() {
+    let answers = vec![call(1), call(2), summary(1), call(3), summary(2), done()];
+    let server = RawServer::answering_in_turn(answers).await;
+    let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
+    assert_eq!(answer.text(), "Done.");
+    let (heads, sent) = (server.requests(), sent(&server));
+    let asks = |body: &Value| body["compaction"] == json!({ "type": "summarize" });
+    assert_eq!(sent.iter().map(asks).collect::<Vec<_>>(), [false, false, true, false, true, false]);
+    let has_beta: Vec<_> =
+        heads.iter().map(|head| head.contains(&format!("anthropic-beta: {BETA}\r\n"))).collect();
+    assert_eq!(has_beta, [false, false, true, true, true, true]);
+    // The same system prompt and tools throughout, as the thinking needs it, and what was summarized is what was sent before.
+    for body in &sent {
+        assert_eq!((&body["system"], &body["tools"]), (&sent[0]["system"], &sent[0]["tools"]));
+        assert!(body["tools"].to_string().contains(r#""name":"read_output""#));
+    }
+    assert_eq!(prefix(&sent[2]), prefix(&sent[1]));
+    assert_eq!(prefix(&sent[4]), prefix(&sent[3]));
+    // The block goes back first and as it came, and the kept turn follows with its thinking.
+    for (at, number) in [(3, 1), (5, 2)] {
+        let messages = messages(&sent[at]);
+        assert_eq!(messages[0], json!({ "role": "assistant", "content": [block(number)] }));
+        assert_eq!((&messages[1]["role"], &messages[1]["content"][0]), (&json!("assistant"), &thinking()));
+        assert_eq!(messages[1]["content"][1]["input"]["year"], number + 1);
+        assert_eq!(messages.len(), 3);
+        let note = messages[2]["content"][1]["text"].as_str().unwrap();
+        assert!(note.ends_with("The question was:\n\nRead all tables"), "{note}");
+    }
+    assert_eq!(sent.iter().map(signatures).collect::<Vec<_>>(), [0, 1, 1, 1, 1, 1]);
+    // The run has all, knows the summary, and what it took.
+    assert_eq!(answer.messages().len(), 8);
+    assert_eq!(summaries.len(), 2);
+    assert!(summaries[1].contains("Table 2 was read."), "{summaries:?}");
+    let usage = answer.usage();
+    assert_eq!((usage.input_tokens, usage.cached_tokens), (2 * 1_000 + 4 * 10, Some(1_800)));
+}
+
+/// A beta feature of the application stays named, and a conversation that begins with a summary can be counted.
+#[tokio::test]
+async fn requests_name_the_beta_feature() {
+    let count = json_answer(&json!({ "input_tokens": 7 }));
+    let server = RawServer::answering_in_turn(vec![summary(1), count]).await;
+    let model = builder(&server).beta("files-2026").build().unwrap().chat_model(MODEL);
+    let request = ChatRequest::new([Message::user("Read all")]);
+    let summarized = model.chat(&request.with_compaction(true)).await.unwrap().message;
+    let request = ChatRequest::new([Message::Assistant(summarized), Message::user("And now?")]);
+    assert_eq!(model.count_tokens(&request).await.unwrap(), Some(7));
+    for head in server.requests() {
+        assert!(head.contains(&format!("anthropic-beta: files-2026,{BETA}\r\n")), "{head}");
+    }
+}
+
+/// Whatever becomes of it, the run goes on, and its thinking stays.
+#[tokio::test]
+async fn a_provider_that_fails_changes_nothing() {
+    let empty = |reason: &str| json_answer(&reply(json!([]), reason));
+    let failures = [
+        refused(),
+        empty("max_tokens"),
+        empty("end_turn"),
+        empty("refusal"),
+        json_answer(&reply(json!([text("The tables")]), "end_turn")),
+        json_answer(&reply(json!([{ "type": "compaction", "content": null }]), "compaction")),
+        json_answer(&reply(
+            json!([{ "type": "compaction", "content": "x".repeat(20_000), "signature": "s" }]),
+            "compaction",
+        )),
+        call(7),
+    ];
+    for failure in failures {
+        let shown = String::from_utf8_lossy(&failure).into_owned();
+        let answers = vec![call(1), call(2), failure.clone(), call(3), failure, done()];
+        let server = RawServer::answering_in_turn(answers).await;
+        let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
+        assert_eq!((answer.text(), answer.messages().len(), summaries.len()), ("Done.", 8, 0), "{shown}");
+        assert_eq!(sent(&server).iter().map(signatures).collect::<Vec<_>>(), [0, 1, 1, 2, 2, 3], "{shown}");
+    }
+    // A layer that changes the text makes it useless.
+    let answers = vec![call(1), call(2), summary(1), call(3), summary(2), done()];
+    let server = RawServer::answering_in_turn(answers).await;
+    let hides = rewrite::output(|_, output| output.to_string().replace("Table", "[word]"));
+    ask(&agent(model(&server)).layer(hides).build().unwrap()).await;
+    assert_eq!(sent(&server).iter().map(signatures).collect::<Vec<_>>(), [0, 1, 1, 2, 2, 3]);
+}
+
+/// Without thinking, the next step follows a failure.
+#[tokio::test]
+async fn the_model_summarizes_if_the_provider_fails() {
+    let call = |year: u32| {
+        let id = format!("toolu_{year}");
+        let call = json!({ "type": "tool_use", "id": id, "name": "read_table", "input": { "year": year } });
+        json_answer(&reply(json!([call]), "tool_use"))
+    };
+    let own = json_answer(&reply(json!([text("Table 1 was read.")]), "end_turn"));
+    let server = RawServer::answering_in_turn(vec![call(1), call(2), refused(), own, done()]).await;
+    ask(&agent(model(&server)).build().unwrap()).await;
+    let sent = sent(&server);
+    assert!(messages(&sent[3]).last().unwrap().to_string().contains("Summarize this conversation"));
+    assert!(messages(&sent[4])[0].to_string().contains("Table 1 was read."));
+}
+
+/// The API accepts kept thinking only behind the same system prompt. The summary is accepted anyway, and only as the first message.
+#[tokio::test]
+async fn thinking_behind_another_start_is_left_out() {
+    let answers = vec![call(1), call(2), summary(1), done(), done(), done()];
+    let server = RawServer::answering_in_turn(answers).await;
+    let model = model(&server);
+    let mut all = vec![Message::system("You read."), Message::user("Read all")];
+    for _ in 0..2 {
+        let response = model.chat(&ChatRequest::new(all.clone())).await.unwrap();
+        let call = response.message.tool_calls[0].clone();
+        all.extend([Message::Assistant(response.message), Message::tool_text(&call, "1 2 3")]);
+    }
+    let request = ChatRequest::new(all[..4].to_vec()).with_compaction(true);
+    let options = ModelOptions::default().with_stop(["END"]);
+    let response = model.chat(&request.with_options(options)).await.unwrap();
+    assert_eq!(response.finish_reason, FinishReason::Compaction);
+    assert_eq!(response.message.text, "Table 1 was read.");
+    let after =
+        |start: &[Message]| [start, &[Message::Assistant(response.message.clone())], &all[4..]].concat();
+    let table = [
+        (after(&all[..1]), 1, block(1)),
+        (after(&[Message::system("You write.")]), 0, block(1)),
+        (after(&all[..2]), 0, text("Table 1 was read.")),
+    ];
+    for (messages, thoughts, first) in table {
+        model.chat(&ChatRequest::new(messages)).await.unwrap();
+        let body = sent(&server).pop().unwrap();
+        assert_eq!(signatures(&body), thoughts);
+        let reply = body["messages"].as_array().unwrap().iter().find(|one| one["role"] == "assistant");
+        assert_eq!(reply.unwrap()["content"][0], first);
+    }
+}
+
+/// A caller is told why a run with thinking cannot be compacted now.
+#[tokio::test]
+async fn an_order_that_cannot_be_followed_fails() {
+    let overloaded = whole_answer("503 Service Unavailable", &[], b"");
+    for (supports, expected) in [(true, 1), (false, 0)] {
+        let answers = vec![call(1), call(2), overloaded.clone(), summary(1), done()];
+        let answers = if supports { answers } else { vec![call(1), call(2), overloaded.clone(), done()] };
+        let server = RawServer::answering_in_turn(answers).await;
+        let mut endpoint = Endpoint::anthropic();
+        endpoint.supports_compaction = supports;
+        endpoint.base_url = Some(server.base_url().into());
+        let model = builder(&server).endpoint(endpoint).build().unwrap().chat_model(MODEL);
+        assert_eq!(model.supports_compaction(), supports);
+        let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
+        let agent = agent(model).compaction(compaction).build().unwrap();
+        let failed = agent.ask("Read all tables").await.unwrap_err();
+        let run = match agent.compact(failed.into_run()).await {
+            Ok(run) => run,
+            Err(error) => {
+                assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
+                error.into_run()
+            }
+        };
+        assert_eq!(run.compactions().len(), expected);
+        assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+    }
+}
