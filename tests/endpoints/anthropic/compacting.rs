@@ -5,6 +5,7 @@ use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{Endpoint, Messages};
 use tool_core::agent::Compaction;
 use tool_core::layer::rewrite;
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{ChatRequest, FinishReason};
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, tool, tools};
@@ -254,4 +255,26 @@ async fn an_order_that_cannot_be_followed_fails() {
         assert_eq!(run.compactions().len(), expected);
         assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
     }
+}
+
+/// Where the API only lets thinking go from the start, that of earlier questions goes, and that of this one stays.
+#[tokio::test]
+async fn thinking_of_earlier_questions_goes() {
+    let thought = || json!({ "type": "thinking", "thinking": "", "signature": "c2ln".repeat(2_000) });
+    let answered =
+        |number: u32| json_answer(&reply(json!([thought(), text(&format!("Answer {number}."))]), "end_turn"));
+    let server = RawServer::answering_in_turn(vec![answered(1), answered(2), call(3), done()]).await;
+    let model = builder(&server).build().unwrap().chat_model("claude-opus-4-5");
+    assert!(!model.supports_compaction());
+    let agent = agent(model).memory(InMemoryStore::new()).build().unwrap();
+    for question in ["One?", "Two?", "Three?"] {
+        agent.ask(question).conversation("c").await.unwrap();
+    }
+    let sent = sent(&server);
+    let thoughts = |body: &Value| body["messages"].to_string().matches(r#""type":"thinking""#).count();
+    assert_eq!(sent.iter().map(thoughts).collect::<Vec<_>>(), [0, 0, 0, 1]);
+    for text in ["One?", "Answer 1.", "Two?", "Answer 2.", "Three?"] {
+        assert!(sent[3]["messages"].to_string().contains(text), "{text}");
+    }
+    assert!(prefix(&sent[3]).starts_with(&prefix(&sent[2])));
 }

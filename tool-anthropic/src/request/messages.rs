@@ -20,6 +20,8 @@ use super::content::{self, ContentRules, text_block};
 pub(super) struct MessageCache {
     /// The digest of what precedes the messages, and of all that they depend on.
     seed: Option<[u8; 32]>,
+    /// The first message whose thinking the request contains.
+    reasoning_start: usize,
     /// All messages as an array; the last message and the array are not closed yet.
     pub(super) json: AppendBuffer,
     pub(super) state: State,
@@ -72,13 +74,15 @@ impl MessageCache {
     pub(super) fn append_new(
         &mut self,
         messages: &[Message],
-        leading: usize,
+        (leading, reasoning_start): (usize, usize),
         seed: [u8; 32],
         provider: &str,
         rules: ContentRules,
     ) -> Result<(), Error> {
-        if self.seed != Some(seed) || messages.len() < self.state.count {
-            self.reset(seed, 0);
+        let is_other = (self.seed, self.reasoning_start) != (Some(seed), reasoning_start);
+        if is_other || messages.len() < self.state.count {
+            self.reset(seed, reasoning_start);
+            self.reasoning_start = reasoning_start;
         }
         let thinking_start = self.try_append(messages, leading, provider, rules)?;
         if thinking_start > self.state.thinking_start && self.state.has_thinking {
@@ -91,7 +95,8 @@ impl MessageCache {
 
     fn reset(&mut self, seed: [u8; 32], thinking_start: usize) {
         let state = State { digest: short(&seed), thinking_start, ..State::default() };
-        *self = Self { seed: Some(seed), json: AppendBuffer::default(), state };
+        let reasoning_start = self.reasoning_start;
+        *self = Self { seed: Some(seed), reasoning_start, json: AppendBuffer::default(), state };
     }
 
     /// Encodes the new messages, and returns the first message whose thinking can be sent.

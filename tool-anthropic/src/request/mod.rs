@@ -145,7 +145,8 @@ impl ModelRequest<'_> {
             ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
 
         request.cached(|messages: &mut MessageCache| {
-            messages.append_new(request.messages(), leading, seed, &provider, content_rules)?;
+            let start = request.reasoning_start();
+            messages.append_new(request.messages(), (leading, start), seed, &provider, content_rules)?;
             reject_pending(&messages.state.pending)?;
             if messages.json.is_empty() {
                 return Err(Error::request("the request has no message with content; add a user message"));

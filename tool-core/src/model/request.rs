@@ -31,6 +31,7 @@ pub struct ChatRequest<'a> {
     tools: ToolDefinitions,
     has_tool_search: bool,
     is_compaction: bool,
+    reasoning_start: usize,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
@@ -98,6 +99,7 @@ impl<'a> ChatRequest<'a> {
             .with_tools(self.tools.clone())
             .with_tool_search(self.has_tool_search)
             .with_compaction(self.is_compaction)
+            .with_reasoning_start(self.reasoning_start)
             .with_tool_choice(self.tool_choice.clone())
             .with_parallel_tool_calls(self.parallel_tool_calls)
             .with_options(self.options().clone())
@@ -125,6 +127,9 @@ setters! {
         /// Sets whether the provider is to summarize the conversation instead of letting the model reply, if the model
         /// [supports](crate::ChatModel::supports_compaction) that.
         with_compaction(is_compaction: bool) is_compaction = is_compaction;
+        /// Sets the position of the first message whose reasoning the model has to read. That of earlier replies can be left out. By default,
+        /// it is 0, and so it is once the messages are changed.
+        with_reasoning_start(position: usize) reasoning_start = position;
         /// Sets whether the model can, must or must not call a tool.
         with_tool_choice(choice: ToolChoice) tool_choice = choice;
         /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
@@ -153,6 +158,7 @@ impl<'a> ChatRequest<'a> {
             tools: ToolDefinitions::default(),
             has_tool_search: false,
             is_compaction: false,
+            reasoning_start: 0,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
@@ -184,6 +190,7 @@ impl<'a> ChatRequest<'a> {
             tools: self.tools.clone(),
             has_tool_search: self.has_tool_search,
             is_compaction: self.is_compaction,
+            reasoning_start: self.reasoning_start,
             tool_choice: self.tool_choice.clone(),
             parallel_tool_calls: self.parallel_tool_calls,
             options: Options::Borrowed(self.options()),
@@ -209,14 +216,14 @@ impl<'a> ChatRequest<'a> {
 
     /// Replaces the conversation.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
-        (self.messages, self.shared.cache) = (Cow::Owned(messages.into()), None);
+        (self.messages, self.shared.cache, self.reasoning_start) = (Cow::Owned(messages.into()), None, 0);
         self
     }
 
     /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
     /// in the same way in every request of a run.
     pub fn messages_mut(&mut self) -> &mut Vec<Message> {
-        self.shared.cache = None;
+        (self.shared.cache, self.reasoning_start) = (None, 0);
         self.messages.to_mut()
     }
 
@@ -282,6 +289,12 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn has_tool_search(&self) -> bool {
         self.has_tool_search
+    }
+
+    /// Returns the position of the first message whose reasoning the model has to read.
+    #[must_use]
+    pub fn reasoning_start(&self) -> usize {
+        self.reasoning_start
     }
 
     /// Returns `true` if the provider is to summarize the conversation instead of letting the model reply.

@@ -18,6 +18,9 @@ pub struct CompactionRecord {
     /// The positions among these of which nothing remains.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) emptied: Vec<usize>,
+    /// The replies before this position are shown without reasoning.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) unreasoned: usize,
     /// The messages before this position are hidden, other than instructions and the question.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) hidden: usize,
@@ -60,6 +63,12 @@ impl CompactionRecord {
     #[must_use]
     pub fn summarized_messages(&self) -> usize {
         self.hidden
+    }
+
+    /// Returns the number of messages at the beginning of the run whose reasoning the model no longer reads.
+    #[must_use]
+    pub fn unreasoned_messages(&self) -> usize {
+        self.unreasoned
     }
 
     /// Returns the text that takes the place of these messages.

@@ -233,6 +233,9 @@ impl History {
                 };
                 for compaction in &mut self.compactions {
                     compaction.cleared.iter_mut().chain(&mut compaction.emptied).for_each(moved);
+                    if compaction.unreasoned > 0 {
+                        moved(&mut compaction.unreasoned);
+                    }
                     if compaction.summary.is_some() {
                         moved(&mut compaction.hidden);
                     }

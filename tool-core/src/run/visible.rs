@@ -93,6 +93,11 @@ impl Run {
         Some((messages, last.summary()?))
     }
 
+    /// Returns the position before which replies are shown without reasoning.
+    pub(crate) fn unreasoned(&self) -> usize {
+        self.compactions().iter().map(|one| one.unreasoned).max().unwrap_or_default()
+    }
+
     pub(crate) fn context_size(&self) -> &ContextSize {
         static NOTHING: LazyLock<ContextSize> = LazyLock::new(ContextSize::default);
         self.head.context.as_deref().unwrap_or(&NOTHING)

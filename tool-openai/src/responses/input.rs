@@ -21,21 +21,29 @@ pub(super) struct InputCache {
     /// The names of the tools that were called without the namespace in which the provider finds deferred ones.
     pub(super) calls_without_namespace: BTreeSet<String>,
     count: usize,
+    /// The first message whose reasoning is written.
+    reasoning_start: usize,
     /// The dialect that it is encoded for: an application may use several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
 impl InputCache {
     /// Encodes the new messages.
-    pub(super) fn append_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Self, Error> {
-        if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
-            *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
+    pub(super) fn append_new(
+        &mut self,
+        messages: &[Message],
+        reasoning_start: usize,
+        dialect: &Dialect,
+    ) -> Result<&Self, Error> {
+        let is_other = self.dialect.as_ref() != Some(dialect) || self.reasoning_start != reasoning_start;
+        if is_other || messages.len() < self.count {
+            *self = Self { dialect: Some(dialect.clone()), reasoning_start, ..Self::default() };
         }
         let is_empty = self.json.is_empty();
         let mut calls_without_namespace = self.json.append(|json| {
             let mut items = Items { is_first: is_empty, json, calls_without_namespace: BTreeSet::new() };
-            for message in &messages[self.count..] {
-                write_message(&mut items, message, dialect)?;
+            for (position, message) in messages.iter().enumerate().skip(self.count) {
+                write_message(&mut items, message, position >= reasoning_start, dialect)?;
             }
             Ok::<_, Error>(items.calls_without_namespace)
         })?;
@@ -45,7 +53,12 @@ impl InputCache {
     }
 }
 
-fn write_message(items: &mut Items<'_>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
+fn write_message(
+    items: &mut Items<'_>,
+    message: &Message,
+    has_reasoning: bool,
+    dialect: &Dialect,
+) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             // The newer role `developer` has the same effect, but not every server supports it.
@@ -61,7 +74,7 @@ fn write_message(items: &mut Items<'_>, message: &Message, dialect: &Dialect) ->
             json.push(b'}');
         }
         Message::Assistant(message) => {
-            if !replay::write(items, message, dialect) {
+            if !replay::write(items, message, has_reasoning, dialect) {
                 write_assistant(items, message);
             }
         }
@@ -164,7 +177,7 @@ pub(super) mod tests {
 
     fn written(messages: &[Message]) -> Value {
         items(|items| {
-            messages.iter().for_each(|message| write_message(items, message, &dialect()).unwrap());
+            messages.iter().for_each(|message| write_message(items, message, true, &dialect()).unwrap());
         })
     }
 
@@ -258,22 +271,22 @@ pub(super) mod tests {
     }
 
     fn encoded_without_cache(messages: &[Message], dialect: &Dialect) -> Vec<u8> {
-        bytes(InputCache::default().append_new(messages, dialect).unwrap())
+        bytes(InputCache::default().append_new(messages, 0, dialect).unwrap())
     }
 
     #[test]
     fn encodes_only_new_messages() {
         let messages = ["When?", "Now?", "Where?"].map(Message::user);
         let mut written = InputCache::default();
-        written.append_new(&messages[..1], &dialect()).unwrap();
+        written.append_new(&messages[..1], 0, &dialect()).unwrap();
         // Earlier messages must not change, so they are not read again.
         let changed = [Message::user("changed"), messages[1].clone(), messages[2].clone()];
-        let whole = bytes(written.append_new(&changed, &dialect()).unwrap());
+        let whole = bytes(written.append_new(&changed, 0, &dialect()).unwrap());
         assert_eq!(whole, encoded_without_cache(&messages, &dialect()));
         // Fewer messages, or another dialect.
         for (messages, dialect) in [(&changed[..2], dialect()), (&messages[..2], stored())] {
             assert_eq!(
-                bytes(written.append_new(messages, &dialect).unwrap()),
+                bytes(written.append_new(messages, 0, &dialect).unwrap()),
                 encoded_without_cache(messages, &dialect)
             );
         }
@@ -283,10 +296,10 @@ pub(super) mod tests {
     fn empty_messages_have_no_items() {
         let nothing = Message::assistant("");
         let mut written = InputCache::default();
-        assert!(written.append_new(&[], &dialect()).unwrap().json.is_empty());
-        assert!(written.append_new(std::slice::from_ref(&nothing), &dialect()).unwrap().json.is_empty());
+        assert!(written.append_new(&[], 0, &dialect()).unwrap().json.is_empty());
+        assert!(written.append_new(std::slice::from_ref(&nothing), 0, &dialect()).unwrap().json.is_empty());
         let some = [nothing.clone(), Message::user("a"), nothing, Message::user("b")];
-        let written = bytes(written.append_new(&some, &dialect()).unwrap());
+        let written = bytes(written.append_new(&some, 0, &dialect()).unwrap());
         assert_eq!(written, encoded_without_cache(&[some[1].clone(), some[3].clone()], &dialect()));
         assert!(written.starts_with(b"[{"), "{}", String::from_utf8_lossy(&written));
     }
@@ -296,11 +309,11 @@ pub(super) mod tests {
         let invalid = Message::System(Content::from(Part::from(image("a"))));
         let mut written = InputCache::default();
         let good = [Message::user("a"), Message::user("b")];
-        written.append_new(&good[..1], &dialect()).unwrap();
+        written.append_new(&good[..1], 0, &dialect()).unwrap();
         let bad = [good[0].clone(), good[1].clone(), invalid];
-        assert!(written.append_new(&bad, &dialect()).is_err());
+        assert!(written.append_new(&bad, 0, &dialect()).is_err());
         assert_eq!(
-            bytes(written.append_new(&good, &dialect()).unwrap()),
+            bytes(written.append_new(&good, 0, &dialect()).unwrap()),
             encoded_without_cache(&good, &dialect())
         );
     }

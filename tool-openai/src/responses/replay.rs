@@ -32,11 +32,21 @@ fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a
 
 /// Writes the stored items instead of the message. Returns `false`, without writing anything, if there are none or they do
 /// not match the message.
-pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dialect) -> bool {
+pub(super) fn write(
+    items: &mut Items,
+    message: &AssistantMessage,
+    has_reasoning: bool,
+    dialect: &Dialect,
+) -> bool {
     let stored = stored_items(message, &dialect.provider)
         .and_then(|stored| serde_json::from_str::<Vec<&RawValue>>(stored).ok());
     let stored: Vec<_> = stored.into_iter().flatten().map(|json| (json, OutputItem::parse(json))).collect();
     if !matches_message(&stored, message) {
+        return false;
+    }
+    // Without its reasoning, the API rejects an item by its id. What cannot be written anew keeps it.
+    let is_plain = |kind| matches!(kind, ItemKind::Message | ItemKind::Reasoning | ItemKind::FunctionCall);
+    if !has_reasoning && stored.iter().all(|(_, item)| is_plain(item.kind)) {
         return false;
     }
     // Trailing reasoning belongs to a reply that was truncated while the model reasoned, and a trailing search has no output.
@@ -125,9 +135,25 @@ mod tests {
     }
 
     fn sent(message: &AssistantMessage, dialect: &Dialect) -> Option<Value> {
+        sent_with(message, true, dialect)
+    }
+
+    fn sent_with(message: &AssistantMessage, has_reasoning: bool, dialect: &Dialect) -> Option<Value> {
         let mut is_written = false;
-        let items = items(|items| is_written = write(items, message, dialect));
+        let items = items(|items| is_written = write(items, message, has_reasoning, dialect));
         is_written.then_some(items)
+    }
+
+    /// What the API knows by an id that needs its reasoning is written anew.
+    #[test]
+    fn reasoning_is_left_out_with_the_ids_that_need_it() {
+        let now = [ToolCall::new("1", "now", "{}")];
+        let plain = message("So.", &now, &[reasoning(), text_item("So."), call("1", "{}")]);
+        assert_eq!(sent_with(&plain, false, &dialect()), None);
+        let search = json!({ "type": "web_search_call", "id": "ws_1" });
+        let searched = [reasoning(), search, text_item("So.")];
+        let message = message("So.", &[], &searched);
+        assert_eq!(sent_with(&message, false, &dialect()), Some(json!(searched)));
     }
 
     #[test]

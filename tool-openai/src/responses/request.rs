@@ -74,7 +74,7 @@ pub(super) fn encode(
     let offered = tools::offered(request, endpoint);
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
-        let cache = cache.append_new(request.messages(), dialect)?;
+        let cache = cache.append_new(request.messages(), request.reasoning_start(), dialect)?;
         let offered = if is_searched {
             tools::without_deferral(offered, &cache.calls_without_namespace)
         } else {

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// - **What is hidden.** A provider that [summarizes](crate::ChatModel::supports_compaction) conversations by itself is asked to replace all
 ///   messages but the last. If there is none, or it fails: first, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
-///   characters. If that is not enough, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
+///   characters. Then the reasoning of replies before the last message of the user, if that makes a summary unnecessary. At last, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
 ///   the question stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did. Outputs of tools
 ///   declared with `keep_output` are hidden only by a summary.
 /// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.

@@ -5,7 +5,7 @@
 
 use super::options::Compaction;
 use crate::memory::group_start;
-use crate::model::{Message, Prices, Usage, estimate_tokens};
+use crate::model::{AssistantMessage, Message, Prices, Usage, estimate_tokens};
 use crate::run::Run;
 
 /// The tokens of the last messages that stay by default.
@@ -14,6 +14,10 @@ const DEFAULT_RECENT_TOKENS: u64 = 4_000;
 /// The tokens that remain of a hidden output: of an ordinary tool, and of a `pure` one.
 const CLEARED_TOKENS: u64 = 160;
 const EMPTIED_TOKENS: u64 = 30;
+
+/// The bytes of encrypted reasoning per token, and those of the form around a call or a text.
+const REASONING_BYTES_PER_TOKEN: usize = 6;
+const CALL_BYTES: usize = 200;
 
 /// How many times its price a compaction has to be worth.
 const MIN_GAIN_FACTOR: f64 = 2.0;
@@ -54,6 +58,9 @@ pub(in crate::agent) struct Measure {
     empty: Vec<usize>,
     /// The tokens saved by hiding outputs without a summary.
     clearable: u64,
+    /// The position of the last message of the user, and the tokens of the reasoning before.
+    turn: usize,
+    reasoning: u64,
     /// The tokens from the first hidden output to the end of the messages.
     behind: u64,
 }
@@ -64,6 +71,8 @@ pub(in crate::agent) struct Plan {
     /// The results whose outputs are hidden, if no summary replaces them.
     pub(in crate::agent) clear: Vec<usize>,
     pub(in crate::agent) empty: Vec<usize>,
+    /// Replies before this position are sent without reasoning.
+    pub(in crate::agent) unreasoned: usize,
     /// A summary replaces the messages before this position.
     pub(in crate::agent) hide: Option<usize>,
     /// It hides too little to be repeated often.
@@ -142,7 +151,14 @@ impl Measure {
             |position: usize| position != question && !matches!(messages[position], Message::System(_));
         let hideable =
             (0..boundary).filter(|position| is_hideable(*position)).map(|position| sizes[position]).sum();
+        let turn =
+            messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or_default();
+        let reasoning = (run.unreasoned()..turn).filter(|position| sizes[*position] > 0);
+        let reasoning =
+            reasoning.filter_map(|position| messages[position].as_assistant()).map(reasoning_tokens);
         let mut measure = Self {
+            turn,
+            reasoning: reasoning.sum(),
             total,
             hideable,
             kept: estimated.saturating_sub(hideable),
@@ -173,7 +189,7 @@ impl Measure {
 
     /// Returns the same request, of which a summary alone can hide something.
     pub(in crate::agent) fn of_summary(self) -> Self {
-        Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, ..self }
+        Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, reasoning: 0, ..self }
     }
 
     /// Returns what is to be hidden now, if it pays, or has to be.
@@ -208,17 +224,35 @@ impl Measure {
         let low =
             mark.or(is_required.then_some(self.total)).map(|mark| (mark / 2).max(self.kept + mark / 10));
         let is_due = clears || summarizes || low.is_some();
-        if !is_due || self.hideable < 2 * summary && self.clearable < 2 * CLEARED_TOKENS {
+        let is_long = self.hideable >= 2 * summary;
+        if !is_due || !is_long && self.clearable.max(self.reasoning) < 2 * CLEARED_TOKENS {
             return None;
         }
-        let is_enough = match low {
-            Some(low) => self.total.saturating_sub(self.clearable) <= low || self.hideable < 2 * summary,
-            None => clears,
+        let is_low = |saved| low.is_some_and(|low| self.total.saturating_sub(saved) <= low);
+        let is_enough = if low.is_some() { is_low(self.clearable) } else { clears };
+        // Reasoning of earlier turns is hidden if that makes a summary unnecessary, or there is nothing else.
+        let is_needed = !is_enough && is_low(self.clearable + self.reasoning);
+        let forgets = low.is_some() && self.reasoning > 0 && (is_needed || !is_long && self.clear.is_empty());
+        let unreasoned = if forgets { self.turn } else { 0 };
+        let is_enough = is_enough || forgets || low.is_some() && !is_long;
+        let saved = match (is_enough, forgets) {
+            (true, true) => self.clearable + self.reasoning,
+            (true, false) => self.clearable,
+            (false, _) => self.hideable - summary,
         };
-        let saved = if is_enough { self.clearable } else { self.hideable - summary };
         // One that pays is worth it, however small it is.
         let is_small = low.is_some() && saved < self.total / MIN_SHARE;
-        let hide = if is_enough && !self.clear.is_empty() { None } else { Some(self.boundary) };
-        Some(Plan { clear: self.clear, empty: self.empty, hide, is_small })
+        let hide = if is_enough && (forgets || !self.clear.is_empty()) { None } else { Some(self.boundary) };
+        Some(Plan { clear: self.clear, empty: self.empty, unreasoned, hide, is_small })
     }
+}
+
+/// Estimates the tokens of the reasoning of a reply, of which a provider may have sent only a signed or encrypted form, beside text and calls.
+fn reasoning_tokens(reply: &AssistantMessage) -> u64 {
+    let calls = reply.tool_calls.iter().map(|call| call.name.len() + call.arguments.len() + CALL_BYTES);
+    let others = reply.text.len() + calls.sum::<usize>() + CALL_BYTES;
+    let data = reply.provider_data.as_ref().and_then(|data| data.for_provider(data.provider()));
+    let data = data.map_or(0, |json| json.as_str().len().saturating_sub(others));
+    let text = reply.reasoning.as_ref().map_or(0, String::len);
+    (data.max(text) / REASONING_BYTES_PER_TOKEN) as u64
 }

@@ -8,6 +8,8 @@ use crate::run::Run;
 pub(in crate::agent) struct CompactedView {
     pub(in crate::agent) messages: Vec<Message>,
     pub(in crate::agent) cache: RequestCache,
+    /// The position of the first message whose reasoning the model has to read.
+    pub(in crate::agent) reasoning_start: usize,
     /// The number of messages of the run, and of its compactions, that it contains.
     taken: usize,
     compactions: usize,
@@ -25,6 +27,10 @@ impl CompactedView {
             *self = Self { compactions, reads_summaries, ..Self::default() };
         }
         let hidden = run.hidden().for_provider(run, reads_summaries);
+        if self.taken == 0 {
+            let rest = run.visible(run.unreasoned(), &hidden).count();
+            self.reasoning_start = run.visible(0, &hidden).count().saturating_sub(rest);
+        }
         let new: Vec<_> = run.visible(self.taken, &hidden).map(|message| message.into_owned()).collect();
         self.messages.extend(new);
         self.taken = run.messages().len();

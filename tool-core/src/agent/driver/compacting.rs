@@ -247,7 +247,7 @@ impl RunDriver {
         plan: Plan,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let Plan { clear, empty, hide, is_small } = plan;
+        let Plan { clear, empty, unreasoned, hide, is_small } = plan;
         let summary = match hide {
             None => None,
             Some(before) => self.summary(options, before, can_read).await?,
@@ -258,7 +258,9 @@ impl RunDriver {
         let has_failed = hide.is_some() && summary.is_none();
         let record = match hide.filter(|_| !has_failed) {
             Some(hidden) => CompactionRecord { hidden, summary, ..CompactionRecord::default() },
-            None => CompactionRecord { cleared: clear, emptied: empty, ..CompactionRecord::default() },
+            None => {
+                CompactionRecord { cleared: clear, emptied: empty, unreasoned, ..CompactionRecord::default() }
+            }
         };
         self.restart_measuring(is_small || has_failed);
         Ok(self.record_compaction(record))
@@ -276,7 +278,7 @@ impl RunDriver {
     /// Records a compaction, unless it hides nothing, and returns its event.
     fn record_compaction(&mut self, record: CompactionRecord) -> Option<Event> {
         let (outputs, messages) = (record.cleared.len(), record.hidden);
-        if outputs == 0 && messages == 0 {
+        if outputs == 0 && messages == 0 && record.unreasoned == 0 {
             return None;
         }
         self.run.record_compaction(record);

@@ -23,6 +23,8 @@ impl Sent {
     }
 
     pub(super) fn add_to<'a>(&'a self, request: ChatRequest<'a>) -> ChatRequest<'a> {
+        let start = self.view.as_ref().map_or(0, |view| view.reasoning_start);
+        let request = request.with_reasoning_start(start);
         match (&self.through, &self.view) {
             (Some(sent), _) => request.with_other_messages(&sent.messages, Some(&sent.cache)),
             (None, Some(view)) => request.with_other_messages(&view.messages, Some(&view.cache)),
