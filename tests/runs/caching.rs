@@ -1,5 +1,7 @@
 //! What requests read from the provider's prompt cache, and what they could have.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tool_core::agent::Compaction;
 use tool_core::layer::rewrite;
 use tool_core::run::CacheUse;
@@ -113,5 +115,11 @@ fn instructions_with_the_time_are_found() {
     };
     let parameter = FindingKind::UndescribedParameter;
     assert_eq!(report("You help until 17:30."), [parameter]);
-    assert_eq!(report("It is 09:41:07."), [FindingKind::TimeInInstructions, parameter]);
+    // An example is no time that changes.
+    assert_eq!(report("Write times as 10:00:00, and dates as 2019-04-01."), [parameter]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() % 86_400;
+    // A full minute is taken for an example.
+    let now = if now.is_multiple_of(60) { now + 86_399 } else { now } % 86_400;
+    let text = format!("It is {:02}:{:02}:{:02}.", now / 3_600, now / 60 % 60, now % 60);
+    assert_eq!(report(&text), [FindingKind::TimeInInstructions, parameter]);
 }

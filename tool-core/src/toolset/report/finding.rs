@@ -64,7 +64,7 @@ pub enum FindingKind {
     UndescribedParameter,
     /// The definition costs more than about 1,000 tokens in every request.
     LargeDefinition,
-    /// The instructions of an [agent](crate::Agent::check) contain today's date, or a time of day with seconds. Prompt caches are hit only as
+    /// The instructions of an [agent](crate::Agent::check) contain today's date, or the time at which they were written, to the second. Prompt caches are hit only as
     /// long as instructions are the same.
     TimeInInstructions,
 }

@@ -18,14 +18,19 @@ const MONTHS: [&str; 12] = [
 ];
 
 const MILLIS_PER_DAY: u64 = 86_400_000;
+const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Returns the date of today, or of the day before or after in other time zones, or else a time of day with seconds, if a text contains one.
-/// Times without seconds stand in many instructions, as opening hours do.
+/// What time zones differ by, and the age of a time that an agent was just built with, in seconds.
+const HALF_HOUR: u64 = 1_800;
+const MAX_AGE: u64 = 10;
+
+/// Returns the date of today, or of the day before or after in other time zones, or else the time of day of now, to the second, if a text contains
+/// one. Other times stand in many instructions, as opening hours and examples do.
 pub(super) fn find_time(text: &str, now: Timestamp) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let today = now.as_millis() / MILLIS_PER_DAY;
     let mut dates = (today.saturating_sub(1)..=today + 1).flat_map(written_dates);
-    dates.find(|date| contains_number(&text, date)).or_else(|| find_clock(&text))
+    dates.find(|date| contains_number(&text, date)).or_else(|| find_clock(&text, now))
 }
 
 /// Returns the usual forms of a date, given as days since 1970.
@@ -67,16 +72,26 @@ fn contains_number(text: &str, number: &str) -> bool {
     })
 }
 
-/// Finds a time of day such as `09:41:07`.
-fn find_clock(text: &str) -> Option<String> {
+/// Finds the time of now, such as `09:41:07`, in any time zone that differs by half hours. Full minutes are those of examples.
+fn find_clock(text: &str, now: Timestamp) -> Option<String> {
     let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b':';
     let runs = text.as_bytes().split(|byte| !is_part(byte));
-    let is_clock = |run: &&[u8]| {
-        let parts: Vec<_> = run.strip_suffix(b":").unwrap_or(run).split(|byte| *byte == b':').collect();
-        let limits: [&[u8]; 3] = [b"23", b"59", b"59"];
-        parts.len() == 3 && parts.iter().zip(limits).all(|(part, max)| part.len() == 2 && *part <= max)
+    let is_now = |run: &&[u8]| {
+        seconds_of_day(run).is_some_and(|seconds| {
+            let age = (now.as_millis() / 1000 + SECONDS_PER_DAY - seconds) % HALF_HOUR;
+            seconds % 60 != 0 && age <= MAX_AGE
+        })
     };
-    runs.into_iter().find(is_clock).map(|run| String::from_utf8_lossy(run).into_owned())
+    runs.into_iter().find(is_now).map(|run| String::from_utf8_lossy(run).into_owned())
+}
+
+fn seconds_of_day(clock: &[u8]) -> Option<u64> {
+    let clock = std::str::from_utf8(clock.strip_suffix(b":").unwrap_or(clock)).ok()?;
+    let parts: Vec<_> = clock.split(':').collect();
+    let [hours, minutes, seconds] = parts.try_into().ok()?;
+    let number =
+        |part: &str, max| part.parse::<u64>().ok().filter(|number| part.len() == 2 && *number <= max);
+    Some((number(hours, 23)? * 60 + number(minutes, 59)?) * 60 + number(seconds, 59)?)
 }
 
 #[cfg(test)]
@@ -95,12 +110,15 @@ mod tests {
             ("Thu, 29 Feb 2024 23:30:00 GMT", Some("29 feb 2024")),
             ("Date: 1 March 2024", Some("1 march 2024")),
             ("Heute ist der 29.02.2024", Some("29.02.2024")),
-            ("The clock shows 09:41:07 now", Some("09:41:07")),
+            ("The clock shows 23:29:51 now", Some("23:29:51")),
+            ("Jetzt: 05:00:00, also um 04:59:58.", Some("04:59:58")),
             // Other days, parts of numbers, and times that may be meant to stay.
             ("The rules of 2023-02-28 hold", None),
             ("Order 12024-02-299", None),
             ("21 March 2024", None),
             ("Open from 09:00 to 17:30", None),
+            ("For example at 10:00:00, at 23:30:00, or at 09:41:07", None),
+            ("The clock showed 23:29:49, and will show 23:30:01", None),
             ("Codes such as 12:34:567 or 99:00:00 or 1:2:3:4", None),
             ("", None),
         ];
