@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{BuildErrorKind, Compaction};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::memory::{ChatStore, InMemoryStore};
+use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelError,
     ModelErrorKind, ModelFuture,
@@ -500,4 +500,31 @@ async fn a_summary_is_carried_to_the_next_question() {
     }
     check(InMemoryStore::new()).await;
     check(SqliteStore::in_memory().await.unwrap()).await;
+}
+
+/// A conversation that had to be repaired keeps its pairs, whatever a summary covers of it.
+#[tokio::test]
+async fn a_summary_cuts_no_pair_of_a_repaired_conversation() {
+    let call = |id: &str| AssistantMessage::default().with_tool_calls([ToolCall::new(id, "contract", "{}")]);
+    for covered in 0..10 {
+        let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+        // The first call has no result.
+        let broken = [
+            Message::user("Look it up"),
+            Message::Assistant(call("a")),
+            Message::user("And now?"),
+            Message::Assistant(call("b")),
+            Message::tool_text(&ToolCall::new("b", "contract", "{}"), "contract 1"),
+            Message::assistant("It is there."),
+        ];
+        store.append(&id, &broken).await.unwrap();
+        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned() };
+        store.store_summary(&id, &summary).await.unwrap();
+        let model = Long::new(0, "contract");
+        let agent = agent(&model, Compaction::when_it_pays()).memory(store).build().unwrap();
+        agent.ask("Which one?").conversation(id).await.unwrap();
+        let requests = model.requests();
+        assert_whole(&requests[0]);
+        assert_eq!(requests[0].last().unwrap().text(), "Which one?");
+    }
 }

@@ -1,13 +1,16 @@
 //! Outputs that are too long for the model, stored beside the run.
 
+use std::future::{IntoFuture, pending};
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::{AgentBuilder, Compaction};
+use tokio::sync::Notify;
+use tool_core::agent::{AgentBuilder, Compaction, OnDrop};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::memory::{InMemoryStore, OutputStore, RunStore, StoreFuture};
+use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Run, RunErrorKind, RunId};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, SqliteStore, tool, tools};
+use tool_core::{Agent, ChatModel, Message, SqliteStore, tool, tools};
 
 const LIMIT: usize = 1_000;
 
@@ -245,4 +248,53 @@ async fn nothing_is_offered_or_stored_unless_it_is_asked_for() {
         .says("Done.");
     let agent = Agent::builder(without_store).tools(tools![log]).max_output_chars(LIMIT);
     agent.build().unwrap().ask("Go").await.unwrap();
+}
+
+/// The user reads what was shortened, and nothing of the tools that the model has.
+#[tokio::test]
+async fn a_returned_output_has_no_hint() {
+    #[tool("Shows the log", return_direct)]
+    fn show() -> String {
+        log_text()
+    }
+    let model = ScriptedModel::new().calls("show", "{}");
+    let agent = agent(model, InMemoryStore::new()).tools(tools![show]).build().unwrap();
+    let answer = agent.ask("Show it").await.unwrap();
+    assert!(answer.text().starts_with("begin") && answer.text().ends_with("end"), "{}", answer.text());
+    let read = answer.messages().last().unwrap().text().into_owned();
+    assert!(read.ends_with("reads and searches all of it.]"), "{read}");
+}
+
+/// A run that is dropped, and removed for that, takes the outputs of the agents inside along.
+#[tokio::test]
+async fn outputs_of_runs_inside_are_removed_with_the_run() {
+    /// Reads the log, and never answers.
+    struct Hangs(ScriptedModel, Arc<Notify>);
+    impl ChatModel for Hangs {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            match request.messages().len() {
+                1 => self.0.chat(request),
+                _ => {
+                    self.1.notify_one();
+                    Box::pin(pending())
+                }
+            }
+        }
+    }
+    let (store, hangs) = (Watched::default(), Arc::new(Notify::new()));
+    let inner = Hangs(ScriptedModel::new().calls("log", "{}"), Arc::clone(&hangs));
+    let inner = Agent::builder(inner).tools(tools![log]).max_output_chars(LIMIT).output_store(store.clone());
+    let inner = inner.build().unwrap().as_tool("helper", "Helps");
+    let outer = ScriptedModel::new().calls("helper", r#"{"question": "Help"}"#);
+    let runs = InMemoryStore::new();
+    let outer = agent(outer, store.clone()).tool(inner).run_store(runs.clone()).on_drop(OnDrop::Cancel);
+    let outer = outer.build().unwrap();
+    tokio::select! {
+        _ = outer.ask("What is wrong?").into_future() => panic!("it hangs"),
+        () = hangs.notified() => {}
+    }
+    assert_eq!(runs.runs().await.unwrap(), [""; 0]);
+    let (run, call, _) = store.stored.lock().unwrap()[0].clone();
+    assert!(store.removed.lock().unwrap().contains(&run));
+    assert_eq!(store.store.load_output(&run, &call).await.unwrap(), None);
 }

@@ -264,13 +264,14 @@ impl AgentBuilder {
     }
 
     /// Stores whole outputs that are longer than [`max_output_chars`](Self::max_output_chars), and offers the model a tool, `read_output`, that
-    /// reads and searches them. Without a limit, nothing is stored; what a tool's own limit has cut is lost.
+    /// reads and searches them: 8,000 characters at once, or as many as the limit, and the first 40 places of a search. Without a limit, nothing
+    /// is stored; what a tool's own limit has cut is lost, because the layers have not seen it.
     ///
     /// What is stored is what all layers have left of an output, under the run and its call. Only that run can read it, a piece at a time, and
     /// its layers see each piece as the output of a call. The outputs are removed once the run has an answer, so a later question of the
     /// conversation reads what the model has read of them. Pass the [run store](Self::run_store), or a clone of it, so that outputs of
-    /// runs that are removed from it are removed as well. Those of agents inside a run that failed, and those from before a handoff to an agent
-    /// with another store, remain. Forks of a run cannot read its outputs. Workers of `tool-restate` refuse agents with an output store.
+    /// runs that are removed from it are removed as well. Those of agents inside a run that the application removes from the store by itself,
+    /// and those from before a handoff to an agent with another store, remain. Forks of a run cannot read its outputs. Workers of `tool-restate` refuse agents with an output store.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;

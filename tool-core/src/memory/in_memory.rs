@@ -70,36 +70,43 @@ struct Contents {
 /// The outputs of calls, by the ids of their runs. The oldest are forgotten if they take too much memory.
 #[derive(Default)]
 struct Outputs {
-    by_run: HashMap<String, HashMap<String, String>>,
-    order: VecDeque<(String, String)>,
+    /// Each with its place in the order.
+    by_run: HashMap<String, HashMap<String, (u64, String)>>,
+    order: BTreeMap<u64, (String, String)>,
     bytes: usize,
+    stored: u64,
 }
 
 impl Outputs {
     fn store(&mut self, run: &str, call: &str, output: &str) {
         self.remove_one(run, call);
         self.bytes += output.len();
-        self.by_run.entry(run.to_owned()).or_default().insert(call.to_owned(), output.to_owned());
-        self.order.push_back((run.to_owned(), call.to_owned()));
+        self.stored += 1;
+        let stored = (self.stored, output.to_owned());
+        self.by_run.entry(run.to_owned()).or_default().insert(call.to_owned(), stored);
+        self.order.insert(self.stored, (run.to_owned(), call.to_owned()));
         while self.bytes > MAX_OUTPUT_BYTES
-            && let Some((run, call)) = self.order.pop_front()
+            && let Some((_, (run, call))) = self.order.pop_first()
         {
             self.remove_one(&run, &call);
         }
     }
 
     fn remove_one(&mut self, run: &str, call: &str) {
-        let removed = self.by_run.get_mut(run).and_then(|outputs| outputs.remove(call));
-        if let Some(removed) = removed {
+        let Some(outputs) = self.by_run.get_mut(run) else { return };
+        if let Some((place, removed)) = outputs.remove(call) {
             self.bytes -= removed.len();
-            self.order.retain(|(other, id)| other != run || id != call);
+            self.order.remove(&place);
+        }
+        if outputs.is_empty() {
+            self.by_run.remove(run);
         }
     }
 
     fn remove(&mut self, run: &str) {
-        if let Some(removed) = self.by_run.remove(run) {
-            self.bytes -= removed.values().map(String::len).sum::<usize>();
-            self.order.retain(|(other, _)| other != run);
+        for (place, removed) in self.by_run.remove(run).into_iter().flat_map(HashMap::into_values) {
+            self.bytes -= removed.len();
+            self.order.remove(&place);
         }
     }
 }
@@ -361,7 +368,8 @@ impl OutputStore for InMemoryStore {
     fn load_output<'a>(&'a self, run: &'a RunId, call: &'a str) -> StoreFuture<'a, Option<String>> {
         Box::pin(async move {
             let contents = self.contents();
-            Ok(contents.outputs.by_run.get(run.as_str()).and_then(|outputs| outputs.get(call)).cloned())
+            let stored = contents.outputs.by_run.get(run.as_str()).and_then(|outputs| outputs.get(call));
+            Ok(stored.map(|(_, output)| output.clone()))
         })
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Whatever ends a run, each call gets a result, because APIs refuse conversations without one.
 
+use std::borrow::Cow;
+
 use super::state::{CallRecord, Fact, Stage};
+use super::visible::reading_hint;
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
 use crate::tool::{ToolExecution, VerdictKind};
@@ -115,7 +118,7 @@ impl Run {
             Stage::Answered(_) => self.messages().last().map(|message| message.text().into_owned()),
             Stage::Returned { positions, .. } => {
                 let outputs = positions.iter().filter_map(|position| self.messages().get(*position));
-                let outputs: Vec<_> = outputs.map(Message::text).collect();
+                let outputs: Vec<_> = outputs.map(text_for_user).collect();
                 Some(outputs.join("\n"))
             }
             _ => None,
@@ -174,5 +177,15 @@ impl Run {
         };
         answer.set_agent_name(None);
         Ok(answer)
+    }
+}
+
+/// Returns the text of an output without what only the model can do with it.
+fn text_for_user(output: &Message) -> Cow<'_, str> {
+    let text = output.text();
+    let Message::Tool(result) = output else { return text };
+    match text.strip_suffix(&*reading_hint(&result.call_id)) {
+        Some(text) => text.to_owned().into(),
+        None => text,
     }
 }

@@ -85,4 +85,5 @@ pub use self::step::Step;
 pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
+pub(crate) use self::visible::reading_hint;
 pub use self::wait::{Decision, Wait, WaitReason};

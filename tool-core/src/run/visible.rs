@@ -80,8 +80,12 @@ impl Run {
         let hidden = behind.and_then(|behind| given.checked_sub(behind)).unwrap_or_default();
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let leading = self.messages().iter().take_while(is_system).count();
-        // Messages of the system stay in a window, which moves the others.
-        if hidden > leading && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
+        // Messages of the system stay in a window, which moves the others, and so does a repair of the conversation.
+        let cuts_pair = matches!(self.messages().get(hidden), Some(Message::Tool(_)));
+        if hidden > leading
+            && !cuts_pair
+            && !self.messages()[leading..given].iter().any(|message| is_system(&message))
+        {
             self.record_compaction(CompactionRecord { hidden, summary: Some(text), ..Default::default() });
         }
     }
@@ -203,6 +207,11 @@ impl Run {
         });
         shown.chain(note(self.messages().len()))
     }
+}
+
+/// Returns what the model reads behind an output that is stored whole.
+pub(crate) fn reading_hint(call_id: &str) -> String {
+    format!("\n[`read_output` with the id `{call_id}` reads and searches all of it.]")
 }
 
 /// Returns what remains of an output.

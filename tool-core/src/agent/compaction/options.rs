@@ -25,10 +25,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// requests are shorter. Between two compactions, each request begins with the messages of the one before, so that prompt caches are hit.
 ///
 /// - **What is hidden.** A provider that [summarizes](crate::ChatModel::supports_compaction) conversations by itself is asked to replace all
-///   messages but the last. If there is none, or it fails: first, outputs of calls: those of `pure` tools are replaced by a line, longer ones of others keep their first 500
-///   characters. Then the reasoning of replies before the last message of the user, if that makes a summary unnecessary. At last, all messages but the last are replaced by a summary, which the model writes itself. Instructions and
-///   the question stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did. Outputs of tools
-///   declared with `keep_output` are hidden only by a summary.
+///   messages but the last. If there is none, or it fails: first, outputs of calls. Those of `pure` tools are replaced by a line, longer ones of
+///   others keep their first 500 characters. Then the reasoning of replies before the last message of the user, if that makes a summary
+///   unnecessary. At last, all messages but the last are replaced by a summary, which the model writes itself. Instructions and the question
+///   stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did: of the last 30, with the first
+///   500 characters of each output. Outputs of tools declared with `keep_output` are hidden only by a summary.
 /// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.
 /// - **A summary that fails**, is empty, is cut off, calls a tool, takes too long or is longer than what it replaces is discarded: only outputs
 ///   are hidden, and the run continues. After three compactions in a row that hid too little, the run is compacted only when the context

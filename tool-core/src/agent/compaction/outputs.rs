@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::memory::OutputStore;
-use crate::run::{Run, RunErrorKind, RunId};
+use crate::run::{Run, RunErrorKind, RunId, reading_hint};
 use crate::tool::{ToolExecution, truncate_outcome};
 
 /// The name of the tool that reads what the model does not read in full.
@@ -49,7 +49,7 @@ impl LongOutputs {
             return Ok(());
         };
         self.store.store_output(run, &call.id, &text).await.map_err(RunErrorKind::Store)?;
-        let hint = format!("\n[`{READ_OUTPUT}` with the id `{}` reads and searches all of it.]", call.id);
+        let hint = reading_hint(&call.id);
         let shortened = output.clone().truncated(self.limit.saturating_sub(hint.chars().count()));
         execution.outcome = Ok(shortened.with_part(hint));
         Ok(())

@@ -159,24 +159,30 @@ fn read_output(removed: &[Removed], read: &Read, page: usize) -> Result<String, 
 }
 
 fn search_in<'a>(removed: impl Iterator<Item = &'a Removed>, search: &str) -> String {
-    let search: Vec<char> = search.chars().flat_map(char::to_lowercase).collect();
+    let search: Vec<char> = search.chars().map(lowercase).collect();
+    let failures = failures(&search);
     let (mut text, mut count) = (String::new(), 0_usize);
     for one in removed {
-        let chars: Vec<char> = one.text.chars().collect();
-        // One character each, so that positions are those of the text.
-        let lower: Vec<char> = chars.iter().map(|one| one.to_lowercase().next().unwrap_or(*one)).collect();
-        let mut at = 0;
-        while let Some(found) = lower[at..].windows(search.len()).position(|window| *window == search[..]) {
-            let start = at + found;
+        // The next place is looked for behind the context of the last one.
+        let (mut matched, mut next) = (0, 0);
+        for (at, (end, found)) in one.text.char_indices().enumerate() {
+            if at < next {
+                continue;
+            }
+            let found_lower = lowercase(found);
+            while matched > 0 && search[matched] != found_lower {
+                matched = failures[matched - 1];
+            }
+            matched += usize::from(search[matched] == found_lower);
+            if matched < search.len() {
+                continue;
+            }
+            (matched, next) = (0, at + 1 + CONTEXT_CHARS);
             count += 1;
             if count <= MAX_FOUND {
-                let end = (start + search.len() + CONTEXT_CHARS).min(chars.len());
-                let context: String = chars[start.saturating_sub(CONTEXT_CHARS)..end].iter().collect();
+                let start = at + 1 - search.len();
+                let context = context(&one.text, end + found.len_utf8(), search.len());
                 let _ = writeln!(text, "{} {}, character {start}: {context}", one.speaker, one.id);
-            }
-            at = start + search.len() + CONTEXT_CHARS;
-            if at >= lower.len() {
-                break;
             }
         }
     }
@@ -184,5 +190,65 @@ fn search_in<'a>(removed: impl Iterator<Item = &'a Removed>, search: &str) -> St
         0 => "nothing that was removed contains this".to_owned(),
         _ if count > MAX_FOUND => format!("{text}and {} more", count - MAX_FOUND),
         _ => text,
+    }
+}
+
+/// Returns one character in lower case for each, so that positions are those of the text.
+fn lowercase(one: char) -> char {
+    one.to_lowercase().next().unwrap_or(one)
+}
+
+/// Returns for each beginning of the text how much of it is a beginning again at its end (Knuth, Morris and Pratt), so that a search takes a
+/// time that is linear in the text, whatever a model searches for.
+fn failures(search: &[char]) -> Vec<usize> {
+    let mut failures = vec![0; search.len()];
+    for end in 1..search.len() {
+        let mut length: usize = failures[end - 1];
+        while length > 0 && search[length] != search[end] {
+            length = failures[length - 1];
+        }
+        failures[end] = length + usize::from(search[length] == search[end]);
+    }
+    failures
+}
+
+/// Returns a place of so many characters that ends at a byte of the text, with the characters around it.
+fn context(text: &str, end: usize, chars: usize) -> &str {
+    let before = text[..end].char_indices().rev().nth(chars + CONTEXT_CHARS - 1).map_or(0, |(at, _)| at);
+    let after = text[end..].char_indices().nth(CONTEXT_CHARS).map_or(text.len(), |(at, _)| end + at);
+    &text[before..after]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str, search: &str) -> Vec<usize> {
+        let removed = Removed { id: "a".to_owned(), speaker: "read".to_owned(), text: text.to_owned() };
+        let found = search_in([removed].iter(), search);
+        let positions =
+            found.lines().filter_map(|line| line.split_once("character ")?.1.split_once(':')?.0.parse().ok());
+        positions.collect()
+    }
+
+    #[test]
+    fn finds_characters_in_any_case() {
+        let long = format!("{}aab{}AAB", "a".repeat(300), "\u{e4}".repeat(150));
+        let table: [(&str, &str, &[usize]); 7] = [
+            ("one Two three", "tWo", &[4]),
+            ("\u{c4}pfel und \u{e4}pfel", "\u{e4}PFEL", &[0]),
+            ("aaaab", "aab", &[2]),
+            ("abcabcabd", "abcabd", &[3]),
+            ("abc", "abcd", &[]),
+            ("", "a", &[]),
+            (&long, "aab", &[300, 453]),
+        ];
+        for (text, search, expected) in table {
+            assert_eq!(found(text, search), expected, "{search} in {text}");
+        }
+        let text = "x".repeat(250) + "needle" + &"y".repeat(250);
+        let removed = [Removed { id: "a".to_owned(), speaker: "read".to_owned(), text }];
+        let expected = format!("read a, character 250: {}needle{}\n", "x".repeat(100), "y".repeat(100));
+        assert_eq!(search_in(removed.iter(), "NEEDLE"), expected);
     }
 }

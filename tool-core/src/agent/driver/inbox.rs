@@ -30,6 +30,7 @@ impl RunDriver {
             RunLease::Held(held) => held,
             RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
         };
+        held.outputs.clone_from(&self.origin.0.outputs);
         let handed_over = held.accept(duration);
         let state = match &handed_over {
             Some(_) => LeaseState::Held,

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::compaction::LongOutputs;
 use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, StoreFuture};
 
 /// A lease is renewed so often before it expires, so that a few renewals can fail.
@@ -36,6 +37,8 @@ pub(in crate::agent) struct HeldLease {
     pub(super) store: Arc<dyn RunStore>,
     pub(super) id: String,
     driver: DriverId,
+    /// Where the outputs of the run are, and of those inside.
+    pub(super) outputs: Option<LongOutputs>,
     /// Dropping the lease cancels the run, which is in progress.
     pub(super) cancels_on_drop: bool,
     /// Renews the lease and watches the inbox. `None` without a runtime: both then happen between two steps.
@@ -52,6 +55,7 @@ impl HeldLease {
             store,
             id,
             driver: DriverId::unique(),
+            outputs: None,
             cancels_on_drop: false,
             keeper: None,
             posted: Arc::default(),
@@ -109,11 +113,11 @@ impl Drop for HeldLease {
         self.stop_keeper();
         let (store, id, driver) = (Arc::clone(&self.store), self.id.clone(), self.driver.clone());
         // A panic is no decision of the caller: the run can be resumed.
-        let cancels = self.cancels_on_drop && !std::thread::panicking();
+        let (cancels, outputs) = (self.cancels_on_drop && !std::thread::panicking(), self.outputs.take());
         let ending = async move {
             if cancels {
                 // If this fails, the run stays as it is and can be resumed.
-                let _ = cancel_stored(&*store, &id, &driver).await;
+                let _ = cancel_stored(&*store, &id, &driver, outputs).await;
             }
             let _ = store.lease(&id, &driver, LeaseRequest::Release).await;
         };
@@ -133,6 +137,7 @@ async fn cancel_stored(
     store: &dyn RunStore,
     id: &str,
     driver: &DriverId,
+    outputs: Option<LongOutputs>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     if store.lease(id, driver, LeaseRequest::Check).await? != LeaseState::Held {
         return Ok(());
@@ -141,6 +146,9 @@ async fn cancel_stored(
     run.cancel();
     store.save_run(id, &mut run).await?;
     if run.is_done() && run.answer_text().is_none() {
+        if let Some(outputs) = outputs {
+            let _ = outputs.remove(&run).await;
+        }
         store.remove_run(id).await?;
     }
     Ok(())
