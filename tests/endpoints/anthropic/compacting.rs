@@ -132,6 +132,18 @@ async fn the_provider_summarizes_and_thinking_stays() {
     assert_eq!((usage.input_tokens, usage.cached_tokens), (2 * 1_000 + 4 * 10, Some(1_800)));
 }
 
+/// The question is replaced, too, and can be read.
+#[tokio::test]
+async fn the_question_can_be_read_again() {
+    let search = json!({ "type": "tool_use", "id": "toolu_s", "name": "read_output", "input": { "search": "ALL TABLES" } });
+    let search = json_answer(&reply(json!([thinking(), search]), "tool_use"));
+    let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), search, done()]).await;
+    let compaction = Compaction::when_it_pays().at_tokens(900).keep_recent_tokens(1_000);
+    let (answer, _) = ask(&agent(model(&server)).compaction(compaction).build().unwrap()).await;
+    let found = answer.tool_executions()[2].to_string();
+    assert!(found.contains("user message-1, character 5: Read all tables"), "{found}");
+}
+
 /// A beta feature of the application stays named, and a conversation that begins with a summary can be counted.
 #[tokio::test]
 async fn requests_name_the_beta_feature() {

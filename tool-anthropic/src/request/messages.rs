@@ -4,6 +4,9 @@
 //! Each reply is stored with a digest of that. If the digest of what is sent now is another one, the thinking of that reply and of all
 //! before it is left out. This one rule covers windows that slide, instructions and tools that change, edits, and other models.
 //!
+//! A summary of the provider has two digests: if what preceded the summarized messages is the same now, what follows is read as if these were
+//! there, which is how the API checks the thinking behind it.
+//!
 //! The blocks of a reply are stored as they came, because signed thinking is rejected behind anything else than what the model had read.
 
 use sha2::{Digest, Sha256};

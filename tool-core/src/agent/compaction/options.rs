@@ -131,8 +131,8 @@ impl Compaction {
         self
     }
 
-    /// Lets another model write the summaries. It reads the conversation as a text. By default, the run's own model continues the
-    /// conversation, which is in its cache.
+    /// Lets another model write the summaries, which reads the conversation as a text. By default, the run's own model continues the
+    /// conversation, which is in its cache. A provider that summarizes by itself is still asked first.
     pub fn summarize_with(mut self, model: impl ChatModel + 'static) -> Self {
         self.model = Some(Arc::new(model));
         self

@@ -1,6 +1,10 @@
 //! Compacts a run.
 //!
 //! A run is compacted while a step is prepared, and saved before the request, in whatever way it is driven.
+//!
+//! A provider that summarizes by itself comes first, because it alone can keep reasoning that is bound to hidden messages valid. For that, its
+//! summary stands before all other messages, also in place of the question, which is repeated at the end. Every step that fails leads to the
+//! next one.
 
 use std::collections::HashSet;
 use std::fmt::Write;
