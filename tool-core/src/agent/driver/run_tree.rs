@@ -186,7 +186,7 @@ impl<'d> RunTree<'d> {
         let is_undoing = self.outermost.run.is_undoing() || undoes_inside[OUTERMOST];
         let cancellation = cancellation.filter(|_| !is_undoing);
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
-        for id in 0..self.nodes.len() {
+        for (id, undoes_inside) in undoes_inside.into_iter().enumerate() {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { continue };
             if driver.run.waits_only_for_own_limits() {
                 driver.update_elapsed();
@@ -194,7 +194,7 @@ impl<'d> RunTree<'d> {
                 if calls.has_ended(&driver.run) {
                     return (id, Next::Interrupted(Interruption::TimeLimit));
                 }
-            } else if let Some(left) = driver.time_left().filter(|_| !undoes_inside[id]) {
+            } else if let Some(left) = driver.time_left().filter(|_| !undoes_inside) {
                 first = first.into_iter().chain([(left, id)]).min();
             }
         }
