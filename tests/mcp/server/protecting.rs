@@ -1,12 +1,16 @@
 //! The server as a protected resource: tokens, scopes, and what clients learn from refusals.
 
+use std::sync::Arc;
+
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
 use tool_core::model::RunUser;
 use tool_core::{tool, tools};
 use tool_mcp::McpServer;
 use tool_mcp::server::{
-    AuthorizeError, Credentials, Principal, ProtectedResource, RunningServer, Server, ServerErrorKind,
+    Authorize, AuthorizeError, AuthorizeFuture, Credentials, Principal, ProtectedResource, RunningServer,
+    Server, ServerErrorKind,
 };
 
 use super::client::{Client, Connection, http};
@@ -306,4 +310,40 @@ async fn contradictory_options_are_refused() {
         assert_eq!(error.kind(), ServerErrorKind::Authorization);
         assert_eq!(error.to_string(), format!("requests cannot be authorized: {expected}"));
     }
+}
+
+/// Authorizes requests when the test allows it.
+struct SlowAuthorizer {
+    asked: mpsc::UnboundedSender<()>,
+    released: Arc<Notify>,
+}
+
+impl Authorize for SlowAuthorizer {
+    fn authorize<'a>(&'a self, _: Credentials<'a>) -> AuthorizeFuture<'a> {
+        Box::pin(async {
+            self.asked.send(()).unwrap();
+            self.released.notified().await;
+            Ok(Principal::new("ada", [""; 0]))
+        })
+    }
+}
+
+/// Tokens that nobody knows must not be sent to an authorization server without a limit.
+#[tokio::test]
+async fn the_number_of_requests_that_are_being_authorized_is_bounded() {
+    let (sender, mut asked) = mpsc::unbounded_channel();
+    let released = Arc::new(Notify::new());
+    let authorizer = SlowAuthorizer { asked: sender, released: Arc::clone(&released) };
+    let server = Server::new(tools![sum]).protect(resource(), authorizer).max_concurrent_requests(1);
+    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let url = server.url();
+    let list = |token| request(&url, "tools/list", json!({})).bearer_auth(token).send();
+    let first = tokio::spawn(list("first"));
+    asked.recv().await.unwrap();
+    assert_eq!(list("second").await.unwrap().status(), 503);
+    released.notify_one();
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
+    assert!(asked.try_recv().is_err(), "the second token was not sent");
+    released.notify_one();
+    assert_eq!(list("third").await.unwrap().status(), 200);
 }

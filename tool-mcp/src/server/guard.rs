@@ -40,6 +40,8 @@ struct Guard {
     /// Ends the sessions, and their tasks, with the router.
     _end_sessions: Box<dyn Send + Sync>,
     limiter: Limiter,
+    /// Limits the requests that are being authorized, which may be of anybody: they must not take the place of those that are.
+    authorizing: Limiter,
     sessions: Arc<BoundedSessionManager>,
     shutdown: Shutdown,
 }
@@ -69,7 +71,7 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         Arc::clone(&sessions),
         transport_config,
     );
-    let limiter = Limiter::new(config.limits);
+    let (limiter, authorizing) = (Limiter::new(config.limits), Limiter::new(config.limits));
     let HttpConfig { access, choose_user, .. } = config;
     let guard = Guard {
         access,
@@ -77,6 +79,7 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         state: Arc::clone(&serving),
         _end_sessions: end_sessions,
         limiter,
+        authorizing,
         sessions,
         shutdown,
     };
@@ -117,7 +120,13 @@ async fn guard_request(State(guard): State<Arc<Guard>>, mut request: Request, ne
         if let Some(metadata) = protection.metadata(request.method(), request.uri()) {
             return metadata;
         }
-        match protection.authorize(request.headers()).await {
+        let permit = match guard.authorizing.begin_request() {
+            Ok(permit) => permit,
+            Err(rejection) => return rejection.into_response(),
+        };
+        let authorized = protection.authorize(request.headers()).await;
+        drop(permit);
+        match authorized {
             Ok(principal) => {
                 user = Some(principal.user().clone());
                 request.extensions_mut().insert(principal);
