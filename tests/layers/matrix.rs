@@ -118,6 +118,8 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-core/src/toolset/call.rs", &[Entrance::ToolSetAlone]),
     ("tool-core/src/toolset/execute_request.rs", &[Entrance::Restate]),
     ("tool-mcp/src/server/call.rs", &[Entrance::McpServer]),
+    // Resumes the runs of an agent without layers.
+    ("tool-mcp/src/server/tasks.rs", &[Entrance::Resume]),
     (
         "tool-openai/src/server/agent.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],

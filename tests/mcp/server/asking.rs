@@ -100,7 +100,7 @@ fn all_tools() -> ToolSet {
 }
 
 /// The meta data of a request with these capabilities.
-fn meta(capabilities: &Value) -> Value {
+pub(super) fn meta(capabilities: &Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": capabilities,
@@ -155,7 +155,7 @@ fn accept(answer: Value) -> Value {
 }
 
 /// Returns the text of a complete result.
-fn output(message: &Value) -> &str {
+pub(super) fn output(message: &Value) -> &str {
     let text = message["result"]["content"][0]["text"].as_str();
     text.unwrap_or_else(|| panic!("{message}"))
 }

@@ -17,5 +17,6 @@ mod protecting;
 mod replacing;
 mod stdio;
 mod stopping;
+mod tasks;
 mod tools;
 mod wrong;

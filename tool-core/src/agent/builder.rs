@@ -217,6 +217,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Passes the values of a context to the tools of every run, unless the agent has others of their types.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn values_of(mut self, context: &ToolContext) -> Self {
+        self.agent.context = self.agent.context.with_defaults(context);
+        self
+    }
+
     /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`, or by the [search of its
     /// provider](ToolSearch::by_provider). They can be the agent's own, the question's, and tools of providers such as MCP servers.
     ///

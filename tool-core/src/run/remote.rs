@@ -1,8 +1,11 @@
 //! What drivers need that execute calls in other processes.
 
+use super::call_state::CallState;
+use super::id::RunId;
 use super::room::InFlight;
 use super::state::CallRecord;
-use crate::model::{ConversationId, ToolDefinitions};
+use crate::content::Content;
+use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolDefinitions};
 use crate::run::{Run, Step, StepError};
 use crate::tool::CallRequest;
 
@@ -53,5 +56,43 @@ impl Run {
         let notes = self.notes(call_id).cloned().map(Box::new);
         let nobody_to_ask = None;
         Ok(CallRequest { call, attempt, undone, user, conversation, definition, notes, nobody_to_ask })
+    }
+
+    /// Creates the run, of an agent with this name, that goes on with a call which belonged to no run so far, such as one received over another
+    /// protocol. Its id is that in the key of the call, which stays the same, as does what the call has recorded and waits for.
+    ///
+    /// ```
+    /// use tool_core::__internals::CallRequest;
+    /// use tool_core::ToolCall;
+    /// use tool_core::run::Run;
+    ///
+    /// let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
+    /// let key = request.attempt.key.clone();
+    /// let mut run = Run::with_call(Some("clerk"), "Go on", request)?;
+    /// assert_eq!(run.begin_call("call_1")?.key, key);
+    /// # Ok::<_, tool_core::run::StepError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key of the call has no id of a run.
+    pub fn with_call(
+        agent: Option<&str>,
+        question: impl Into<Content>,
+        request: CallRequest,
+    ) -> Result<Self, StepError> {
+        let CallRequest { call, attempt, user, notes, .. } = request;
+        let (run, id) = (attempt.key.as_str().split_once('/'), call.id.clone());
+        let (run_id, _) = run.ok_or(StepError("the key of the call has no id of a run"))?;
+        let mut run = Self::new([Message::User(question.into())]).with_id(RunId::from(run_id.to_owned()));
+        run.set_agent_name(agent);
+        run.head.user = user;
+        run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
+        if attempt.is_continued {
+            let record = run.open_record(&id)?;
+            record.state = CallState::Waiting { attempt: attempt.number, approved: None };
+            record.notes = notes;
+        }
+        Ok(run)
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Executed {
     Output(ToolOutput),
     /// The call has asked the user.
     Asks(Box<HostCall>),
+    /// The call waits, or takes long, and goes on as a task.
+    Waits(Box<HostCall>),
 }
 
 /// Executes a call. Dropping the future cancels it. `exclusivity` is locked exclusively by calls of exclusive tools, and shared by all
@@ -32,12 +34,20 @@ pub(super) async fn execute(
     }
     let policy = tools.get(&call.request.call.name).map(|tool| tool.definition().policy().clone());
     let policy = policy.unwrap_or_default();
+    // A task asks for approval itself.
+    if call.can_become_task() && !call.is_continued() && config.long_calls.contains(&call.request.call.name) {
+        return Ok(Executed::Waits(Box::new(call)));
+    }
     // A call that has asked was approved before.
     if policy.needs_approval
         && !call.is_continued()
         && let Some(decider) = &config.decider
     {
-        approve(&**decider, &mut call.request.call).await?;
+        match approve(&**decider, &mut call.request.call).await? {
+            Approval::Given => {}
+            Approval::Deferred if call.can_become_task() => return Ok(Executed::Waits(Box::new(call))),
+            Approval::Deferred => return Err(ToolError::denied(Some(call.why_not_approved()))),
+        }
     }
     loop {
         let request = &mut call.request;
@@ -64,6 +74,9 @@ pub(super) async fn execute(
             if call.has_to_ask() {
                 return Ok(Executed::Asks(Box::new(call)));
             }
+            if call.can_become_task() && !call.request.waits().is_empty() {
+                return Ok(Executed::Waits(Box::new(call)));
+            }
             // The host waits for what the call was parked for.
             let until = waits.iter().filter(|wait| wait.is_until()).filter_map(|wait| wait.deadline).max();
             tokio::time::sleep(until.map(|until| until.since(Timestamp::now())).unwrap_or_default()).await;
@@ -75,7 +88,13 @@ pub(super) async fn execute(
     }
 }
 
-async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<(), ToolError> {
+enum Approval {
+    Given,
+    /// Nobody has decided yet.
+    Deferred,
+}
+
+async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<Approval, ToolError> {
     let wait = Wait::for_approval(call.clone());
     let decision = decider.decide(&wait).await;
     if let Err(error) = wait.check(&decision) {
@@ -83,17 +102,16 @@ async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<(), ToolE
     }
     let record = decision.record(&wait.id);
     match record.as_ref().map(|record| record.kind) {
-        Some(DecisionKind::Approved) => Ok(()),
+        Some(DecisionKind::Approved) => Ok(Approval::Given),
         Some(DecisionKind::ApprovedWithChanges) => {
             if let Some(arguments) = decision.edited_arguments() {
                 arguments.clone_into(&mut call.arguments);
             }
-            Ok(())
+            Ok(Approval::Given)
         }
         Some(DecisionKind::Denied | DecisionKind::Declined) => {
             Err(ToolError::denied(record.and_then(|record| record.why).as_deref()))
         }
-        // The protocol cannot express a call that awaits approval.
-        _ => Err(ToolError::denied(Some("no one is available to approve it"))),
+        _ => Ok(Approval::Deferred),
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration of a server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use axum::http::HeaderMap;
 use rmcp::model::Implementation;
 use tool_core::ToolContext;
 use tool_core::agent::Decider;
+use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
 use tool_http::server::{Access, Limits};
 
@@ -30,6 +31,11 @@ pub(super) struct Config {
     pub(super) scopes: BTreeMap<String, Vec<String>>,
     pub(super) allows_unapproved: bool,
     pub(super) decider: Option<Arc<dyn Decider>>,
+    /// Where calls that wait are stored, for hosts that follow tasks.
+    pub(super) task_store: Option<Arc<dyn RunStore>>,
+    pub(super) task_lifetime: Duration,
+    /// The tools whose calls are tasks from the beginning.
+    pub(super) long_calls: BTreeSet<String>,
     pub(super) page_size: usize,
     pub(super) records_messages: bool,
     pub(super) http: HttpConfig,
@@ -107,6 +113,9 @@ impl Default for Config {
             scopes: BTreeMap::new(),
             allows_unapproved: false,
             decider: None,
+            task_store: None,
+            task_lifetime: Duration::from_secs(24 * 60 * 60),
+            long_calls: BTreeSet::new(),
             page_size: 100,
             records_messages: false,
             http: HttpConfig::default(),

@@ -6,6 +6,7 @@ use std::io;
 
 use rmcp::service::ServerInitializeError;
 use tokio::task::JoinError;
+use tool_core::BuildError;
 use tool_core::toolset::MissingContext;
 use tool_http::server::BindError;
 
@@ -27,6 +28,8 @@ pub enum ServerErrorKind {
     /// Requests cannot be authorized: the [resource](super::ProtectedResource) is invalid, options contradict each other, or a
     /// [scope](super::Server::scope) is invalid or of an unknown tool.
     Authorization,
+    /// The server has no [tasks](super::Server::tasks), or a [long call](super::Server::long_call) is of an unknown tool.
+    Tasks,
     /// The address cannot be bound, or may not be bound without [`allow_remote`](super::Server::allow_remote).
     Address,
     /// The client violated the protocol at the start, or its streams failed.
@@ -67,6 +70,22 @@ impl ServerError {
                 Self { kind: ServerErrorKind::Address, message, source: None }
             }
         }
+    }
+
+    pub(super) fn no_tasks() -> Self {
+        let message = "the server has no tasks; add `tasks` with a store".into();
+        Self { kind: ServerErrorKind::Tasks, message, source: None }
+    }
+
+    pub(super) fn task_agent(source: BuildError) -> Self {
+        Self::with_source(ServerErrorKind::Tasks, "the agent of the tasks cannot be built", source)
+    }
+
+    pub(super) fn long_call_of_unknown_tool(name: &str) -> Self {
+        let name = name.escape_debug();
+        let message =
+            format!("the long call `{name}` is of an unknown tool; use the name of a tool of the server");
+        Self { kind: ServerErrorKind::Tasks, message, source: None }
     }
 
     pub(super) fn stdio(source: io::Error) -> Self {

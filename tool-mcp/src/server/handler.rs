@@ -10,15 +10,16 @@ use std::time::Instant;
 use axum::http::request::Parts;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
-    InitializeRequestParams, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult,
+    ErrorCode, ErrorData, GetTaskParams, GetTaskResult, InitializeRequestParams, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscriptionFilter,
+    SubscriptionsListenRequestParams, Tool, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tool_core::model::RunUser;
 use tool_core::tool::ToolErrorKind;
@@ -32,8 +33,11 @@ use super::config::Config;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
-use super::questions::{HostCall, why_unable_to_ask};
+use super::questions::{HostCall, is_newest, why_unable_to_ask};
 use super::sealed_state::StateSealer;
+use super::served_tools::Exclusivity;
+use super::task_id::TaskId;
+use super::tasks::{FoundTask, Tasks};
 use super::tools_handle::{Generation, ToolsHandle};
 use super::{call, output};
 use crate::quiet::{SdkRuntime, run_on};
@@ -44,7 +48,8 @@ pub(super) struct ServerState {
     config: Config,
     shutdown: Shutdown,
     catalog: Mutex<Arc<ToolCatalog>>,
-    exclusivity: RwLock<()>,
+    exclusivity: Exclusivity,
+    tasks: Option<Tasks>,
     next_call: AtomicU64,
     sealer: StateSealer,
     runtime: SdkRuntime,
@@ -56,14 +61,15 @@ impl ServerState {
     pub(super) fn new(
         tools: ToolsHandle,
         config: Config,
+        exclusivity: Exclusivity,
+        tasks: Option<Tasks>,
         shutdown: Shutdown,
         runtime: SdkRuntime,
         sealer: StateSealer,
     ) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
-        let (exclusivity, next_call) = (RwLock::default(), AtomicU64::new(1));
-        let host = Mutex::default();
-        Self { tools, config, shutdown, catalog, exclusivity, next_call, sealer, runtime, host }
+        let (next_call, host) = (AtomicU64::new(1), Mutex::default());
+        Self { tools, config, shutdown, catalog, exclusivity, tasks, next_call, sealer, runtime, host }
     }
 
     /// Returns the runtime of the SDK's tasks.
@@ -72,6 +78,9 @@ impl ServerState {
     }
 
     pub(super) fn set_host(&self, host: Handle) {
+        if let Some(tasks) = &self.tasks {
+            tasks.recover_on(&host);
+        }
         *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
     }
 
@@ -120,6 +129,19 @@ impl Handler {
         Self { state, log_level: SessionLogLevel::default(), changes, change_notifier: Mutex::default() }
     }
 
+    /// Returns a task of the caller.
+    async fn find_task(
+        &self,
+        id: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(&Tasks, FoundTask), ErrorData> {
+        let no_tasks = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "the server has no tasks", None);
+        let tasks = self.state.tasks.as_ref().ok_or_else(no_tasks)?;
+        let principal = extension::<Principal>(context);
+        let may_use = |tool: &str| self.state.config.missing_scopes(tool, principal).is_none();
+        Ok((tasks, tasks.find(caller(context), id, may_use).await?))
+    }
+
     /// Returns a receiver of the replacements that the client does not know.
     fn unknown_changes(&self) -> watch::Receiver<Generation> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -138,7 +160,11 @@ impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let Config { implementation, instructions, .. } = &self.state.config;
         let capabilities =
-            ServerCapabilities::builder().enable_logging().enable_tools().enable_tool_list_changed().build();
+            ServerCapabilities::builder().enable_logging().enable_tools().enable_tool_list_changed();
+        let capabilities = match self.state.tasks {
+            Some(_) => capabilities.enable_tasks().build(),
+            None => capabilities.build(),
+        };
         let mut info = ServerConfig::new(capabilities).with_server_info(implementation.clone());
         info.instructions.clone_from(instructions);
         info
@@ -181,14 +207,19 @@ impl ServerHandler for Handler {
         if state.config.missing_scopes(&request.name, principal).is_some() {
             return Err(ErrorData::invalid_request("the call needs further scopes", None));
         }
-        let call_context =
-            state.config.context_of(extension::<RunUser>(&context).cloned(), principal.cloned());
-        let caller = extension::<Caller>(&context).copied();
-        let caller = caller.unwrap_or(Caller::ANYONE).derive_id("request state");
+        let user = extension::<RunUser>(&context).cloned();
+        let call_context = state.config.context_of(user.clone(), principal.cloned());
+        let caller = caller(&context);
         let mut call = HostCall::new(ToolCall::new(id.clone(), &*request.name, arguments), caller);
+        if let Some(task) = state.tasks.as_ref().and_then(|_| TaskId::new()) {
+            call = call.with_task(task, caller, user);
+        }
         if let Some(request_state) = &request.request_state {
             let responses = request.input_responses.unwrap_or_default();
             call.resume(request_state, &responses, &state.sealer, &catalog.set)?;
+        }
+        if follows_tasks(&context) {
+            call.allow_task();
         }
         if let Some(why) = why_unable_to_ask(&context) {
             call.set_unable(why);
@@ -217,6 +248,16 @@ impl ServerHandler for Handler {
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }
                 }
+                Ok(Executed::Waits(call)) => {
+                    log.waits(started_at.elapsed()).await;
+                    let Some(tasks) = &state.tasks else {
+                        return Err(ErrorData::internal_error("the call cannot wait", None));
+                    };
+                    match tasks.begin(&state.host(), caller, *call, principal.cloned()).await {
+                        Ok(created) => Ok(CallToolResponse::Task(created)),
+                        Err(error) => Ok(output::failure(&error.to_string()).into()),
+                    }
+                }
                 Ok(Executed::Output(output)) => {
                     log.finished(started_at.elapsed()).await;
                     let schema = state.config.output_schemas.get(&*request.name);
@@ -238,6 +279,34 @@ impl ServerHandler for Handler {
         }
     }
 
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let (_, task) = self.find_task(&request.task_id, &context).await?;
+        let (schemas, unable) = (&self.state.config.output_schemas, why_unable_to_ask(&context));
+        Ok(GetTaskResult::new(task.describe(schemas, unable)))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let (tasks, task) = self.find_task(&request.task_id, &context).await?;
+        tasks.answer(&self.state.host(), &task, &request.input_responses).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let (tasks, task) = self.find_task(&request.task_id, &context).await?;
+        tasks.cancel(&self.state.host(), task).await
+    }
+
     async fn set_level(
         &self,
         request: SetLevelRequestParams,
@@ -251,10 +320,13 @@ impl ServerHandler for Handler {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
         let problem = match &*method {
+            "initialize" | "logging/setLevel" if is_newest(&context) => {
+                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+            }
             "initialize" => describe_problem::<InitializeRequestParams>(params),
             "tools/call" => describe_problem::<CallToolRequestParams>(params),
             "logging/setLevel" => describe_problem::<SetLevelRequestParams>(params),
@@ -307,6 +379,14 @@ impl ServerHandler for Handler {
 /// Returns what the guard has added to the request, which only requests over HTTP have.
 fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<&T> {
     context.extensions.get::<Parts>()?.extensions.get::<T>()
+}
+
+fn caller(context: &RequestContext<RoleServer>) -> Caller {
+    extension::<Caller>(context).copied().unwrap_or(Caller::ANYONE)
+}
+
+fn follows_tasks(context: &RequestContext<RoleServer>) -> bool {
+    context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
 }
 
 /// The maximum number of characters of a mistake in parameters, which may quote the client.

@@ -58,6 +58,11 @@ impl CallLog<'_> {
         self.send(LoggingLevel::Info, "call asked the user", details).await;
     }
 
+    pub(super) async fn waits(&self, elapsed: Duration) {
+        let details = json!({ "milliseconds": as_millis(elapsed) });
+        self.send(LoggingLevel::Info, "call became a task", details).await;
+    }
+
     pub(super) async fn failed(&self, kind: ToolErrorKind, elapsed: Duration) {
         let details = json!({ "kind": kind, "milliseconds": as_millis(elapsed) });
         self.send(LoggingLevel::Warning, "call failed", details).await;

@@ -67,6 +67,24 @@
 //!
 //! Hosts are not asked for approval. A call that is [parked](tool_core::tool::Asker::park) continues by itself while the host waits.
 //!
+//! # Tasks
+//!
+//! With [`Server::tasks`], a call of a host that follows tasks (the extension `io.modelcontextprotocol/tasks`) becomes one if it has to wait for something
+//! other than the user of the host, or [takes long](Server::long_call). It is then a stored run, driven by this process or another one that
+//! serves the same store:
+//!
+//! | the call waits for | the host reads |
+//! | --- | --- |
+//! | an approval, or an answer that no host is asked for | `working`, until a person of this service decides, on a page or by [`Agent::decide`] |
+//! | a time for which it is parked, or its end | `working` |
+//! | an answer of the host's user | `input_required`; it sends the answer by `tasks/update` |
+//!
+//! The result is the same as that of a call, but what a panic and a tool that no longer exists result in is an error of the protocol. A task belongs to the
+//! caller that began it: for others it does not exist. Each request needs the [scopes](Server::scope) of the tool. `tasks/cancel` cancels
+//! the call, and undoes it if its tool can be undone. A task is kept [for a day](Server::task_lifetime) after its last change. Tools
+//! inject the [`RunUser`] in each process, and the [`Principal`] only in the one that began the call. Agents among the tools do not share the lock
+//! of `exclusive` tools.
+//!
 //! # Traces
 //!
 //! The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
@@ -94,11 +112,14 @@ mod protected_resource;
 mod error;
 mod config;
 mod form;
+mod task_id;
 mod sealed_state;
 mod questions;
 mod call;
 mod tools_handle;
 mod catalog;
+mod served_tools;
+mod tasks;
 mod log;
 mod progress;
 mod handler;
@@ -107,7 +128,7 @@ mod guard;
 mod stdio;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -118,11 +139,12 @@ use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
-use tool_core::ToolContext;
 use tool_core::agent::Decider;
+use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
+use tool_core::{Agent, ToolContext};
 use tool_http::server::{BindError, Shutdown, bind};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
@@ -136,6 +158,8 @@ use self::output::OutputSchema;
 pub use self::protected_resource::ProtectedResource;
 use self::protected_resource::Protection;
 use self::sealed_state::StateSealer;
+use self::served_tools::Exclusivity;
+use self::tasks::Tasks;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::SdkRuntime;
 
@@ -174,12 +198,21 @@ pub async fn serve_stdio(tools: impl IntoToolSet) -> Result<(), ServerError> {
 pub struct Server {
     tools: ToolsHandle,
     config: Config,
+    exclusivity: Exclusivity,
+    /// The agent that drives tasks, created when it is first needed.
+    task_agent: OnceLock<Agent>,
 }
 
 impl Server {
     /// Creates a server of these tools.
     pub fn new(tools: impl IntoToolSet) -> Self {
-        Self { tools: ToolsHandle::new(tools.into_tool_set()), config: Config::default() }
+        let tools = ToolsHandle::new(tools.into_tool_set());
+        Self {
+            tools,
+            config: Config::default(),
+            exclusivity: Exclusivity::default(),
+            task_agent: OnceLock::new(),
+        }
     }
 
     /// Sets the server's name for programs; by default, the name of the executable.
@@ -334,7 +367,8 @@ impl Server {
 
     /// Serves tools that need approval, and asks the decider before each of their calls.
     ///
-    /// [`Decision::defer`](tool_core::run::Decision::defer) denies the call, because the server does not store calls.
+    /// What the decider [defers](tool_core::run::Decision::defer) waits for a person of this service if the server has [`tasks`](Self::tasks) and the host
+    /// follows them. Otherwise the call is denied.
     ///
     /// ```
     /// use tool_core::schemars::JsonSchema;
@@ -361,6 +395,68 @@ impl Server {
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
         self.config.decider = Some(Arc::new(decider));
         self
+    }
+
+    /// Stores calls that wait, for hosts that follow [tasks](crate::server#tasks): the host reads that there is a task, and asks for its
+    /// result until there is one. Without this, and for other hosts, a call waits as long as its request.
+    ///
+    /// The store can be one that is shared with other processes and agents. Each task is a run of an [agent of the server](Self::task_agent). Each caller can
+    /// have 1000 tasks, and all callers together 10,000.
+    ///
+    /// ```
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::run::{Decision, Wait};
+    /// use tool_core::{tool, tools};
+    /// use tool_mcp::server::Server;
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// #[tool("Writes the report of a year")]
+    /// fn report(year: u32) {}
+    ///
+    /// let server = Server::new(tools![pay, report])
+    ///     .decider(|_: &Wait| Decision::defer())
+    ///     .tasks(InMemoryStore::new())
+    ///     .long_call("report");
+    /// // A page shows the runs of this agent, or the program decides:
+    /// let agent = server.task_agent()?;
+    /// # let _ = agent;
+    /// # Ok::<_, tool_mcp::server::ServerError>(())
+    /// ```
+    pub fn tasks(mut self, store: impl RunStore + 'static) -> Self {
+        self.config.task_store = Some(Arc::new(store));
+        self
+    }
+
+    /// Makes each call of a tool a [task](Self::tasks) from its beginning, because it takes long.
+    pub fn long_call(mut self, tool: impl Into<String>) -> Self {
+        self.config.long_calls.insert(tool.into());
+        self
+    }
+
+    /// Sets how long a [task](Self::tasks) is kept after its last change; one day by default. One that waits for a decision fails then.
+    pub fn task_lifetime(mut self, time: Duration) -> Self {
+        self.config.task_lifetime = time;
+        self
+    }
+
+    /// Returns the agent whose stored runs are the [tasks](Self::tasks), to show them on a page, and to [decide](Agent::decide) about
+    /// what they wait for. Call this once all else is set. In a store that several servers share, they are told apart by their
+    /// [names](Self::name).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server has no [`tasks`](Self::tasks).
+    pub fn task_agent(&self) -> Result<Agent, ServerError> {
+        if let Some(agent) = self.task_agent.get() {
+            return Ok(agent.clone());
+        }
+        let store = self.config.task_store.clone().ok_or_else(ServerError::no_tasks)?;
+        let (tools, exclusivity) = (self.tools.clone(), Arc::clone(&self.exclusivity));
+        let agent = served_tools::task_agent(tools, &self.config, store, exclusivity);
+        let agent = agent.map_err(ServerError::task_agent)?;
+        Ok(self.task_agent.get_or_init(|| agent).clone())
     }
 
     /// Sets how many tools a page of the list has; 100 by default, and at least 1.
@@ -431,7 +527,8 @@ impl Server {
     }
 
     /// Limits the number of HTTP requests in flight, such as calls, but not notifications; 1024 by default. Requests beyond the
-    /// limit are refused with status 503. A call is in flight until its tool returns, also when its connection has ended.
+    /// limit are refused with status 503. A call is in flight until its tool returns, also when its connection has ended. As many others can be
+    /// [authorized](Self::protect) at a time.
     pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
         self.config.http.limits.max_concurrent_requests = Some(requests);
         self
@@ -544,9 +641,14 @@ impl Server {
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
+        let tasks = match self.config.task_store {
+            Some(_) => Some(Tasks::new(self.task_agent()?, self.config.task_lifetime, shutdown.clone())),
+            None => None,
+        };
         let runtime = SdkRuntime::new(self.config.records_messages).map_err(ServerError::no_runtime)?;
         let sealer = StateSealer::new().map_err(ServerError::no_runtime)?;
-        Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime, sealer)))
+        let Self { tools, config, exclusivity, .. } = self;
+        Ok(Arc::new(ServerState::new(tools, config, exclusivity, tasks, shutdown, runtime, sealer)))
     }
 }
 

@@ -11,12 +11,15 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tool_core::__internals::CallRequest;
+use tool_core::model::RunUser;
 use tool_core::run::{Decision, Wait};
 use tool_core::tool::Timestamp;
 use tool_core::{ToolCall, ToolError, ToolSet};
+use tool_http::server::Caller;
 
 use super::form::{form_of, read_answer};
 use super::sealed_state::{AskedCall, StateSealer};
+use super::task_id::TaskId;
 
 /// The number of times that a call may ask the host.
 const MAX_ROUNDS: usize = 10;
@@ -31,13 +34,49 @@ pub(super) struct HostCall {
     caller: String,
     /// The reason why the host cannot ask its user, if so.
     unable: Option<&'static str>,
+    /// The task that the call can become.
+    task: Option<TaskId>,
+    can_become_task: bool,
 }
 
 impl HostCall {
     /// Creates a call that begins.
-    pub(super) fn new(call: ToolCall, caller: String) -> Self {
-        let arguments = call.arguments.clone();
-        Self { request: CallRequest::standalone(call), round: 0, arguments, caller, unable: None }
+    pub(super) fn new(call: ToolCall, caller: Caller) -> Self {
+        let (arguments, caller) = (call.arguments.clone(), caller.derive_id("request state"));
+        let request = CallRequest::standalone(call);
+        Self { request, round: 0, arguments, caller, unable: None, task: None, can_become_task: false }
+    }
+
+    /// Gives a call that begins the key of a run, of which it may become a part.
+    pub(super) fn with_task(mut self, task: TaskId, caller: Caller, user: Option<RunUser>) -> Self {
+        let key = format!("{}/{}", task.run_id(caller), self.request.call.id);
+        self.request.attempt.key = key.into();
+        self.request.user = user;
+        self.task = Some(task);
+        self
+    }
+
+    /// States that the host follows tasks: a call that waits for something else than its user becomes one.
+    pub(super) fn allow_task(&mut self) {
+        self.can_become_task = self.task.is_some();
+    }
+
+    /// Returns `true` if the call becomes a task when it waits.
+    pub(super) fn can_become_task(&self) -> bool {
+        self.can_become_task
+    }
+
+    /// Returns why nobody approves the call, if it cannot become a task.
+    pub(super) fn why_not_approved(&self) -> &'static str {
+        match self.task {
+            Some(_) => "a person of this service has to approve it, and this host cannot wait for that",
+            None => "no one is available to approve it",
+        }
+    }
+
+    /// Returns what becomes a task, with its id.
+    pub(super) fn into_task(self) -> Option<(TaskId, CallRequest)> {
+        Some((self.task?, self.request))
     }
 
     /// Returns what a state of this call is valid for: its caller, its tool as it is, and its arguments in any order.
@@ -51,8 +90,8 @@ impl HostCall {
 
     /// Sets the reason why the host cannot ask its user.
     pub(super) fn set_unable(&mut self, why: &'static str) {
-        // A call that has not asked yet need not be executed up to its question.
-        if !self.is_continued() {
+        // A call that has not asked yet need not be executed up to its question. That of a task is answered by others.
+        if !self.is_continued() && !self.can_become_task {
             self.request.refuse_questions(why);
         }
         self.unable = Some(why);
@@ -81,47 +120,32 @@ impl HostCall {
         let mut answers = Vec::new();
         for (key, wait) in questions(&asked.request) {
             if let Some(response) = responses.get(&key) {
-                let response = serde_json::from_value::<ElicitResult>(response.clone());
-                let response = response.map_err(|_| {
-                    ErrorData::invalid_params("an input response is not the result of an elicitation", None)
-                })?;
-                answers.push((wait, response));
+                answers.push((wait, read_response(response)?));
             }
         }
-        if !sealer.redeem(&asked, now) {
+        if !sealer.redeem(&asked, &self.caller, now) {
             return Err(invalid());
         }
         asked.request.tick(now);
         for (wait, response) in answers {
-            let decision = match (response.action, wait.question()) {
-                (ElicitationAction::Accept, Some(question)) => {
-                    read_answer(question, response.content.unwrap_or(Value::Null))
-                }
-                _ => Decision::decline(),
-            };
             // What does not fit, or has come too late, is asked for again or has expired.
-            let _ = asked.request.resolve(&wait.id, decision);
+            let _ = asked.request.resolve(&wait.id, decision_of(&wait, response));
         }
         if asked.omits_arguments {
             asked.request.call.arguments.clone_from(&self.arguments);
         }
-        (self.request, self.round) = (asked.request, asked.round);
+        (self.request, self.round, self.task) = (asked.request, asked.round, asked.task);
         Ok(())
     }
 
-    /// Returns `true` if the host has to ask its user. What it must not or cannot ask gets a reply with the reason.
+    /// Returns `true` if the host has to ask its user. What it must not or cannot ask gets a reply with the reason, unless the call can wait
+    /// for others.
     pub(super) fn has_to_ask(&mut self) -> bool {
         for (_, wait) in questions(&self.request) {
-            let why = match (self.unable, wait.question()) {
-                (Some(why), _) => why,
-                (None, Some(question)) if question.is_secret() => {
-                    "the answer is secret, and the host would read it"
-                }
-                (None, Some(question)) if form_of(question).is_none() => {
-                    "no form of the host can express the answer"
-                }
-                _ => continue,
-            };
+            let Some(why) = self.unable.or_else(|| why_not_asked(&wait)) else { continue };
+            if self.can_become_task {
+                return false;
+            }
             // An open question takes this.
             let _ = self.request.resolve(&wait.id, Decision::unavailable().because(why));
         }
@@ -138,6 +162,7 @@ impl HostCall {
         let binding = self.binding(tools);
         let mut asked = AskedCall::new(self.request, self.round + 1);
         asked.omits_arguments = asked.request.call.arguments == self.arguments;
+        asked.task = self.task;
         if asked.omits_arguments {
             asked.request.call.arguments.clear();
         }
@@ -154,14 +179,44 @@ fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
     waits.enumerate().map(|(position, wait)| (format!("{position:02}_{}", wait.id), wait)).collect()
 }
 
+/// Reads the response to an input request.
+pub(super) fn read_response(response: &Value) -> Result<ElicitResult, ErrorData> {
+    let read = serde_json::from_value(response.clone());
+    read.map_err(|_| ErrorData::invalid_params("an input response is not the result of an elicitation", None))
+}
+
+/// Returns what the user of a host has decided about a question.
+pub(super) fn decision_of(wait: &Wait, response: ElicitResult) -> Decision {
+    match (response.action, wait.question()) {
+        (ElicitationAction::Accept, Some(question)) => {
+            read_answer(question, response.content.unwrap_or(Value::Null))
+        }
+        _ => Decision::decline(),
+    }
+}
+
+/// Returns the reason why no host is asked this question, if so.
+pub(super) fn why_not_asked(wait: &Wait) -> Option<&'static str> {
+    let question = wait.question()?;
+    if question.is_secret() {
+        return Some("the answer is secret, and the host would read it");
+    }
+    form_of(question).is_none().then_some("no form of the host can express the answer")
+}
+
 /// Returns the reason why a host cannot ask its user, if so.
 pub(super) fn why_unable_to_ask(context: &RequestContext<RoleServer>) -> Option<&'static str> {
-    let version = context.protocol_version();
-    if version.is_none_or(|version| version.as_str() < ProtocolVersion::V_2026_07_28.as_str()) {
+    if !is_newest(context) {
         return Some("the host uses a protocol that is older than 2026-07-28");
     }
     let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     // A host that names no mode supports forms.
     let has_forms = elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none());
     (!has_forms).then_some("the host has not declared that it shows forms to its user")
+}
+
+/// Returns `true` for a request of revision 2026-07-28 or a later one.
+pub(super) fn is_newest(context: &RequestContext<RoleServer>) -> bool {
+    let version = context.protocol_version();
+    version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }

@@ -2,7 +2,7 @@
 //!
 //! The SDK's `RequestStateCodec` only signs: a host could read the values that tools record with `Asker::once`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,19 @@ use serde::{Deserialize, Serialize};
 use tool_core::__internals::CallRequest;
 use tool_core::tool::Timestamp;
 
+use super::task_id::TaskId;
+
 /// The time in which the host has to call again.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10 * 60);
 
 /// The longest state, in bytes. Hosts need not accept longer ones.
 const MAX_STATE_BYTES: usize = 32 * 1024;
 
-/// The number of redeemed states that are remembered.
-const MAX_REDEEMED: usize = 100_000;
+/// The number of redeemed states that are remembered of one caller.
+const MAX_REDEEMED: usize = 10_000;
+
+/// The number of callers from which on those are forgotten whose states have expired.
+const MANY_CALLERS: usize = 100;
 
 /// Seals the states of one server. The key is lost with the process.
 pub(super) struct StateSealer {
@@ -39,23 +44,38 @@ pub(super) struct AskedCall {
     pub(super) round: usize,
     /// The arguments are those that the host sends again.
     pub(super) omits_arguments: bool,
+    /// The task that the call can become.
+    pub(super) task: Option<TaskId>,
     expires: Timestamp,
     #[serde(skip)]
     id: [u8; NONCE_LEN],
 }
 
-/// The states that were redeemed and have not expired yet.
+/// The states that were redeemed and have not expired yet. Each caller has a limit of its own, because beyond it earlier states of the caller
+/// count as redeemed.
 #[derive(Default)]
 struct Redeemed {
-    states: BTreeSet<(Timestamp, [u8; NONCE_LEN])>,
+    callers: HashMap<String, OfCaller>,
+    /// All states that expire no later have expired. The clock can go back, so this must not be forgotten.
+    expired: Timestamp,
+    /// The number of callers at which those without states are forgotten.
+    sweep_at: usize,
+}
+
+#[derive(Default)]
+struct OfCaller {
+    states: BTreeSet<StateId>,
     /// All states that expire no later count as redeemed.
     floor: Timestamp,
 }
 
+/// The expiry and the nonce of a state.
+type StateId = (Timestamp, [u8; NONCE_LEN]);
+
 impl AskedCall {
     pub(super) fn new(request: CallRequest, round: usize) -> Self {
         let expires = Timestamp::now().after(TIME_TO_LIVE);
-        Self { request, round, omits_arguments: false, expires, id: [0; NONCE_LEN] }
+        Self { request, round, omits_arguments: false, task: None, expires, id: [0; NONCE_LEN] }
     }
 }
 
@@ -94,24 +114,45 @@ impl StateSealer {
     }
 
     /// Returns `true` if the state of a call is redeemed for the first time.
-    pub(super) fn redeem(&self, call: &AskedCall, now: Timestamp) -> bool {
-        self.redeemed.lock().unwrap_or_else(PoisonError::into_inner).redeem((call.expires, call.id), now)
+    pub(super) fn redeem(&self, call: &AskedCall, caller: &str, now: Timestamp) -> bool {
+        let mut redeemed = self.redeemed.lock().unwrap_or_else(PoisonError::into_inner);
+        redeemed.redeem(caller, (call.expires, call.id), now)
     }
 }
 
 impl Redeemed {
-    fn redeem(&mut self, state: (Timestamp, [u8; NONCE_LEN]), now: Timestamp) -> bool {
-        if state.0 <= self.floor || !self.states.insert(state) {
+    fn redeem(&mut self, caller: &str, state: StateId, now: Timestamp) -> bool {
+        if state.0 <= self.expired {
             return false;
         }
-        // The clock can go back, so what has expired once must not be forgotten.
-        while let Some((expires, _)) = self.states.first().copied()
-            && (expires <= now || self.states.len() > MAX_REDEEMED)
-        {
-            self.floor = expires;
-            self.states.pop_first();
+        let of_caller = self.callers.entry(caller.to_owned()).or_default();
+        if state.0 <= of_caller.floor || !of_caller.states.insert(state) {
+            return false;
+        }
+        if of_caller.states.len() > MAX_REDEEMED {
+            of_caller.floor = of_caller.states.pop_first().unwrap_or_default().0;
+        }
+        self.expired = self.expired.max(of_caller.expire(now));
+        if self.callers.len() >= self.sweep_at.max(MANY_CALLERS) {
+            self.callers.retain(|_, of_caller| {
+                self.expired = self.expired.max(of_caller.expire(now));
+                !of_caller.states.is_empty() || of_caller.floor > self.expired
+            });
+            self.sweep_at = self.callers.len() * 2;
         }
         true
+    }
+}
+
+impl OfCaller {
+    /// Removes what has expired, and returns the last of these times.
+    fn expire(&mut self, now: Timestamp) -> Timestamp {
+        let mut expired = if self.floor <= now { self.floor } else { Timestamp::default() };
+        while let Some((expires, _)) = self.states.first().copied().filter(|(expires, _)| *expires <= now) {
+            expired = expires;
+            self.states.pop_first();
+        }
+        expired
     }
 }
 
@@ -153,28 +194,45 @@ mod tests {
         let (sealer, now) = (StateSealer::new().unwrap(), Timestamp::now());
         let state = sealer.seal(&asked(), b"").unwrap();
         let open = || sealer.open(&state, b"", now).unwrap();
-        assert!(sealer.redeem(&open(), now));
-        assert!(!sealer.redeem(&open(), now));
+        assert!(sealer.redeem(&open(), "ada", now));
+        assert!(!sealer.redeem(&open(), "ada", now));
         // Also if the clock goes back after the state has been forgotten.
         let later = now.after(TIME_TO_LIVE * 2);
         let other = AskedCall { expires: later.after(TIME_TO_LIVE), id: [1; NONCE_LEN], ..asked() };
-        assert!(sealer.redeem(&other, later));
-        assert_eq!(sealer.redeemed.lock().unwrap().states.len(), 1);
-        assert!(!sealer.redeem(&open(), now));
+        assert!(sealer.redeem(&other, "ada", later));
+        assert_eq!(sealer.redeemed.lock().unwrap().callers["ada"].states.len(), 1);
+        assert!(!sealer.redeem(&open(), "ada", now));
+    }
+
+    fn state(number: u64) -> StateId {
+        let mut id = [0; NONCE_LEN];
+        id[..8].copy_from_slice(&number.to_be_bytes());
+        (Timestamp::from_millis(number + 1), id)
     }
 
     #[test]
-    fn the_number_of_remembered_states_is_bounded() {
-        let mut redeemed = Redeemed::default();
-        let state = |number: u64| {
-            let mut id = [0; NONCE_LEN];
-            id[..8].copy_from_slice(&number.to_be_bytes());
-            (Timestamp::from_millis(number + 1), id)
-        };
+    fn the_number_of_remembered_states_is_bounded_for_each_caller() {
+        let (mut redeemed, now) = (Redeemed::default(), Timestamp::default());
         let number = u64::try_from(MAX_REDEEMED).unwrap() + 10;
-        assert!((0..number).all(|number| redeemed.redeem(state(number), Timestamp::default())));
-        assert_eq!(redeemed.states.len(), MAX_REDEEMED);
-        assert!((0..number).all(|number| !redeemed.redeem(state(number), Timestamp::default())));
+        assert!(redeemed.redeem("ada", state(0), now));
+        assert!((0..number).all(|number| redeemed.redeem("eve", state(number), now)));
+        assert_eq!(redeemed.callers["eve"].states.len(), MAX_REDEEMED);
+        assert!((0..number).all(|number| !redeemed.redeem("eve", state(number), now)));
+        // Nobody else is affected.
+        assert!(redeemed.redeem("ada", state(1), now));
+        assert!(!redeemed.redeem("ada", state(0), now));
+    }
+
+    #[test]
+    fn callers_without_states_are_forgotten() {
+        let mut redeemed = Redeemed::default();
+        for number in 0..10 * u64::try_from(MANY_CALLERS).unwrap() {
+            let (expires, id) = state(number);
+            let now = Timestamp::from_millis(number);
+            assert!(redeemed.redeem(&format!("caller {number}"), (expires, id), now), "{number}");
+            assert!(redeemed.callers.len() <= MANY_CALLERS);
+        }
+        assert!(!redeemed.redeem("caller 0", state(0), Timestamp::default()));
     }
 
     #[test]

@@ -76,6 +76,12 @@ impl ToolsHandle {
         if let Some(name) = config.scopes.keys().find(|name| set.get(name).is_none()) {
             return Err(ServerError::scope_of_unknown_tool(name));
         }
+        if let Some(name) = config.long_calls.iter().find(|name| set.get(name).is_none()) {
+            return Err(ServerError::long_call_of_unknown_tool(name));
+        }
+        if config.task_store.is_none() && !config.long_calls.is_empty() {
+            return Err(ServerError::no_tasks());
+        }
         // Not set before, because a server is served once.
         let _ = self.0.context.set(context);
         Ok(())

@@ -1,0 +1,279 @@
+//! Tasks: calls that wait, or take long, for hosts that fetch their results later.
+//!
+//! A task is a stored run with one call, because approvals, questions, leases, undo and recovery are rules of a run. Everything that a host asks
+//! for is read from the store, so each process that has it answers. The store finds a run only by a digest of the id of its task and its
+//! caller: the id of another caller is unknown like any other.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat};
+use rmcp::model::{
+    CreateTaskResult, DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload, TaskStatus,
+};
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tool_core::agent::{Ask, Outcome, RecoveryTask};
+use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
+use tool_core::run::{Run, StopReason, Wait};
+use tool_core::tool::{Timestamp, ToolErrorKind};
+use tool_core::{Agent, RunErrorKind, ToolError, ToolOutput};
+use tool_http::server::{Caller, Shutdown, ShutdownPhase};
+
+use super::authorize::Principal;
+use super::form::form_of;
+use super::output::{self, OutputSchema};
+use super::questions::{HostCall, decision_of, read_response, why_not_asked};
+use super::task_id::TaskId;
+
+/// The most tasks of one caller, and of all.
+const MAX_TASKS_OF_CALLER: usize = 1_000;
+const MAX_TASKS: usize = 10_000;
+
+/// The milliseconds after which a host asks again for a task that works, and for one that a person decides.
+const POLL_WORKING_MS: u64 = 1_000;
+const POLL_DECIDED_MS: u64 = 5_000;
+
+/// The time between two looks at tasks that nobody drives.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The tasks of a server.
+pub(super) struct Tasks {
+    agent: Agent,
+    /// How long a task is kept after its last change.
+    lifetime: Duration,
+    shutdown: Shutdown,
+    recovery: OnceLock<RecoveryTask>,
+}
+
+/// A task of a caller.
+pub(super) struct FoundTask {
+    id: TaskId,
+    stored: StoredRun,
+    changed: Timestamp,
+    lifetime: Duration,
+}
+
+impl Tasks {
+    pub(super) fn new(agent: Agent, lifetime: Duration, shutdown: Shutdown) -> Self {
+        Self { agent, lifetime, shutdown, recovery: OnceLock::new() }
+    }
+
+    /// Continues tasks that nobody drives, from now on.
+    pub(super) fn recover_on(&self, host: &Handle) {
+        self.recovery.get_or_init(|| {
+            let _entered = host.enter();
+            self.agent.recover().interval(RECOVERY_INTERVAL).start()
+        });
+    }
+
+    /// Makes a call a task. It is stored before the host reads its id.
+    pub(super) async fn begin(
+        &self,
+        host: &Handle,
+        caller: Caller,
+        call: HostCall,
+        principal: Option<Principal>,
+    ) -> Result<CreateTaskResult, ToolError> {
+        let not_stored = || ToolError::failed("the call has to wait and cannot be stored; try again later");
+        let (id, request) = call.into_task().ok_or_else(not_stored)?;
+        let listed = self.agent.list_runs(&RunFilter::new()).await.map_err(|_| not_stored())?;
+        let prefix = TaskId::run_prefix(caller);
+        let of_caller = listed.iter().filter(|run| run.id.starts_with(&prefix)).count();
+        if of_caller >= MAX_TASKS_OF_CALLER || listed.len() >= MAX_TASKS {
+            return Err(ToolError::failed("too many calls wait; try again later"));
+        }
+        let run = Run::with_call(self.agent.name(), "An MCP host calls a tool.", request);
+        let mut run = run.map_err(|_| not_stored())?;
+        let (run_id, store) = (run.id().to_string(), self.agent.run_store().ok_or_else(not_stored)?);
+        store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+        let ask = self.agent.resume(run);
+        self.drive(host, principal.into_iter().fold(ask, Ask::context));
+        Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))
+    }
+
+    /// Drives a run until it has ended or a person has to decide.
+    fn drive(&self, host: &Handle, mut ask: Ask) {
+        let (agent, shutdown) =
+            (self.agent.clone(), self.shutdown.reached_weak(ShutdownPhase::ClosingStreams));
+        let driving = async move {
+            while let Outcome::Waiting(run) = ask.outcome().await {
+                let (id, waits) = (run.id().as_str(), run.waits());
+                if waits.iter().all(Wait::is_until) {
+                    let until = waits.iter().filter_map(|wait| wait.deadline).max().unwrap_or_default();
+                    tokio::time::sleep(until.since(Timestamp::now())).await;
+                } else {
+                    // Decided while the driver ended.
+                    let listed = agent.list_runs(&RunFilter::new().id(id)).await.unwrap_or_default().pop();
+                    if !listed.is_some_and(|listed| listed.is_command_posted) {
+                        return;
+                    }
+                }
+                let Ok(Some(stored)) = agent.stored_run(id).await else { return };
+                ask = agent.resume(stored.run);
+            }
+        };
+        host.spawn(async move {
+            tokio::select! {
+                () = driving => {}
+                // Its run can be recovered.
+                true = shutdown => {}
+            }
+        });
+    }
+
+    /// Returns a task of this caller, if `may_use` admits its tool.
+    pub(super) async fn find(
+        &self,
+        caller: Caller,
+        id: &str,
+        may_use: impl Fn(&str) -> bool,
+    ) -> Result<FoundTask, ErrorData> {
+        let unknown = || ErrorData::invalid_params("there is no such task, or it has expired", None);
+        let id = TaskId::parse(id).ok_or_else(unknown)?;
+        let run = id.run_id(caller);
+        let listed = self.agent.list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
+        let stored = self.agent.stored_run(&run).await.map_err(not_read)?;
+        let (listed, stored) = listed.zip(stored).ok_or_else(unknown)?;
+        let age = u64::try_from(listed.age.as_millis()).unwrap_or(u64::MAX);
+        let changed =
+            Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age)).max(id.created());
+        let found = FoundTask { id, stored, changed, lifetime: self.lifetime };
+        match may_use(found.tool().ok_or_else(unknown)?) {
+            true => Ok(found),
+            false => Err(ErrorData::invalid_request("the task needs further scopes", None)),
+        }
+    }
+
+    /// Records what the user of the host has answered. Other answers are ignored.
+    pub(super) async fn answer(
+        &self,
+        host: &Handle,
+        task: &FoundTask,
+        responses: &InputResponses,
+    ) -> Result<(), ErrorData> {
+        let mut decisions = Vec::new();
+        for wait in task.stored.run.waits() {
+            let Some(response) = responses.get(wait.id.as_str()) else { continue };
+            let decision = decision_of(&wait, read_response(response)?);
+            // What does not fit is asked for again. The host does not decide about anything else.
+            if why_not_asked(&wait).is_none() && wait.question().is_some() && wait.check(&decision).is_ok() {
+                decisions.push((wait.id, decision));
+            }
+        }
+        if decisions.is_empty() {
+            return Ok(());
+        }
+        // Somebody else may have answered first, or nobody can any more.
+        if let Ok(decided) = self.agent.decide_all(task.stored.run.id().as_str(), decisions).await
+            && let Some(ask) = decided.resume()
+        {
+            self.drive(host, ask);
+        }
+        Ok(())
+    }
+
+    /// Cancels a task, unless it has ended.
+    pub(super) async fn cancel(&self, host: &Handle, task: FoundTask) -> Result<(), ErrorData> {
+        if task.stored.status != RunStatus::Finished {
+            let id = task.stored.run.id().to_string();
+            let _ = self.agent.post(&id, RunCommand::Cancel).await.map_err(not_read)?;
+            // Unless another driver works on it, and takes the command.
+            self.drive(host, self.agent.resume(task.stored.run));
+        }
+        Ok(())
+    }
+}
+
+impl FoundTask {
+    /// Returns the name of the tool.
+    fn tool(&self) -> Option<&str> {
+        let run = &self.stored.run;
+        let executed = run.tool_executions().first().map(|execution| execution.call());
+        let call = executed.or_else(|| run.current_calls().next().map(|(call, _)| call));
+        call.map(|call| &*call.name)
+    }
+
+    /// Returns the task as hosts read it. `unable` says why the host cannot ask its user, if so.
+    pub(super) fn describe(
+        self,
+        schemas: &BTreeMap<String, OutputSchema>,
+        unable: Option<&'static str>,
+    ) -> DetailedTask {
+        let schema = self.tool().and_then(|tool| schemas.get(tool));
+        let payload = self.payload(schema, unable);
+        let mut task = task(&self.id, payload.status(), self.changed, self.lifetime);
+        if matches!(payload, TaskPayload::Working) && self.waits_for_person() {
+            task.status_message = Some("a person of this service decides about it".to_owned());
+            task.poll_interval_ms = Some(POLL_DECIDED_MS);
+        }
+        DetailedTask::new(task, payload)
+    }
+
+    fn waits_for_person(&self) -> bool {
+        self.stored.run.waits().iter().any(|wait| !wait.is_until())
+    }
+
+    fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
+        let StoredRun { run, status, .. } = &self.stored;
+        if run.is_done()
+            && let Err(error) = run.clone().finish()
+            && matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled))
+        {
+            return TaskPayload::Cancelled;
+        }
+        if let Some(execution) = run.tool_executions().first() {
+            return ended(execution.outcome(), schema);
+        }
+        match status {
+            RunStatus::Expired => return failed("nobody has decided about the call in time"),
+            RunStatus::Finished | RunStatus::NotUndone => return failed("the call could not be executed"),
+            _ => {}
+        }
+        let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
+        let open = run.waits().into_iter().filter(|wait| unable.or_else(|| why_not_asked(wait)).is_none());
+        let input_requests: InputRequests = open.filter_map(asked).collect();
+        match input_requests.is_empty() {
+            true => TaskPayload::Working,
+            false => TaskPayload::InputRequired { input_requests },
+        }
+    }
+}
+
+/// Returns the result of a call, or what is an error of the protocol.
+fn ended(outcome: Result<&ToolOutput, &ToolError>, schema: Option<&OutputSchema>) -> TaskPayload {
+    let result = match outcome {
+        Ok(output) => output::success(output, schema),
+        Err(error) if matches!(error.kind(), ToolErrorKind::UnknownTool | ToolErrorKind::Panicked) => {
+            return failed(&error.to_string());
+        }
+        Err(error) => output::failure(&error.to_string()),
+    };
+    match serde_json::to_value(result) {
+        Ok(Value::Object(result)) => TaskPayload::Completed { result },
+        _ => failed("the result cannot be sent"),
+    }
+}
+
+fn failed(message: &str) -> TaskPayload {
+    let error = [("code", json!(-32603)), ("message", json!(message))];
+    TaskPayload::Failed { error: error.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
+}
+
+fn task(id: &TaskId, status: TaskStatus, changed: Timestamp, lifetime: Duration) -> Task {
+    let lifetime = changed.after(lifetime).since(id.created());
+    Task::new(id.as_str(), status, rfc3339(id.created()), rfc3339(changed))
+        .with_ttl_ms(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
+        .with_poll_interval_ms(POLL_WORKING_MS)
+}
+
+fn rfc3339(time: Timestamp) -> String {
+    let time = i64::try_from(time.as_millis()).ok().and_then(DateTime::from_timestamp_millis);
+    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// The error says nothing about the store.
+fn not_read(_: MemoryError) -> ErrorData {
+    ErrorData::internal_error("the task cannot be read; try again later", None)
+}
