@@ -13,7 +13,10 @@ mod soak;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("mcp-client") => mcp_client::run(&arguments.last().ok_or("say the URL of the server")?).await,
+        Some("mcp-client") => {
+            let url = arguments.last().ok_or("say the URL of the server")?;
+            mcp_client::run(&url).await.map_err(|error| error as _)
+        }
         Some("mcp-served") => mcp_served::run().await,
         Some("mcp-tools") => mcp_tools::run(arguments.next().is_some()).await,
         Some("sdk-server") => sdk_server::run().await,

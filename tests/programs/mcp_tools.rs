@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tool_core::content::Image;
-use tool_core::tool::{Asker, DynamicTool, Progress, ToolProgress};
-use tool_core::{CancellationToken, ToolError, ToolOutput, ToolSet, schemars, tool, tools};
-use tool_mcp::server::Server;
+use tool_core::memory::InMemoryStore;
+use tool_core::tool::{Asker, DynamicTool, Progress, Timestamp, ToolProgress};
+use tool_core::{CancellationToken, ToolContext, ToolError, ToolOutput, ToolSet, schemars, tool, tools};
+use tool_mcp::server::{Server, ToolsHandle};
 
 /// A red dot.
 const PNG: &[u8] = &[
@@ -100,7 +101,32 @@ struct Color {
     color: String,
 }
 
-/// Named as the conformance suite calls it.
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Confirmation {
+    ok: bool,
+}
+
+#[tool("Asks for a name")]
+async fn test_input_required_result_elicitation(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let Name { name } = user.ask("What is your name?").await?;
+    Ok(format!("Hello, {name}!"))
+}
+
+#[tool("Asks for a confirmation")]
+async fn test_input_required_result_request_state(#[inject] user: &Asker) -> Result<&'static str, ToolError> {
+    let _: Confirmation = user.ask("Please confirm").await?;
+    // The answer came with a state that the server has sealed.
+    Ok("state-ok")
+}
+
+#[tool("Asks for a confirmation, whose state is changed on the way")]
+async fn test_input_required_result_tampered_state(
+    #[inject] user: &Asker,
+) -> Result<&'static str, ToolError> {
+    let _: Confirmation = user.ask("Please confirm").await?;
+    Ok("confirmed")
+}
+
 #[tool("Asks the user twice")]
 async fn test_input_required_result_multi_round(#[inject] user: &Asker) -> Result<String, ToolError> {
     let Name { name } = user.ask("Step 1: What is your name?").await?;
@@ -108,15 +134,94 @@ async fn test_input_required_result_multi_round(#[inject] user: &Asker) -> Resul
     Ok(format!("{name} likes {color}"))
 }
 
+#[tool("Asks the user")]
+async fn test_streaming_elicitation(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let Name { name } = user.ask("What is your name?").await?;
+    Ok(name)
+}
+
+#[tool("Is logged by the server")]
+fn test_logging_tool() {}
+
+#[tool("Replaces the tools by the same ones")]
+fn test_trigger_tool_change(#[inject] handle: &ToolsHandle) -> Result<(), String> {
+    handle.replace(tools().map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+#[tool("Greets")]
+fn greet(name: String) -> String {
+    format!("Hello, {name}!")
+}
+
+/// A long call.
+#[tool("Computes for some seconds")]
+async fn slow_compute(seconds: u64, label: Option<String>) -> String {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    format!("computed {}", label.unwrap_or_default())
+}
+
+/// A long call.
+#[tool("Fails after a while")]
+async fn failing_job() -> Result<(), &'static str> {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    Err("the job has failed")
+}
+
+/// A long call.
+#[tool("Panics")]
+fn protocol_error_job() {
+    panic!("secret");
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Deletion {
+    confirm: bool,
+}
+
+/// A long call.
+#[tool("Deletes a file if the user confirms it")]
+async fn confirm_delete(filename: String, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let Deletion { confirm } = user.ask(format!("Delete {filename}?")).await?;
+    Ok(format!("{filename}: {confirm}"))
+}
+
+/// A long call.
+#[tool("Asks for two names at once")]
+async fn multi_input(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let (first, second) = (user.ask::<Name>("The first name?"), user.ask::<Name>("The second name?"));
+    let (first, second) = futures_util::future::join(first.into_future(), second.into_future()).await;
+    Ok(format!("{} and {}", first?.name, second?.name))
+}
+
+#[tool("Asks the user, and goes on a second later")]
+async fn test_tool_with_task(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let Name { name } = user.ask("What is your name?").await?;
+    match user.parked::<()>()? {
+        Some(()) => Ok(format!("Hello, {name}!")),
+        None => Err(user.park(&(), Timestamp::now().after(Duration::from_secs(1))).await.into()),
+    }
+}
+
 fn tools() -> Result<ToolSet, Box<dyn Error>> {
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "$defs": { "address": {
+            "$anchor": "addressDef",
             "type": "object",
             "properties": { "street": { "type": "string" }, "city": { "type": "string" } },
         } },
-        "properties": { "name": { "type": "string" }, "address": { "$ref": "#/$defs/address" } },
+        "properties": {
+            "name": { "type": "string" },
+            "address": { "$ref": "#/$defs/address" },
+            "contactMethod": { "type": "string", "enum": ["phone", "email"] },
+            "phone": { "type": "string" },
+            "email": { "type": "string" },
+        },
+        "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+        "if": { "properties": { "contactMethod": { "const": "phone" } }, "required": ["contactMethod"] },
+        "then": { "required": ["phone"] },
+        "else": { "required": ["email"] },
         "additionalProperties": false,
     });
     let with_schema =
@@ -124,6 +229,16 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
             Ok::<_, String>("fine")
         })?
         .description("Tool with JSON Schema 2020-12 features");
+    let headers = json!({
+        "type": "object",
+        "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
+        "required": ["region"],
+    });
+    let with_headers =
+        DynamicTool::new("header_tool", headers, |arguments: serde_json::Value, _| async move {
+            Ok::<_, String>(arguments["region"].to_string())
+        })?
+        .description("Has an argument that is also a header");
     let tools = tools![
         test_simple_text,
         test_image_content,
@@ -135,17 +250,37 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         weather,
         panics,
         wait,
+        test_input_required_result_elicitation,
+        test_input_required_result_request_state,
+        test_input_required_result_tampered_state,
         test_input_required_result_multi_round,
+        test_streaming_elicitation,
+        test_logging_tool,
+        test_trigger_tool_change,
+        greet,
+        slow_compute,
+        failing_job,
+        protocol_error_job,
+        confirm_delete,
+        multi_input,
+        test_tool_with_task,
     ];
-    Ok(tools.with(with_schema)?)
+    Ok(tools.with(with_schema)?.with(with_headers)?)
 }
 
 pub(crate) async fn run(over_http: bool) -> Result<(), Box<dyn Error>> {
-    let server = Server::new(tools()?)
+    let server = Server::new(tools()?);
+    let context = ToolContext::new().with(server.tools_handle());
+    let server = server
+        .context(context)
         .name("tools")
         .instructions("Call them.")
         .output_schema::<Weather>("weather")
-        .output_schema::<f64>("sum");
+        .output_schema::<f64>("sum")
+        .tasks(InMemoryStore::new());
+    let server = ["slow_compute", "failing_job", "protocol_error_job", "confirm_delete", "multi_input"]
+        .into_iter()
+        .fold(server, Server::long_call);
     if !over_http {
         return Ok(server.page_size(4).serve_stdio().await?);
     }

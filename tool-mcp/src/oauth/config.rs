@@ -141,6 +141,8 @@ pub struct OAuth {
     pub(super) grant: Grant,
     pub(super) clients: Vec<RegisteredClient>,
     pub(super) client_metadata_url: Option<String>,
+    /// Authorization servers that may be on this machine or in a private network.
+    local_issuers: Vec<String>,
     pub(super) client_name: String,
     pub(super) user: String,
     /// `None` allows all.
@@ -182,6 +184,7 @@ impl OAuth {
             grant,
             clients: Vec::new(),
             client_metadata_url: None,
+            local_issuers: Vec::new(),
             client_name: env!("CARGO_PKG_NAME").to_owned(),
             user: String::new(),
             scopes: None,
@@ -225,6 +228,22 @@ impl OAuth {
     ) -> Self {
         let secret = Some(secret.into());
         self.clients.push(RegisteredClient { issuer: issuer.into(), id: id.into(), secret });
+        self
+    }
+
+    /// Allows an authorization server that is on this machine or in a private network, and not at the MCP server itself, which must be in
+    /// such a place as well. The issuer is written exactly as its metadata states it. [Registered clients](Self::client) need no such permission.
+    ///
+    /// ```
+    /// use tool_mcp::oauth::{Login, OAuth};
+    ///
+    /// // For a program in development:
+    /// let oauth = OAuth::new(Login::loopback(|login| println!("open {}", login.url))).local_issuer("http://127.0.0.1:8080");
+    /// # let _ = oauth;
+    /// ```
+    #[must_use]
+    pub fn local_issuer(mut self, issuer: impl Into<String>) -> Self {
+        self.local_issuers.push(issuer.into());
         self
     }
 
@@ -277,7 +296,8 @@ impl OAuth {
 
     /// Checks a URL of an authorization server that an MCP server named.
     pub(super) fn check_url(&self, text: &str, issuer: &str, server: &Url) -> Result<Url, OAuthError> {
-        check_url(text, server, self.registered_client(issuer).is_some())
+        let is_local = self.local_issuers.iter().any(|local| local == issuer);
+        check_url(text, server, is_local || self.registered_client(issuer).is_some())
     }
 
     /// Returns `true` if only authorization servers with a registered client are accepted.

@@ -34,7 +34,7 @@ pub(super) fn check_url(text: &str, server: &Url, is_configured: bool) -> Result
     url.filter(is_allowed).ok_or_else(|| {
         OAuthError::failed(format!(
             "it names the URL `{}`, which is not allowed; only `https` without a user is, and on this machine or in a private network \
-             only the origin of a server there and the issuer of `OAuth::client`",
+             only the origin of a server there and an issuer of `OAuth::client` or `OAuth::local_issuer`",
             redact_urls(text)
         ))
     })

@@ -50,7 +50,14 @@ pub(super) fn form_of(question: &Question) -> Option<InputRequest> {
 
 /// Returns the answer in the content of a form.
 pub(super) fn read_answer(question: &Question, content: Value) -> Decision {
-    if properties_of(question).is_some() {
+    if let Some(properties) = properties_of(question) {
+        // The form forbids no others.
+        let content: Map<_, _> = match content {
+            Value::Object(content) => {
+                content.into_iter().filter(|(name, _)| properties.contains_key(name)).collect()
+            }
+            other => return Decision::answer(other),
+        };
         return Decision::answer(content);
     }
     let answer = content.get(ANSWER).cloned().unwrap_or_default();
@@ -235,6 +242,15 @@ mod tests {
         ] {
             assert_eq!(form(json!({ "text": "?", "schema": schema })), Value::Null, "{schema}");
         }
+    }
+
+    #[test]
+    fn what_no_property_of_a_form_asks_for_is_ignored() {
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        let asked = question(json!({ "text": "?", "schema": schema }));
+        let read = read_answer(&asked, json!({ "name": "Ada", "confirm": true }));
+        assert!(read == Decision::answer(json!({ "name": "Ada" })));
+        assert!(read_answer(&asked, json!("Ada")) == Decision::answer("Ada"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ async def lists(client):
         if cursor is None:
             break
     names = [tool.name for tool in tools]
-    check(len(names) == 12 and len(set(names)) == 12, names)
+    check(len(names) == 26 and len(set(names)) == 26, names)
     by_name = {tool.name: tool for tool in tools}
     total = by_name["sum"]
     check(total.input_schema["required"] == ["a", "b"], total)
