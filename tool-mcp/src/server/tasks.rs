@@ -100,8 +100,8 @@ impl Tasks {
         let driving = async move {
             while let Outcome::Waiting(run) = ask.outcome().await {
                 let (id, waits) = (run.id().as_str(), run.waits());
-                if waits.iter().all(Wait::is_until) {
-                    let until = waits.iter().filter_map(|wait| wait.deadline).max().unwrap_or_default();
+                if !waits.is_empty() && waits.iter().all(Wait::is_until) {
+                    let until = waits.iter().filter_map(|wait| wait.deadline).min().unwrap_or_default();
                     tokio::time::sleep(until.since(Timestamp::now())).await;
                 } else {
                     // Decided while the driver ended.
