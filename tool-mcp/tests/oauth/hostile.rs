@@ -124,7 +124,7 @@ async fn a_server_without_pkce_is_refused() {
 fn not_allowed(url: &str) -> String {
     format!(
         "it names the URL `{url}`, which is not allowed; only `https` without a user is, and on this machine or in a \
-         private network only the origin of a server there and the issuer of `OAuth::client`"
+         private network only the origin of a server there and an issuer of `OAuth::client` or `OAuth::local_issuer`"
     )
 }
 
@@ -143,6 +143,12 @@ async fn other_programs_of_this_machine_get_no_requests() {
     for path in ["/register", "/token", SERVER_METADATA] {
         assert_eq!(other.requests(path), [""; 0]);
     }
+    // Unless the program names its issuer.
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").local_issuer(other.issuer());
+    let server = McpServer::http(fake.url()).name("tickets").oauth(oauth);
+    let url = server.start_login().await.unwrap().unwrap();
+    assert!(url.starts_with(&other.issuer()), "{url}");
+    assert_eq!(other.requests("/register").len(), 1);
 }
 
 /// A login with that id could be continued where it is registered.
