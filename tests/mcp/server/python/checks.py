@@ -118,7 +118,7 @@ async def main():
                     if mode != "2026-07-28":
                         check(client.server_info.name == "tools", client.server_info)
                         check(client.instructions == "Call them.", client.instructions)
-                    check(await lists(client) == (3 if name == "stdio" else 1), "pages")
+                    check(await lists(client) == (7 if name == "stdio" else 1), "pages")
                     for part in [calls, errors, progress, questions, cancellation]:
                         await part(client)
                     print(f"{name}, {mode}: all checks passed with protocol {client.protocol_version}")
