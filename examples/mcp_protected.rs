@@ -44,7 +44,8 @@ struct Claims {
     aud: String,
     sub: String,
     exp: u64,
-    /// Separated by spaces.
+    /// Separated by spaces. A token without scopes is valid.
+    #[serde(default)]
     scope: String,
 }
 
@@ -62,6 +63,7 @@ impl Verifier {
         validation.set_audience(&[AUDIENCE]);
         // Otherwise a token without them would be valid.
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.validate_nbf = true;
         Self { key, validation }
     }
 }

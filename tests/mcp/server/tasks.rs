@@ -12,7 +12,10 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, IdempotencyKey};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolError, tool, tools};
 use tool_mcp::McpServer;
-use tool_mcp::server::{RunningServer, Server, ServerErrorKind};
+use tool_mcp::server::{
+    Authorize, AuthorizeFuture, Credentials, Principal, ProtectedResource, RunningServer, Server,
+    ServerErrorKind,
+};
 
 use super::asking::{meta, output};
 use super::guarding::post;
@@ -167,6 +170,54 @@ async fn only_wait(agent: &Agent) -> (String, Wait) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), looking).await.unwrap()
+}
+
+#[tool("Says who asks")]
+fn whoami(#[inject] principal: &Principal) -> String {
+    format!("{} {}", principal.user(), principal.has_scope("money"))
+}
+
+#[tool("Says who asks, once that is approved", needs_approval)]
+fn reveal(#[inject] principal: &Principal) -> String {
+    format!("{} {}", principal.user(), principal.has_scope("money"))
+}
+
+struct ByHeader;
+
+impl Authorize for ByHeader {
+    fn authorize<'a>(&'a self, credentials: Credentials<'a>) -> AuthorizeFuture<'a> {
+        let user = credentials.headers()["x-user"].to_str().unwrap().to_owned();
+        Box::pin(async move { Ok(Principal::new(user, ["money"])) })
+    }
+}
+
+/// The task goes on without the request that began it: another tool that needs its sender does not stop it, and the sender has no scopes.
+#[tokio::test]
+async fn a_task_of_a_protected_server_goes_on_without_its_request() {
+    let (store, done) = (Arc::new(InMemoryStore::new()), Done::default());
+    let resource = ProtectedResource::new("https://tools.example/mcp");
+    let resource = resource.authorization_server("https://login.example");
+    let server = Server::new(tools![pay, whoami, reveal])
+        .protect(resource, ByHeader)
+        .context(ToolContext::new().with(done.clone()))
+        .decider(|_: &Wait| Decision::defer())
+        .tasks(store);
+    let agent = server.task_agent().unwrap();
+    let server = spawn(server).await;
+    for (tool, arguments, expected) in
+        [("pay", json!({ "cents": 5 }), "paid 5"), ("reveal", json!({}), "ada false")]
+    {
+        let id = task_id(&call(&server.url(), tool, arguments, json!({})).await);
+        let (run, wait) = only_wait(&agent).await;
+        let decided = agent.decide(&run, &wait.id, Decision::approve()).await.unwrap();
+        decided.resume().unwrap().await.unwrap();
+        assert_eq!(text_of(&until(&server.url(), &id, "completed").await), expected);
+    }
+    assert_eq!(done.take(), ["ada pays 5"]);
+    let long = "9".repeat(100_000);
+    let refused = call(&server.url(), "pay", json!({ "cents": 5, "why": long }), json!({})).await;
+    assert!(refused.to_string().contains("too long to be stored"), "{refused}");
+    server.stop().await.unwrap();
 }
 
 /// A person of the service decides, at another process that has the store. The host is never asked, and learns nothing about the

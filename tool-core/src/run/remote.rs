@@ -1,6 +1,6 @@
 //! What drivers need that execute calls in other processes.
 
-use super::call_state::CallState;
+use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
 use super::room::InFlight;
 use super::state::CallRecord;
@@ -81,7 +81,7 @@ impl Run {
         question: impl Into<Content>,
         request: CallRequest,
     ) -> Result<Self, StepError> {
-        let CallRequest { call, attempt, user, notes, .. } = request;
+        let CallRequest { call, attempt, user, notes, definition, .. } = request;
         let (run, id) = (attempt.key.as_str().split_once('/'), call.id.clone());
         let (run_id, _) = run.ok_or(StepError("the key of the call has no id of a run"))?;
         let mut run = Self::new([Message::User(question.into())]).with_id(RunId::from(run_id.to_owned()));
@@ -90,7 +90,8 @@ impl Run {
         run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
         if attempt.is_continued {
             let record = run.open_record(&id)?;
-            record.state = CallState::Waiting { attempt: attempt.number, approved: None };
+            let approved = definition.map(ApprovalScope::Definition);
+            record.state = CallState::Waiting { attempt: attempt.number, approved };
             record.notes = notes;
         }
         Ok(run)

@@ -44,7 +44,11 @@ pub(super) async fn execute(
         && let Some(decider) = &config.decider
     {
         match approve(&**decider, &mut call.request.call).await? {
-            Approval::Given => {}
+            // The approval is for the tool as it is now, also if the call waits afterwards.
+            Approval::Given => {
+                let tool = tools.get(&call.request.call.name);
+                call.request.definition = tool.map(|tool| tool.definition().hash().to_owned());
+            }
             Approval::Deferred if call.can_become_task() => return Ok(Executed::Waits(Box::new(call))),
             Approval::Deferred => return Err(ToolError::denied(Some(call.why_not_approved()))),
         }

@@ -386,7 +386,9 @@ fn caller(context: &RequestContext<RoleServer>) -> Caller {
 }
 
 fn follows_tasks(context: &RequestContext<RoleServer>) -> bool {
-    context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    // Earlier revisions have tasks of another kind.
+    is_newest(context)
+        && context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
 }
 
 /// The maximum number of characters of a mistake in parameters, which may quote the client.

@@ -82,8 +82,9 @@
 //! The result is the same as that of a call, but what a panic and a tool that no longer exists result in is an error of the protocol. A task belongs to the
 //! caller that began it: for others it does not exist. Each request needs the [scopes](Server::scope) of the tool. `tasks/cancel` cancels
 //! the call, and undoes it if its tool can be undone. A task is kept [for a day](Server::task_lifetime) after its last change. Tools
-//! inject the [`RunUser`] in each process, and the [`Principal`] only in the one that began the call. Agents among the tools do not share the lock
-//! of `exclusive` tools.
+//! inject the [`RunUser`], and its [`Principal`]: without scopes where the call goes on without the request that began it. Agents among the tools do not share
+//! the lock of `exclusive` tools. A long call of another tool holds back those of `exclusive` tools, and the calls after them, until it ends. A server that stops
+//! interrupts the calls of its tasks without waiting for them; they are repeated by the next one, unless their tools are `at_most_once`.
 //!
 //! # Traces
 //!
@@ -128,7 +129,7 @@ mod guard;
 mod stdio;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -199,20 +200,13 @@ pub struct Server {
     tools: ToolsHandle,
     config: Config,
     exclusivity: Exclusivity,
-    /// The agent that drives tasks, created when it is first needed.
-    task_agent: OnceLock<Agent>,
 }
 
 impl Server {
     /// Creates a server of these tools.
     pub fn new(tools: impl IntoToolSet) -> Self {
         let tools = ToolsHandle::new(tools.into_tool_set());
-        Self {
-            tools,
-            config: Config::default(),
-            exclusivity: Exclusivity::default(),
-            task_agent: OnceLock::new(),
-        }
+        Self { tools, config: Config::default(), exclusivity: Exclusivity::default() }
     }
 
     /// Sets the server's name for programs; by default, the name of the executable.
@@ -401,7 +395,8 @@ impl Server {
     /// result until there is one. Without this, and for other hosts, a call waits as long as its request.
     ///
     /// The store can be one that is shared with other processes and agents. Each task is a run of an [agent of the server](Self::task_agent). Each caller can
-    /// have 1000 tasks, and all callers together 10,000.
+    /// have 100 open tasks, and all callers together 10,000; a process drives 256 of them at a time. The arguments of a call that waits have at most
+    /// 64 KiB.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;
@@ -442,21 +437,17 @@ impl Server {
     }
 
     /// Returns the agent whose stored runs are the [tasks](Self::tasks), to show them on a page, and to [decide](Agent::decide) about
-    /// what they wait for. Call this once all else is set. In a store that several servers share, they are told apart by their
+    /// what they wait for. Call this once all else is set: the agent has what the server has now, and not what is set later. In a store that several servers share, they are told apart by their
     /// [names](Self::name).
     ///
     /// # Errors
     ///
     /// Returns an error if the server has no [`tasks`](Self::tasks).
     pub fn task_agent(&self) -> Result<Agent, ServerError> {
-        if let Some(agent) = self.task_agent.get() {
-            return Ok(agent.clone());
-        }
         let store = self.config.task_store.clone().ok_or_else(ServerError::no_tasks)?;
         let (tools, exclusivity) = (self.tools.clone(), Arc::clone(&self.exclusivity));
         let agent = served_tools::task_agent(tools, &self.config, store, exclusivity);
-        let agent = agent.map_err(ServerError::task_agent)?;
-        Ok(self.task_agent.get_or_init(|| agent).clone())
+        agent.map_err(ServerError::task_agent)
     }
 
     /// Sets how many tools a page of the list has; 100 by default, and at least 1.

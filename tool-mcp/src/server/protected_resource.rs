@@ -2,6 +2,7 @@
 //! and its challenges ([RFC 6750](https://www.rfc-editor.org/rfc/rfc6750)).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -11,6 +12,8 @@ use tool_http::server::json_response;
 use super::authorize::{Authorize, AuthorizeError, AuthorizeErrorKind, Credentials, Principal};
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+/// The longest time that is waited for an authorizer, because each request that waits takes the place of another.
+const AUTHORIZE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a server publishes about itself as a resource: its URL, and where clients get their tokens.
 ///
@@ -102,7 +105,11 @@ impl Protection {
     /// Returns the sender of a request, or the response that refuses it.
     pub(super) async fn authorize(&self, headers: &HeaderMap) -> Result<Principal, Response> {
         let refuse = |error: AuthorizeError| self.refuse(&error, headers.contains_key(header::AUTHORIZATION));
-        self.authorize.authorize(Credentials::new(headers)).await.map_err(refuse)
+        let authorized = self.authorize.authorize(Credentials::new(headers));
+        match tokio::time::timeout(AUTHORIZE_TIMEOUT, authorized).await {
+            Ok(authorized) => authorized.map_err(refuse),
+            Err(_) => Err(refuse(AuthorizeError::unavailable())),
+        }
     }
 
     /// Returns the response to a request that needs these scopes.

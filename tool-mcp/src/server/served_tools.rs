@@ -4,14 +4,16 @@ use std::future::ready;
 use std::sync::Arc;
 
 use tokio::sync::RwLock;
-use tool_core::agent::{Decider, DeciderFuture, on_approval};
+use tool_core::agent::{Decider, DeciderFuture, PerRun, RunInfo, RunParts, on_approval};
+use tool_core::layer::LayerError;
 use tool_core::memory::RunStore;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ToolDefinition};
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::ToolFuture;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, BuildError, ChatModel, Tool, ToolCall, ToolContext, ToolSet};
+use tool_core::{Agent, BuildError, ChatModel, Message, Tool, ToolCall, ToolContext, ToolSet};
 
+use super::authorize::Principal;
 use super::config::Config;
 use super::tools_handle::ToolsHandle;
 
@@ -33,6 +35,7 @@ pub(super) fn task_agent(
         .name(format!("tasks of {}", config.implementation.name))
         .tool_provider(ServedTools { tools, serves_all, exclusivity })
         .values_of(&config.context)
+        .per_run(Users { are_principals: config.http.protection.is_some() })
         .run_store(store)
         .keep_finished(config.task_lifetime)
         .max_run_age(config.task_lifetime);
@@ -40,6 +43,19 @@ pub(super) fn task_agent(
         Some(decider) => builder.decider(ServerDecider(Arc::clone(decider))).build(),
         // Without a decider, such a tool is served only if the host is trusted to ask.
         None => builder.decider(on_approval(|_| Decision::approve())).build(),
+    }
+}
+
+/// Gives a run its user where nobody is there who sent the request. The scopes of that request are not stored: without it, there are none.
+struct Users {
+    are_principals: bool,
+}
+
+impl PerRun for Users {
+    async fn open(&self, run: &RunInfo) -> Result<RunParts, LayerError> {
+        let user = run.user().filter(|_| self.are_principals);
+        let principal = user.map(|user| Principal::new(user.clone(), [""; 0]));
+        Ok(principal.into_iter().fold(RunParts::new(), RunParts::context))
     }
 }
 
@@ -72,10 +88,17 @@ struct ServedTools {
 }
 
 impl ToolProvider for ServedTools {
-    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         Box::pin(async {
+            let calls =
+                request.messages().iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
+            let called: Vec<_> = calls.map(|call| &*call.name).collect();
             let set = self.tools.current().set.max_output_chars(MAX_OUTPUT_CHARS);
-            let set = set.filter(|tool| self.serves_all || !tool.policy().needs_approval);
+            // What another tool needs must not fail the run.
+            let set = set.filter(|tool| {
+                let is_needed = called.is_empty() || called.contains(&tool.name());
+                is_needed && (self.serves_all || !tool.policy().needs_approval)
+            });
             if !set.definitions().iter().any(|tool| tool.policy().exclusive) {
                 return Ok(set);
             }

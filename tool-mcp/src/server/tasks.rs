@@ -5,7 +5,7 @@
 //! caller: the id of another caller is unknown like any other.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
@@ -14,6 +14,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Semaphore};
 use tool_core::agent::{Ask, Outcome, RecoveryTask};
 use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
 use tool_core::run::{Run, StopReason, Wait};
@@ -27,9 +28,13 @@ use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
 use super::task_id::TaskId;
 
-/// The most tasks of one caller, and of all.
-const MAX_TASKS_OF_CALLER: usize = 1_000;
+/// The most open tasks of one caller, and of all, ended ones included.
+const MAX_TASKS_OF_CALLER: usize = 100;
 const MAX_TASKS: usize = 10_000;
+/// The most tasks that this process drives at a time.
+const MAX_DRIVEN: usize = 256;
+/// The most bytes of the arguments of a call that waits.
+const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
 
 /// The milliseconds after which a host asks again for a task that works, and for one that a person decides.
 const POLL_WORKING_MS: u64 = 1_000;
@@ -45,6 +50,9 @@ pub(super) struct Tasks {
     lifetime: Duration,
     shutdown: Shutdown,
     recovery: OnceLock<RecoveryTask>,
+    /// Held while a task is counted and stored.
+    beginning: Mutex<()>,
+    driven: Arc<Semaphore>,
 }
 
 /// A task of a caller.
@@ -57,7 +65,8 @@ pub(super) struct FoundTask {
 
 impl Tasks {
     pub(super) fn new(agent: Agent, lifetime: Duration, shutdown: Shutdown) -> Self {
-        Self { agent, lifetime, shutdown, recovery: OnceLock::new() }
+        let (recovery, beginning) = (OnceLock::new(), Mutex::new(()));
+        Self { agent, lifetime, shutdown, recovery, beginning, driven: Arc::new(Semaphore::new(MAX_DRIVEN)) }
     }
 
     /// Continues tasks that nobody drives, from now on.
@@ -78,9 +87,23 @@ impl Tasks {
     ) -> Result<CreateTaskResult, ToolError> {
         let not_stored = || ToolError::failed("the call has to wait and cannot be stored; try again later");
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
-        let listed = self.agent.list_runs(&RunFilter::new()).await.map_err(|_| not_stored())?;
+        if request.call.arguments.len() > MAX_ARGUMENTS_BYTES {
+            return Err(ToolError::failed(
+                "the call has to wait, and its arguments are too long to be stored",
+            ));
+        }
+        let _beginning = self.beginning.lock().await;
+        let listed = self.agent.list_runs(&self.filter()).await.map_err(|_| not_stored())?;
         let prefix = TaskId::run_prefix(caller);
-        let of_caller = listed.iter().filter(|run| run.id.starts_with(&prefix)).count();
+        let has_ended = |status| matches!(status, RunStatus::Finished | RunStatus::Expired);
+        let own = listed.iter().filter(|run| run.id.starts_with(&prefix));
+        // Those that have expired after effects are not removed by themselves.
+        for expired in own.clone().filter(|run| run.status == RunStatus::Expired).take(8) {
+            if let Ok(Some(stored)) = self.agent.stored_run(&expired.id).await {
+                let _ = self.agent.end(stored.run).await;
+            }
+        }
+        let of_caller = own.filter(|run| !has_ended(run.status)).count();
         if of_caller >= MAX_TASKS_OF_CALLER || listed.len() >= MAX_TASKS {
             return Err(ToolError::failed("too many calls wait; try again later"));
         }
@@ -93,11 +116,17 @@ impl Tasks {
         Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))
     }
 
-    /// Drives a run until it has ended or a person has to decide.
+    fn filter(&self) -> RunFilter {
+        self.agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent)
+    }
+
+    /// Drives a run until it has ended or a person has to decide, once fewer others are driven than is allowed.
     fn drive(&self, host: &Handle, mut ask: Ask) {
         let (agent, shutdown) =
             (self.agent.clone(), self.shutdown.reached_weak(ShutdownPhase::ClosingStreams));
+        let driven = Arc::clone(&self.driven);
         let driving = async move {
+            let _driven = driven.acquire().await;
             while let Outcome::Waiting(run) = ask.outcome().await {
                 let (id, waits) = (run.id().as_str(), run.waits());
                 if !waits.is_empty() && waits.iter().all(Wait::is_until) {
@@ -176,7 +205,7 @@ impl Tasks {
 
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, host: &Handle, task: FoundTask) -> Result<(), ErrorData> {
-        if task.stored.status != RunStatus::Finished {
+        if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
             let id = task.stored.run.id().to_string();
             let _ = self.agent.post(&id, RunCommand::Cancel).await.map_err(not_read)?;
             // Unless another driver works on it, and takes the command.
