@@ -4,6 +4,7 @@
 //! - [`McpServer`] connects to a server and provides its tools (feature `client`, enabled by default).
 //! - [`oauth`] lets users log in to servers that need it.
 //! - [`server`] serves a set of tools over stdio or HTTP (feature `server`).
+//! - `oauth::SqliteCredentials` stores logins in a database (feature `sqlite`).
 //! - `testing` is an authorization server for tests (feature `testing`).
 //! - [`guide`] is the introduction; the other pages are in [`tool_core::guide`].
 //!

@@ -29,6 +29,9 @@ pub use self::lease::{DriverId, LeaseRequest, LeaseState};
 pub use self::output_store::OutputStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
+#[cfg(feature = "sqlite")]
+#[doc(hidden)] // For the crates of this project.
+pub use self::sqlite::{SqliteSchema, SqliteWorker};
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 pub use self::stored_runs::{StoredRun, StoredRuns};
 pub(crate) use self::stored_runs::{list, post};

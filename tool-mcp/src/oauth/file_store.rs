@@ -13,7 +13,7 @@ use super::random::{digest, random_text};
 use super::store::{Credential, CredentialKey, CredentialLock, CredentialStore, Entries, swap_entry};
 
 /// The delays between attempts to lock a file: waiting for it would block a thread for as long as another process takes.
-const LOCK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
+pub(super) const LOCK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
 
 type StoreError = Box<dyn Error + Send + Sync>;
 
@@ -117,18 +117,23 @@ fn read(path: &Path) -> Result<Entries, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
         opened => opened.map_err(at(path))?,
     };
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = file.metadata().map_err(at(path))?.permissions().mode();
-        if mode & 0o077 != 0 {
-            let path = path.display();
-            return Err(format!("other users can read `{path}`; run `chmod 600 {path}`").into());
-        }
-    }
+    check_mode(path, &file.metadata().map_err(at(path))?)?;
     let text = io::read_to_string(file).map_err(at(path))?;
     // The text of serde's error could contain a part of a token.
     serde_json::from_str(&text).map_err(|_| format!("`{}` is damaged; remove it", path.display()).into())
+}
+
+/// # Errors
+///
+/// Returns an error if other users can read or write the file.
+pub(super) fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
+    #[cfg(unix)]
+    if std::os::unix::fs::MetadataExt::mode(metadata) & 0o077 != 0 {
+        let path = path.display();
+        return Err(format!("other users can read `{path}`; run `chmod 600 {path}`").into());
+    }
+    let _ = (path, metadata);
+    Ok(())
 }
 
 /// Replaces the file, so that a crash leaves either the old contents or the new ones.
@@ -192,141 +197,25 @@ fn lock_exclusively(options: &OpenOptions, path: &Path) -> io::Result<Option<Fil
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use serde_json::Value;
 
-    use futures_util::future::join_all;
-    use serde_json::{Value, json};
-
-    use super::super::store::InMemoryCredentials;
+    use super::super::contract::{Folder, credential, key};
     use super::*;
-
-    /// A folder that is removed at the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new() -> Self {
-            Self(std::env::temp_dir().join(tool_http::random_id("tool_mcp_store_")))
-        }
-
-        fn store(&self) -> FileCredentials {
-            FileCredentials::new(self.0.join("a").join("logins.json"))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn key(user: &str) -> CredentialKey {
-        CredentialKey { user: user.to_owned(), ..CredentialKey::default() }
-    }
-
-    fn credential(revision: &str, expires_at: Value) -> Credential {
-        let json = json!({ "revision": revision, "value": "a secret", "expires_at": expires_at });
-        serde_json::from_value(json).unwrap()
-    }
-
-    /// Runs a check with both stores; the file with two handles, as two processes have it.
-    async fn with_each<Checking: Future>(check: impl Fn([Box<dyn CredentialStore>; 2]) -> Checking) {
-        let (folder, memory) = (Folder::new(), InMemoryCredentials::default());
-        check([Box::new(memory.clone()), Box::new(memory)]).await;
-        check([Box::new(folder.store()), Box::new(folder.store())]).await;
-    }
-
-    async fn revision(store: &dyn CredentialStore, key: &CredentialKey) -> Option<String> {
-        store.load(key).await.unwrap().map(|credential| credential.revision().to_owned())
-    }
-
-    #[tokio::test]
-    async fn a_credential_is_replaced_only_from_its_revision() {
-        with_each(|[one, other]| async move {
-            let (ada, grace) = (key("ada"), key("grace"));
-            let (first, second) = (credential("1", Value::Null), credential("2", Value::Null));
-            assert!(!one.swap(&ada, Some("1"), Some(&second)).await.unwrap());
-            assert!(one.swap(&ada, None, Some(&first)).await.unwrap());
-            assert!(!other.swap(&ada, None, Some(&second)).await.unwrap());
-            assert!(!other.swap(&ada, Some("2"), None).await.unwrap());
-            assert_eq!(revision(&*other, &ada).await.as_deref(), Some("1"));
-            assert!(other.swap(&ada, Some("1"), Some(&second)).await.unwrap());
-            assert_eq!(revision(&*one, &ada).await.as_deref(), Some("2"));
-            assert_eq!(revision(&*one, &grace).await, None);
-            assert!(one.swap(&ada, Some("2"), None).await.unwrap());
-            assert_eq!(revision(&*other, &ada).await, None);
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn of_many_swaps_at_once_one_succeeds() {
-        with_each(|stores| async move {
-            let key = key("ada");
-            let credentials: Vec<_> =
-                (0..20).map(|number| credential(&number.to_string(), Value::Null)).collect();
-            let swaps = credentials
-                .iter()
-                .enumerate()
-                .map(|(number, new)| stores[number % 2].swap(&key, None, Some(new)));
-            let swapped = join_all(swaps).await;
-            assert_eq!(swapped.iter().filter(|swapped| *swapped.as_ref().unwrap()).count(), 1);
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn one_caller_holds_a_lock() {
-        with_each(|stores| async move {
-            let (key, holders, most) = (key("ada"), AtomicUsize::new(0), AtomicUsize::new(0));
-            let hold = |store: usize| {
-                let (stores, key, holders, most) = (&stores, &key, &holders, &most);
-                async move {
-                    let lock = stores[store].lock(key).await.unwrap();
-                    most.fetch_max(holders.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    for _ in 0..10 {
-                        tokio::task::yield_now().await;
-                    }
-                    holders.fetch_sub(1, Ordering::SeqCst);
-                    drop(lock);
-                }
-            };
-            join_all((0..10).map(|number| hold(number % 2))).await;
-            assert_eq!(most.load(Ordering::SeqCst), 1);
-            // Locks of other keys are other locks.
-            let _held = stores[0].lock(&key).await.unwrap();
-            drop(stores[1].lock(&super::tests::key("grace")).await.unwrap());
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn expired_credentials_are_removed() {
-        with_each(|[store, _]| async move {
-            let (ada, grace) = (key("ada"), key("grace"));
-            let past = json!({ "secs_since_epoch": 1, "nanos_since_epoch": 0 });
-            assert!(store.swap(&ada, None, Some(&credential("1", past))).await.unwrap());
-            assert!(store.swap(&grace, None, Some(&credential("1", Value::Null))).await.unwrap());
-            assert_eq!(revision(&*store, &ada).await, None);
-            assert_eq!(revision(&*store, &grace).await.as_deref(), Some("1"));
-        })
-        .await;
-    }
 
     #[cfg(unix)]
     #[tokio::test]
     async fn only_the_owner_can_read_the_file() {
         use std::os::unix::fs::PermissionsExt;
         let folder = Folder::new();
-        let store = folder.store();
+        let store = FileCredentials::new(folder.path("a/logins.json"));
         assert!(store.swap(&key("ada"), None, Some(&credential("1", Value::Null))).await.unwrap());
         drop(store.lock(&key("ada")).await.unwrap());
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let files: Vec<_> =
-            fs::read_dir(folder.0.join("a")).unwrap().map(|entry| entry.unwrap().path()).collect();
+            fs::read_dir(folder.path("a")).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(files.len(), 3, "{files:?}");
         assert!(files.iter().all(|file| mode(file) == 0o600), "{files:?}");
-        assert_eq!(mode(&folder.0.join("a")), 0o700);
+        assert_eq!(mode(&folder.path("a")), 0o700);
 
         fs::set_permissions(&store.path, fs::Permissions::from_mode(0o640)).unwrap();
         let path = store.path.display();
@@ -337,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_file_is_named_and_not_quoted() {
         let folder = Folder::new();
-        let store = folder.store();
+        let store = FileCredentials::new(folder.path("a/logins.json"));
         assert!(store.swap(&key("ada"), None, Some(&credential("1", Value::Null))).await.unwrap());
         fs::write(&store.path, "{\"a\": \"a secret").unwrap();
         let error = store.load(&key("ada")).await.unwrap_err().to_string();

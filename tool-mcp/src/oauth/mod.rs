@@ -15,6 +15,10 @@ mod error;
 mod random;
 mod store;
 mod file_store;
+#[cfg(feature = "sqlite")]
+mod sqlite_store;
+#[cfg(test)]
+mod contract;
 mod challenge;
 mod request;
 mod config;
@@ -32,4 +36,6 @@ pub(crate) use self::tokens::bearer;
 
 pub use self::config::{Login, LoginPrompt, OAuth};
 pub use self::file_store::FileCredentials;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite_store::SqliteCredentials;
 pub use self::store::{Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials};

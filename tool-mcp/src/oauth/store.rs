@@ -50,7 +50,7 @@ impl fmt::Display for CredentialKey {
 pub struct Credential {
     revision: String,
     value: Value,
-    expires_at: Option<SystemTime>,
+    pub(super) expires_at: Option<SystemTime>,
 }
 
 impl Credential {
@@ -80,7 +80,7 @@ pub type CredentialLock = Box<dyn Send>;
 /// A store for logins, which several processes can share.
 ///
 /// [`InMemoryCredentials`] holds them for the lifetime of the program; [`FileCredentials`](super::FileCredentials) stores them in a
-/// file of the user.
+/// file of the user, and `SqliteCredentials` (feature `sqlite`) in a database of many users.
 ///
 /// # Contract
 ///

@@ -1,16 +1,18 @@
-//! Two processes that share the logins of a file.
+//! Two processes that share the logins of a file or a database.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tool_mcp::McpServer;
+#[cfg(feature = "sqlite")]
+use tool_mcp::oauth::SqliteCredentials;
 use tool_mcp::oauth::{FileCredentials, Login, OAuth};
 
 use super::support::{ROUTE, call, fake, finish};
 
 /// The number of times that both processes renew at once.
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 200;
 
 const PROCESSES: usize = 2;
 
@@ -23,8 +25,15 @@ impl Drop for Folder {
     }
 }
 
-fn server(url: &str, path: &str) -> McpServer {
-    let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(FileCredentials::new(path));
+async fn server(url: &str, path: &str) -> McpServer {
+    let oauth = OAuth::new(Login::route(ROUTE)).user("ada");
+    let oauth = match path.ends_with(".json") {
+        true => oauth.store(FileCredentials::new(path)),
+        #[cfg(feature = "sqlite")]
+        false => oauth.store(SqliteCredentials::open(path).await.unwrap()),
+        #[cfg(not(feature = "sqlite"))]
+        false => unreachable!("needs the feature `sqlite`"),
+    };
     McpServer::http(url).oauth(oauth).trusted()
 }
 
@@ -68,11 +77,22 @@ impl Process {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_renew_at_once_keep_their_login() {
+async fn processes_that_renew_at_once_keep_their_login_in_a_file() {
+    check("logins.json").await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_renew_at_once_keep_their_login_in_a_database() {
+    check("logins.db").await;
+}
+
+async fn check(name: &str) {
     let fake = fake().await;
     let folder = Folder(std::env::temp_dir().join(tool_http::random_id("tool_mcp_")));
-    let path = folder.0.join("logins.json").to_str().unwrap().to_owned();
-    finish(&fake, &server(&fake.url(), &path)).await.unwrap();
+    std::fs::create_dir(&folder.0).unwrap();
+    let path = folder.0.join(name).to_str().unwrap().to_owned();
+    finish(&fake, &server(&fake.url(), &path).await).await.unwrap();
     let url = fake.url();
     let mut processes: Vec<_> = (0..PROCESSES).map(|_| Process::start(&url, &path)).collect();
     for process in &mut processes {
@@ -102,7 +122,7 @@ async fn processes_that_renew_at_once_keep_their_login() {
 #[ignore = "needs the test that starts it"]
 async fn one_of_the_processes() {
     let (url, path) = (std::env::var("OAUTH_TEST_URL").unwrap(), std::env::var("OAUTH_TEST_FILE").unwrap());
-    let tools = server(&url, &path).connect().await.unwrap();
+    let tools = server(&url, &path).await.connect().await.unwrap();
     println!("result: connected");
     let mut lines = std::io::stdin().lines();
     while let Some(Ok(_)) = lines.next() {

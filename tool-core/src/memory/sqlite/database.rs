@@ -13,13 +13,22 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 /// An error of a job on the database.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Distinguishes files of this store from files of other programs: `tool` in ASCII.
-const APPLICATION_ID: i64 = 0x746f_6f6c;
+/// The tables of a kind of file.
+#[doc(hidden)] // For the crates of this project.
+#[derive(Debug)]
+pub struct SqliteSchema {
+    /// Distinguishes these files from files of other programs.
+    pub application_id: i64,
+    /// An incompatible change increments it.
+    pub version: i64,
+    /// The statements that create the tables.
+    pub tables: &'static str,
+}
 
-/// The version of the tables. An incompatible change increments it.
-const SCHEMA_VERSION: i64 = 1;
+/// The schema of the store. The application id is `tool` in ASCII, and the times of leases and budgets are Unix times in milliseconds.
+pub(super) static STORE: SqliteSchema =
+    SqliteSchema { application_id: 0x746f_6f6c, version: 1, tables: TABLES };
 
-/// The tables. The times of leases and budgets are Unix times in milliseconds.
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
@@ -60,13 +69,13 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCKED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Opens the file at a path, and creates it if it does not exist.
-pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
+pub(super) fn open(path: &Path, schema: &SqliteSchema) -> Result<Connection, BoxError> {
     create_file(path)?;
     // URIs are disabled, so that a path can begin with `file:`.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     run(&mut connection, |connection| {
-        initialize(connection)?;
+        initialize(connection, schema)?;
         enable_wal(connection)
     })?;
     Ok(connection)
@@ -115,27 +124,28 @@ fn create_file(path: &Path) -> Result<(), BoxError> {
 
 pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     let mut connection = Connection::open_in_memory()?;
-    initialize(&mut connection)?;
+    initialize(&mut connection, &STORE)?;
     Ok(connection)
 }
 
 /// Creates the tables if the file is empty. A file of another program or another version is not modified.
-fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
+fn initialize(connection: &mut Connection, schema: &SqliteSchema) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Another process may do the same at this time; the transaction ensures that only one creates the tables.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let SqliteSchema { application_id, version, tables } = schema;
     match (number("application_id")?, number("user_version")?) {
-        (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
-        (APPLICATION_ID, other) => Err(format!(
-            "its tables have version {other}, but this program supports version {SCHEMA_VERSION}; \
+        (id, found) if id == *application_id && found == *version => Ok(()),
+        (id, other) if id == *application_id => Err(format!(
+            "its tables have version {other}, but this program supports version {version}; \
              use the program that created it or another file"
         )
         .into()),
         (0, 0) if is_empty(&transaction)? => {
-            transaction.execute_batch(TABLES)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+            transaction.execute_batch(tables)?;
+            transaction.pragma_update(None, "application_id", application_id)?;
+            transaction.pragma_update(None, "user_version", version)?;
             Ok(transaction.commit()?)
         }
         _ => Err("it is the database of another program; use a separate file for the store".into()),
@@ -173,7 +183,7 @@ mod tests {
     #[test]
     fn after_a_wait_in_vain_the_next_are_short_until_a_job_succeeds() {
         let path = std::env::temp_dir().join(format!("tool-core-locked-{}.db", std::process::id()));
-        let (mut one, mut other) = (open(&path).unwrap(), open(&path).unwrap());
+        let (mut one, mut other) = (open(&path, &STORE).unwrap(), open(&path, &STORE).unwrap());
         let begin = |connection: &mut Connection| {
             Ok(connection.transaction_with_behavior(TransactionBehavior::Immediate)?.commit()?)
         };

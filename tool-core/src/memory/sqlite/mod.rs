@@ -13,7 +13,8 @@ use rusqlite::{OptionalExtension, TransactionBehavior, params, params_from_iter}
 use serde::de::DeserializeOwned;
 
 use self::database::BoxError;
-use self::worker::Worker;
+pub use self::database::SqliteSchema;
+pub use self::worker::SqliteWorker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
@@ -73,7 +74,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SqliteStore(Worker);
+pub struct SqliteStore(SqliteWorker);
 
 impl SqliteStore {
     /// Opens the file at a path, and creates it if it does not exist. The directory must exist. On Unix, only the owner of a
@@ -83,10 +84,7 @@ impl SqliteStore {
     ///
     /// Returns an error if the file cannot be read or written, is not a file of this store, or was created by another version.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, MemoryError> {
-        let path = path.as_ref().to_owned();
-        let opened_path = path.clone();
-        let worker = Worker::start(move || database::open(&opened_path)).await;
-        worker.map(Self).map_err(|error| MemoryError::new(Operation::Open(path), error))
+        SqliteWorker::open(path.as_ref(), &database::STORE).await.map(Self)
     }
 
     /// Creates a store without a file. Its contents last as long as the store or a clone of it.
@@ -107,7 +105,7 @@ impl SqliteStore {
     ///
     /// Returns an error if the memory or the thread cannot be allocated.
     pub async fn in_memory() -> Result<Self, MemoryError> {
-        let worker = Worker::start(database::open_in_memory).await;
+        let worker = SqliteWorker::start(database::open_in_memory).await;
         worker.map(Self).map_err(|error| MemoryError::new(Operation::Open(":memory:".into()), error))
     }
 
