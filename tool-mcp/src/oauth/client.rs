@@ -1,5 +1,7 @@
 //! As which client the program appears: registered, described by a document, or registering itself (RFC 7591).
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
@@ -20,9 +22,18 @@ pub(super) struct Client {
     /// How the client authenticates. `None` leaves it to the server's metadata.
     #[serde(rename = "token_endpoint_auth_method")]
     pub(super) authentication: Option<String>,
+    /// The Unix time in seconds at which the secret ends; 0 is never.
+    #[serde(rename = "client_secret_expires_at")]
+    secret_expires_at: Option<u64>,
 }
 
 impl Client {
+    /// Returns the time at which the secret ends.
+    pub(super) fn expires_at(&self) -> Option<SystemTime> {
+        let seconds = self.secret_expires_at.filter(|seconds| self.secret.is_some() && *seconds > 0);
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds?))
+    }
+
     /// Returns the client that was configured for the authorization server.
     pub(super) fn configured(oauth: &OAuth, metadata: &ServerMetadata) -> Option<Self> {
         let (id, secret) = match (oauth.registered_client(&metadata.issuer), &oauth.client_metadata_url) {
@@ -30,7 +41,8 @@ impl Client {
             (None, Some(url)) if metadata.client_id_metadata_document_supported => (url, None),
             _ => return None,
         };
-        Some(Self { id: id.clone(), secret, authentication: None }.with_authentication(metadata))
+        let client = Self { id: id.clone(), secret, authentication: None, secret_expires_at: None };
+        Some(client.with_authentication(metadata))
     }
 
     /// Registers a client.

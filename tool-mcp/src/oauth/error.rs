@@ -10,6 +10,8 @@ pub(crate) enum OAuthError {
     LoginRequired(String),
     /// The authorization server does not accept the code or the refresh token.
     InvalidGrant(String),
+    /// The authorization server does not know the client, or not with this secret.
+    InvalidClient(String),
     Failed(String),
 }
 
@@ -26,7 +28,10 @@ impl OAuthError {
 
 impl fmt::Display for OAuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::LoginRequired(message) | Self::InvalidGrant(message) | Self::Failed(message)) = self;
+        let (Self::LoginRequired(message)
+        | Self::InvalidGrant(message)
+        | Self::InvalidClient(message)
+        | Self::Failed(message)) = self;
         f.write_str(message)
     }
 }

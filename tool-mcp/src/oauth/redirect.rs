@@ -1,4 +1,10 @@
 //! The redirect at the end of a login (RFC 6749, section 4.1.2; RFC 9207).
+//!
+//! A malicious authorization server can send the browser on to an honest one, whose code would then be sent to the malicious one. `iss`
+//! prevents that where the honest one states it. Where it does not, the protocol accepts its redirects, and a redirect URI per issuer would
+//! not change that: a client that is registered or has a document states its URIs before it knows the issuers, and a client that registered
+//! itself has an id per server, which others do not know on loopback. Routes, whose users share such an id, are one per MCP server, and
+//! `finish` refuses a login of another server.
 
 use std::collections::HashMap;
 

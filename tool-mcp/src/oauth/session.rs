@@ -51,7 +51,7 @@ const MAX_RENEWALS: usize = 3;
 /// The time after a failed login in which no call shows another one.
 const COOL_DOWN: Duration = Duration::from_secs(60);
 
-/// The time for which a client that registered itself is used again.
+/// The time after a login for which a client that registered itself is used again.
 const REGISTRATION_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// The time for which the need of a login is known.
@@ -98,6 +98,15 @@ struct PendingLogin {
     redirect_uri: String,
     verifier: String,
     requires_issuer: bool,
+}
+
+/// A client that registered itself. The authorization server can forget it, and mostly shows that on a page of its own: so it ends with a
+/// login that does not succeed.
+#[derive(Serialize, Deserialize)]
+struct Registration {
+    client: Client,
+    /// All logins that were started with it have succeeded, or one since.
+    is_proven: bool,
 }
 
 impl Session {
@@ -265,7 +274,8 @@ impl Session {
             }
             let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
             let mut renewed = match self.request(&source, &key.issuer, &grant).await {
-                Err(OAuthError::InvalidGrant(reason)) => {
+                Err(error) if ends_login(&error, &key) => {
+                    let reason = error.to_string();
                     if swap::<LoginRecord>(store, &key, Some(&revision), None, None).await? {
                         return self.needs_login(&reason, rejected.as_ref());
                     }
@@ -384,6 +394,7 @@ impl Session {
     }
 
     async fn log_in_with(&self, kind: &LoginKind) -> Result<bool, OAuthError> {
+        let mut started = None;
         let limited = async {
             match kind {
                 LoginKind::Route { .. } => Ok(None),
@@ -397,19 +408,26 @@ impl Session {
                     self.state().port = loopback.port();
                     let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
                     show(&prompt);
-                    Ok(Some(loopback.receive(&state).await))
+                    Ok(Some(loopback.receive(started.insert(state)).await))
                 }
                 LoginKind::Paste { redirect_uri, ask } => {
-                    let (prompt, _) = self.start(redirect_uri).await?;
+                    let (prompt, state) = self.start(redirect_uri).await?;
+                    started = Some(state);
                     let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
                     ask(prompt).await.map(Some).map_err(no_redirect)
                 }
             }
         };
+        let timed_out = |_| OAuthError::failed(format!("nobody logged in within {LOGIN_TIMEOUT:?}"));
         let redirect = tokio::time::timeout(LOGIN_TIMEOUT, limited).await;
-        match redirect
-            .map_err(|_| OAuthError::failed(format!("nobody logged in within {LOGIN_TIMEOUT:?}")))??
+        let redirect = redirect.map_err(timed_out).and_then(|received| received);
+        if redirect.is_err()
+            && let Some(state) = started
+            && let Ok(pending) = self.take_pending(&state).await
         {
+            self.forget_registration(&pending).await?;
+        }
+        match redirect? {
             Some(redirect) => self.finish(&redirect).await.map(|()| true),
             None => Ok(false),
         }
@@ -509,63 +527,118 @@ impl Session {
 
     /// Returns the client that was registered for this redirect URI before, or registers one.
     async fn register(&self, server: &ServerMetadata, redirect_uri: &str) -> Result<Client, OAuthError> {
-        let store = &*self.oauth.store;
         let key = self.registration_key(&server.issuer, redirect_uri);
-        if let Some((client, _)) = load(store, &key).await? {
-            return Ok(client);
-        }
-        let client = Client::register(&self.oauth, server, redirect_uri, &self.server).await?;
-        let expires_at = Some(SystemTime::now() + REGISTRATION_LIFETIME);
-        // Another process can have been faster; both clients are valid.
-        swap(store, &key, None, Some(&client), expires_at).await?;
+        let (client, revision) = match load::<Registration>(&*self.oauth.store, &key).await? {
+            // Not for longer: each attempt after one that failed could find it again.
+            Some((Registration { client, is_proven: false }, _)) => return Ok(client),
+            Some((Registration { client, .. }, revision)) => (client, Some(revision)),
+            None => (Client::register(&self.oauth, server, redirect_uri, &self.server).await?, None),
+        };
+        self.store_registration(&key, revision, &client, false).await?;
         Ok(client)
+    }
+
+    /// Stores a client that registered itself until the end of a login, or for longer after one that succeeded. Another process can have been
+    /// faster; both clients are valid.
+    async fn store_registration(
+        &self,
+        key: &CredentialKey,
+        expected: Option<String>,
+        client: &Client,
+        is_proven: bool,
+    ) -> Result<(), OAuthError> {
+        let lifetime = if is_proven { REGISTRATION_LIFETIME } else { LOGIN_TIMEOUT };
+        let end = SystemTime::now() + lifetime;
+        let end = client.expires_at().map_or(end, |secret| secret.min(end));
+        let registration = Registration { client: client.clone(), is_proven };
+        swap(&*self.oauth.store, key, expected.as_deref(), Some(&registration), Some(end)).await.map(drop)
+    }
+
+    /// Returns the key of the client of a login if it registered itself, and the revision of its registration, unless another client has
+    /// registered itself since.
+    async fn registration_of(
+        &self,
+        login: &PendingLogin,
+    ) -> Result<Option<(CredentialKey, Option<String>)>, OAuthError> {
+        let key = self.registration_key(&login.key.issuer, &login.redirect_uri);
+        let stored = load::<Registration>(&*self.oauth.store, &key).await?;
+        let is_newer = stored.as_ref().is_some_and(|(stored, _)| stored.client.id != login.source.client.id);
+        let is_registered = login.key.client.is_empty();
+        Ok((is_registered && !is_newer).then(|| (key, stored.map(|(_, revision)| revision))))
+    }
+
+    async fn forget_registration(&self, login: &PendingLogin) -> Result<(), OAuthError> {
+        if let Some((key, Some(revision))) = self.registration_of(login).await? {
+            swap::<Registration>(&*self.oauth.store, &key, Some(&revision), None, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a login that was started, and returns it.
+    async fn take_pending(&self, state: &str) -> Result<PendingLogin, OAuthError> {
+        let (store, key) = (&*self.oauth.store, pending_key(state));
+        let unknown = || {
+            OAuthError::failed(
+                "the redirect is of no login that was started and is not finished; log in again",
+            )
+        };
+        let (pending, revision) = load::<PendingLogin>(store, &key).await?.ok_or_else(unknown)?;
+        if pending.key.user != self.oauth.user || pending.key.server != digest(self.server.as_str()) {
+            return Err(OAuthError::failed("the redirect is of the login of another user or server"));
+        }
+        // Of two copies of a redirect, one goes on.
+        match swap::<PendingLogin>(store, &key, Some(&revision), None, None).await? {
+            true => Ok(pending),
+            false => Err(unknown()),
+        }
+    }
+
+    /// Requests the tokens of a login.
+    async fn redeem(&self, redirect: &Redirect, pending: &PendingLogin) -> Result<LoginRecord, OAuthError> {
+        redirect.check_issuer(&pending.key.issuer, pending.requires_issuer)?;
+        redirect.check_target(&pending.redirect_uri)?;
+        let grant = [
+            ("grant_type", "authorization_code"),
+            ("code", redirect.code()?),
+            ("redirect_uri", &pending.redirect_uri),
+            ("code_verifier", &pending.verifier),
+        ];
+        self.request(&pending.source, &pending.key.issuer, &grant).await
     }
 
     /// Finishes a login with the URL of its redirect, or its path and query.
     pub(crate) async fn finish(&self, redirect: &str) -> Result<(), OAuthError> {
         self.check_user()?;
         let redirect = Redirect::parse(redirect)?;
-        let store = &*self.oauth.store;
-        let pending_key = pending_key(redirect.state());
-        let unknown = || {
-            OAuthError::failed(
-                "the redirect is of no login that was started and is not finished; log in again",
-            )
-        };
-        let stored = load::<PendingLogin>(store, &pending_key).await?;
-        let (pending, revision) = stored.ok_or_else(unknown)?;
-        let PendingLogin { key, source, redirect_uri, verifier, requires_issuer } = pending;
-        if key.user != self.oauth.user || key.server != digest(self.server.as_str()) {
-            return Err(OAuthError::failed("the redirect is of the login of another user or server"));
+        let pending = self.take_pending(redirect.state()).await?;
+        let redeemed = self.redeem(&redirect, &pending).await;
+        if redeemed.is_err() {
+            self.forget_registration(&pending).await?;
         }
-        // Of two copies of a redirect, one goes on.
-        if !swap::<PendingLogin>(store, &pending_key, Some(&revision), None, None).await? {
-            return Err(unknown());
-        }
-        redirect.check_issuer(&key.issuer, requires_issuer)?;
-        redirect.check_target(&redirect_uri)?;
-        let grant = [
-            ("grant_type", "authorization_code"),
-            ("code", redirect.code()?),
-            ("redirect_uri", &redirect_uri),
-            ("code_verifier", &verifier),
-        ];
-        let requested = self.request(&source, &key.issuer, &grant).await;
-        if requested.is_err() {
-            // The authorization server may have forgotten the client.
-            remove(store, &self.registration_key(&key.issuer, &redirect_uri)).await?;
-        }
-        let login = requested?;
+        let (login, store, key) = (redeemed?, &*self.oauth.store, &pending.key);
         // The newest login replaces any other.
         loop {
-            let stored = load::<LoginRecord>(store, &key).await?;
+            let stored = load::<LoginRecord>(store, key).await?;
             let revision = stored.map(|(_, revision)| revision);
-            if swap(store, &key, revision.as_deref(), Some(&login), None).await? {
+            if swap(store, key, revision.as_deref(), Some(&login), None).await? {
                 self.adopt(login);
                 break;
             }
         }
+        if let Some((key, revision)) = self.registration_of(&pending).await? {
+            self.store_registration(&key, revision, &pending.source.client, true).await?;
+        }
         remove(store, &self.challenge_key()).await
+    }
+}
+
+/// Returns `true` if a login has ended that cannot be renewed. A client that registered itself may be unknown by now; a configured one has a
+/// secret that is wrong, which says nothing about its logins.
+fn ends_login(error: &OAuthError, key: &CredentialKey) -> bool {
+    match error {
+        OAuthError::InvalidGrant(_) => true,
+        OAuthError::InvalidClient(_) => key.client.is_empty(),
+        _ => false,
     }
 }
 

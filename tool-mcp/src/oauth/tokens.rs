@@ -62,7 +62,7 @@ impl TokenSource {
     ) -> Result<LoginRecord, OAuthError> {
         let mut pairs = grant.to_vec();
         pairs.push(("resource", &self.resource));
-        let Client { id, secret, authentication } = &self.client;
+        let Client { id, secret, authentication, .. } = &self.client;
         let secret = secret.as_deref().unwrap_or_default();
         let mut authorization = None;
         match authentication.as_deref() {
@@ -115,6 +115,7 @@ impl TokenSource {
         let problem = format!("the token endpoint `{}` refused (HTTP {status}): {text}", self.token_endpoint);
         match get("error") {
             "invalid_grant" => OAuthError::InvalidGrant(problem),
+            "invalid_client" => OAuthError::InvalidClient(problem),
             _ => OAuthError::Failed(problem),
         }
     }

@@ -1,12 +1,15 @@
 //! Who logs in how, as which client, and how long a login lasts.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_core::memory::StoreFuture;
+use tool_mcp::oauth::{
+    Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
+};
 use tool_mcp::{McpErrorKind, McpServer};
 
 use super::support::{
@@ -394,6 +397,113 @@ async fn a_client_registers_itself_once() {
     fake.end_logins();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
     assert_eq!((logins.load(Ordering::SeqCst), fake.requests("/register").len()), (2, 1));
+}
+
+/// The authorization server may have forgotten it, and would show that on a page of its own.
+#[tokio::test]
+async fn a_client_that_registered_itself_ends_with_a_login_that_fails() {
+    let fake = fake().await;
+    let server = route_server(&fake, InMemoryCredentials::default());
+    let url = server.start_login().await.unwrap().unwrap();
+    let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
+    server.finish_login(&format!("{redirect}&error=unauthorized_client")).await.unwrap_err();
+    server.start_login().await.unwrap().unwrap();
+    server.start_login().await.unwrap().unwrap();
+    assert_eq!(fake.requests("/register").len(), 2);
+
+    let fake = super::support::fake().await;
+    let login = Login::paste("http://127.0.0.1/callback", async |_| {
+        // Nobody answers.
+        tokio::time::pause();
+        std::future::pending().await
+    });
+    let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login));
+    for registrations in 1..3 {
+        let problem = problem(&server.clone().connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+        tokio::time::resume();
+        assert_eq!(problem, "cannot be authorized: nobody logged in within 300s");
+        assert_eq!(fake.requests("/register").len(), registrations);
+    }
+}
+
+/// Records the seconds for which clients that registered themselves are stored.
+#[derive(Clone, Default)]
+struct Registrations(InMemoryCredentials, Arc<Mutex<Vec<u64>>>);
+
+impl CredentialStore for Registrations {
+    fn load<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, Option<Credential>> {
+        self.0.load(key)
+    }
+
+    fn swap<'a>(
+        &'a self,
+        key: &'a CredentialKey,
+        expected: Option<&'a str>,
+        new: Option<&'a Credential>,
+    ) -> StoreFuture<'a, bool> {
+        if let Some(new) = new.filter(|_| key.to_string().contains(ROUTE)) {
+            let new = serde_json::to_value(new).unwrap();
+            let end = new["expires_at"]["secs_since_epoch"].as_u64().unwrap();
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            self.1.lock().unwrap().push(end - now);
+        }
+        self.0.swap(key, expected, new)
+    }
+
+    fn lock<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, CredentialLock> {
+        self.0.lock(key)
+    }
+}
+
+/// A login that is never finished leaves no trace but that.
+#[tokio::test]
+async fn a_client_is_stored_for_longer_after_a_login_and_never_beyond_its_secret() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (secret_ends, expected) in [(0, [300, 3600, 300]), (now + 120, [120; 3])] {
+        let (fake, store) = (fake().await, Registrations::default());
+        let oauth = OAuth::new(Login::route(ROUTE)).user("ada").store(store.clone());
+        let server = McpServer::http(fake.url()).oauth(oauth);
+        fake.add_client("registered", Some("a-secret"));
+        let client = json!({
+            "client_id": "registered",
+            "client_secret": "a-secret",
+            "client_secret_expires_at": secret_ends,
+        });
+        fake.respond("/register", 201, client.to_string());
+        finish(&fake, &server).await.unwrap();
+        fake.end_logins();
+        for _ in 0..2 {
+            server.start_login().await.unwrap().unwrap();
+        }
+        let stored = store.1.lock().unwrap().clone();
+        let is_near = |(found, expected): (&u64, &u64)| found.abs_diff(*expected) <= 30;
+        assert!(stored.len() == 3 && stored.iter().zip(&expected).all(is_near), "{stored:?}");
+    }
+}
+
+/// Otherwise nobody could log in again, because a renewal would fail each time.
+#[tokio::test]
+async fn a_login_ends_whose_client_was_forgotten() {
+    let fake = fake().await;
+    let (server, _) = logged_in(&fake).await;
+    let tools = server.clone().connect().await.unwrap();
+    fake.expire_access_tokens();
+    fake.respond("/token", 401, r#"{"error":"invalid_client"}"#);
+    assert_eq!(call_error(&tools, "read").await.kind(), McpErrorKind::LoginRequired);
+    assert!(server.start_login().await.unwrap().is_some());
+
+    // The secret of a configured one may be wrong for a moment.
+    let fake = super::support::fake().await;
+    fake.add_client("desk", Some("secret"));
+    let oauth =
+        OAuth::new(Login::route(ROUTE)).user("ada").confidential_client(fake.issuer(), "desk", "secret");
+    let server = McpServer::http(fake.url()).oauth(oauth).trusted();
+    finish(&fake, &server).await.unwrap();
+    let tools = server.clone().connect().await.unwrap();
+    fake.expire_access_tokens();
+    fake.respond("/token", 401, r#"{"error":"invalid_client"}"#);
+    assert_eq!(call_error(&tools, "read").await.kind(), McpErrorKind::Unauthorized);
+    assert_eq!(server.start_login().await.unwrap_err().kind(), McpErrorKind::Unauthorized);
 }
 
 /// A server that requires a login only for calls: the challenge of a call is known to the process that starts the login.
