@@ -31,7 +31,8 @@ pub mod guide;
 
 #[cfg(feature = "client")]
 pub use self::client::{
-    Change, Difference, Fingerprint, McpError, McpErrorKind, McpLog, McpProblem, McpServer, McpTool, McpTools,
+    Change, Difference, Fingerprint, McpError, McpErrorKind, McpLog, McpProblem, McpServer, McpTool,
+    McpTools, McpUserTools,
 };
 #[cfg(feature = "unstable-rmcp")]
 pub use rmcp;

@@ -73,6 +73,12 @@ impl Redactor {
         }
     }
 
+    /// Returns a redactor of the same secrets, except those that clones share: it shares those of its own clones.
+    #[must_use]
+    pub fn separate(&self) -> Self {
+        Self { shared: Arc::default(), ..self.clone() }
+    }
+
     /// Adds the value of a header, and the credentials after its scheme, as in `Bearer …`.
     pub fn add_header(&mut self, value: &str) {
         self.add(value);

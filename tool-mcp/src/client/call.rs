@@ -38,6 +38,7 @@ pub(super) async fn call(
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let config = manager.config();
+    config.check_user(&context).map_err(ToolError::failed)?;
     if tool.is_of_client() {
         return read_resources(&manager, &tool, &arguments).await;
     }

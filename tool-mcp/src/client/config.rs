@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tool_core::ToolContext;
+use tool_core::model::RunUser;
 use tool_http::client::Redactor;
 
 use super::error::{McpError, McpErrorKind};
@@ -38,6 +40,8 @@ pub(super) enum Endpoint {
 #[derive(Clone)]
 pub(super) struct ServerConfig {
     pub(super) name: String,
+    /// The user that the connection is for; `None` leaves it to the login.
+    pub(super) user: Option<RunUser>,
     pub(super) endpoint: Endpoint,
     pub(super) timeout: Duration,
     pub(super) connect_timeout: Duration,
@@ -63,12 +67,29 @@ impl ServerConfig {
         }
     }
 
-    /// Returns a digest of what distinguishes the server: its name and its URL with the user who logs in, or its command. Tokens and
+    /// Returns the user that the connection is for. It is empty for the login of a program, and `None` if anybody can use it.
+    fn user(&self) -> Option<&str> {
+        let login = || self.session().and_then(|session| session.user());
+        self.user.as_ref().map(RunUser::as_str).or_else(login)
+    }
+
+    /// # Errors
+    ///
+    /// Returns an error if the run belongs to another user than the connection, whose credentials would act for it.
+    pub(super) fn check_user(&self, context: &ToolContext) -> Result<(), McpError> {
+        let found = context.get::<RunUser>().map_or("", RunUser::as_str);
+        match self.user() {
+            Some(user) if !found.is_empty() && user != found => Err(McpError::other_user(&self.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns a digest of what distinguishes the server: its name, its user, and its URL or its command. Tokens and
     /// variables are not part of it, because they are renewed. Of a connector, only the name is known.
     pub(super) fn identity(&self) -> String {
         let endpoint = match &self.endpoint {
             Endpoint::Http(http) => {
-                json!([http.url.as_str(), http.session.as_ref().map(|session| session.user())])
+                json!(http.url.as_str())
             }
             Endpoint::Process(ProcessConfig { program, args, directory, .. }) => {
                 json!([
@@ -79,7 +100,7 @@ impl ServerConfig {
             }
             Endpoint::Connector(_) => Value::Null,
         };
-        hex(&Sha256::digest(json!([self.name, endpoint]).to_string()))
+        hex(&Sha256::digest(json!([self.name, self.user(), endpoint]).to_string()))
     }
 
     /// Lets the user log in after an error that requires it, so that the request can be repeated. `earlier` counts the logins.
@@ -106,6 +127,7 @@ impl ServerConfig {
     pub(super) fn new(name: String, endpoint: Endpoint) -> Self {
         Self {
             name,
+            user: None,
             endpoint,
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(60),

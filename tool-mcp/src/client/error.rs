@@ -69,6 +69,8 @@ pub enum McpErrorKind {
     FingerprintMismatch,
     /// A stored call was sent to another server that had the name, and is not continued.
     OtherServer,
+    /// The connection belongs to another user than the run.
+    OtherUser,
     /// The server lists more tools than [`max_tools`](super::McpServer::max_tools).
     TooManyTools,
     /// The server does not have a selected tool, or two of its tools have the same name after they were renamed.
@@ -123,6 +125,18 @@ impl McpError {
     /// The server ended the session and did not accept the request.
     pub(super) fn session_expired(server: &str, request: &str) -> Self {
         Self::unreachable(server, format_args!("ended the session and did not accept {request}"))
+    }
+
+    /// A run of one user would act with the credentials of another one.
+    pub(super) fn other_user(server: &str) -> Self {
+        let problem = "is connected for another user than that of the run; use `McpServer::per_user`";
+        Self::new(McpErrorKind::OtherUser, server, problem)
+    }
+
+    pub(super) fn too_many_users(server: &str, max: usize) -> Self {
+        let problem =
+            format_args!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
+        Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
     /// The tools change faster than they can be compared with the pinned fingerprint.

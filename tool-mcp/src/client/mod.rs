@@ -32,6 +32,7 @@ mod call;
 mod server_tool;
 mod tools;
 mod server;
+mod user_tools;
 
 pub use self::difference::{Change, Difference};
 pub use self::error::{McpError, McpErrorKind};
@@ -41,3 +42,4 @@ pub use self::problem::McpProblem;
 pub use self::server::McpServer;
 pub use self::tool::McpTool;
 pub use self::tools::McpTools;
+pub use self::user_tools::McpUserTools;

@@ -11,6 +11,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tool_core::model::RunUser;
 use tool_http::LONGEST_TIMEOUT;
 
 use super::config::{Endpoint, ServerConfig};
@@ -133,6 +134,21 @@ impl McpServer {
             }) as std::pin::Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>>
         });
         Self { config: Ok(ServerConfig::new(name.into(), Endpoint::Connector(connector))) }
+    }
+
+    pub(super) fn server_name(&self) -> &str {
+        self.config.as_ref().map_or("", |config| &*config.name)
+    }
+
+    /// Returns the server as one user has it, which shares nothing with that of another one.
+    pub(super) fn for_user(self, user: &RunUser) -> Self {
+        self.set(|config| {
+            config.user = Some(user.clone());
+            config.redactor = config.redactor.separate();
+            if let Endpoint::Http(HttpConfig { session: Some(session), .. }) = &mut config.endpoint {
+                *session = Arc::new(session.for_user(user.as_str(), config.redactor.clone()));
+            }
+        })
     }
 
     fn session(&self) -> Result<(&ServerConfig, &Session), McpError> {
@@ -467,6 +483,9 @@ impl McpServer {
     /// Connects and requests the tools. A connection that is lost later is restored, with increasing delays between the
     /// attempts.
     ///
+    /// The tools of a server with a login serve runs of the user of that login, [`OAuth::user`], and runs without a user, but no run of another
+    /// user. Use [`per_user`](Self::per_user) for a program with many users.
+    ///
     /// This requires a tokio runtime with time and I/O enabled. It spawns tasks that run as long as the tools are in use.
     ///
     /// # Errors
@@ -493,7 +512,7 @@ impl McpServer {
 }
 
 async fn connect_once(config: ServerConfig) -> Result<McpTools, McpError> {
-    let tools = McpTools::new(ConnectionManager::start(config).await?);
+    let tools = McpTools::new(Arc::new(ConnectionManager::start(config).await?));
     tools.tools().await?;
     Ok(tools)
 }
@@ -501,7 +520,6 @@ async fn connect_once(config: ServerConfig) -> Result<McpTools, McpError> {
 /// Shows only the name of the server, because arguments and headers may be secrets.
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.config.as_ref().map_or("", |config| &*config.name);
-        f.debug_struct("McpServer").field("name", &name).finish_non_exhaustive()
+        f.debug_struct("McpServer").field("name", &self.server_name()).finish_non_exhaustive()
     }
 }

@@ -54,8 +54,12 @@ struct CachedSet {
 }
 
 impl McpTools {
-    pub(super) fn new(manager: ConnectionManager) -> Self {
-        Self { manager: Arc::new(manager), mappings: Vec::new(), cache: Arc::default() }
+    pub(super) fn new(manager: Arc<ConnectionManager>) -> Self {
+        Self { manager, mappings: Vec::new(), cache: Arc::default() }
+    }
+
+    pub(super) fn manager(&self) -> &Arc<ConnectionManager> {
+        &self.manager
     }
 
     /// Returns the current tools as a set that does not change.
@@ -225,8 +229,11 @@ impl McpTools {
 }
 
 impl ToolProvider for McpTools {
-    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
-        Box::pin(async { Ok(McpTools::tools(self).await?) })
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async {
+            self.manager.config().check_user(request.context())?;
+            Ok(McpTools::tools(self).await?)
+        })
     }
 
     /// Returns `true`: a server may change its tools at any time.

@@ -272,7 +272,8 @@ impl OAuth {
     }
 
     /// Sets the user of the program that logs in, for a program with many users: each has tokens of their own. Take it from the
-    /// session of the user, never from a request's parameters. [`Login::route`] requires it.
+    /// session of the user, never from a request's parameters. [`Login::route`] requires it. With
+    /// [`McpServer::per_user`](crate::McpServer::per_user), it is the user of each run.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();

@@ -120,8 +120,18 @@ impl Session {
         Ok(Self { oauth, server, redactor, state: Mutex::default(), login: tokio::sync::Mutex::default() })
     }
 
-    pub(crate) fn user(&self) -> &str {
-        &self.oauth.user
+    /// Returns the user who logs in, or `None` if the program does.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self.oauth.grant {
+            Grant::AuthorizationCode(_) => Some(&self.oauth.user),
+            Grant::ClientCredentials => None,
+        }
+    }
+
+    /// Returns a session of another user.
+    pub(crate) fn for_user(&self, user: &str, redactor: Redactor) -> Self {
+        let (oauth, server) = (self.oauth.clone().user(user), self.server.clone());
+        Self { oauth, server, redactor, state: Mutex::default(), login: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

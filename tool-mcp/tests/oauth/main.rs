@@ -6,3 +6,4 @@ mod loopback;
 mod processes;
 mod secrets;
 mod support;
+mod users;

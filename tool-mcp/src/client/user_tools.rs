@@ -1,0 +1,355 @@
+//! The tools of a server with a connection for each user.
+//!
+//! Nothing of a user is shared with another one: neither the connection, whose session and stored lists are of its token, nor the list of tools.
+//!
+//! The number of connections is bounded. Those of runs in progress are never closed, because calls would be lost; so the pool lets go of the
+//! least recently used one, and goes on with a weak reference to it as long as a run holds its tools.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::OnceCell;
+use tool_core::ToolSet;
+use tool_core::model::RunUser;
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+
+use super::connection_manager::ConnectionManager;
+use super::{McpError, McpServer, McpTools};
+
+/// The number of users that are connected at a time by default.
+const MAX_USERS: usize = 100;
+
+type Credentials = Arc<dyn Fn(McpServer, &RunUser) -> McpServer + Send + Sync>;
+type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
+
+/// The tools of an MCP server, with a connection, a list of tools and a login for each [user](tool_core::agent::Ask::user). Created by
+/// [`McpServer::per_user`].
+///
+/// As a [`tool_provider`](tool_core::agent::AgentBuilder::tool_provider) of an agent, they connect when a run of the user first needs them. With
+/// [`OAuth`](crate::oauth::OAuth), each user has a login of their own. Runs without a user share a connection that is not that of any user,
+/// with the login of the program.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_mcp::McpServer;
+///
+/// # fn token_of(user: &str) -> String { user.to_owned() }
+/// let tickets = McpServer::http("https://tickets.example/mcp")
+///     .per_user()
+///     .credentials(|server, user| server.bearer_token(token_of(user.as_str())))
+///     .map_tools(|tools| tools.prefix("tickets_"));
+/// let agent = Agent::builder(ScriptedModel::new()).tool_provider(tickets).build()?;
+/// # Ok::<_, tool_core::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct McpUserTools {
+    server: McpServer,
+    name: String,
+    credentials: Option<Credentials>,
+    mappings: Vec<Mapping>,
+    max_users: usize,
+    places: Arc<Mutex<Places>>,
+}
+
+/// The connections by users; `None` is that of runs without a user.
+#[derive(Default)]
+struct Places {
+    by_user: HashMap<Option<RunUser>, Place>,
+    /// Counts the uses of all, to order them.
+    uses: u64,
+}
+
+enum Place {
+    Held {
+        /// Empty while the user connects.
+        tools: Arc<OnceCell<McpTools>>,
+        last_use: u64,
+    },
+    /// Runs hold the tools, and the connection ends with them.
+    Released(Weak<ConnectionManager>),
+}
+
+impl Place {
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Held { tools, .. } => tools.initialized() || Arc::strong_count(tools) > 1,
+            Self::Released(manager) => manager.strong_count() > 0,
+        }
+    }
+}
+
+impl Places {
+    /// Lets go of the least recently used connection. Returns what is to be dropped, which can close it.
+    fn release(&mut self) -> Option<Arc<OnceCell<McpTools>>> {
+        let held = self.by_user.values_mut().filter_map(|place| match place {
+            Place::Held { tools, last_use } => {
+                let manager = Arc::downgrade(tools.get()?.manager());
+                Some((*last_use, manager, place))
+            }
+            Place::Released(_) => None,
+        });
+        let (_, manager, place) = held.min_by_key(|(last_use, ..)| *last_use)?;
+        match std::mem::replace(place, Place::Released(manager)) {
+            Place::Held { tools, .. } => Some(tools),
+            Place::Released(_) => None,
+        }
+    }
+}
+
+impl McpServer {
+    /// Returns the tools with a connection and a login for each user of the program. The tools of [`connect`](Self::connect) have the one
+    /// connection of this server.
+    #[must_use]
+    pub fn per_user(self) -> McpUserTools {
+        let name = self.server_name().to_owned();
+        let (credentials, mappings, places) = (None, Vec::new(), Arc::default());
+        McpUserTools { server: self, name, credentials, mappings, max_users: MAX_USERS, places }
+    }
+}
+
+impl McpUserTools {
+    /// Sets a function that adds the credentials of a user to the server, such as a token. [`McpServer::oauth`] needs none.
+    #[must_use]
+    pub fn credentials(
+        mut self,
+        add: impl Fn(McpServer, &RunUser) -> McpServer + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(Arc::new(add));
+        self.places = Arc::default();
+        self
+    }
+
+    /// Applies a function to the tools of each user, such as [`McpTools::prefix`].
+    #[must_use]
+    pub fn map_tools(mut self, map: impl Fn(McpTools) -> McpTools + Send + Sync + 'static) -> Self {
+        self.mappings.push(Arc::new(map));
+        self.places = Arc::default();
+        self
+    }
+
+    /// Limits the number of users that are connected at a time, 100 by default. The connection that was not used for the longest time is
+    /// closed for another user, unless it is in use by a run; if all are, the run of that user fails.
+    #[must_use]
+    pub fn max_users(mut self, users: usize) -> Self {
+        self.max_users = users.max(1);
+        self
+    }
+
+    /// Returns the server as one user has it, to [start](McpServer::start_login) and [finish](McpServer::finish_login) logins.
+    #[must_use]
+    pub fn server(&self, user: impl Into<RunUser>) -> McpServer {
+        let user = user.into();
+        let server = self.server.clone().for_user(&user);
+        match &self.credentials {
+            Some(add) => add(server, &user),
+            None => server,
+        }
+    }
+
+    /// Returns the current tools of a user, or those of runs without one, and connects if necessary.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`McpServer::connect`] and [`McpTools::tools`], and an error if the connections of too many users are in use.
+    pub async fn tools(&self, user: Option<&RunUser>) -> Result<ToolSet, McpError> {
+        let user = user.filter(|user| !user.as_str().is_empty());
+        let place = self.place(user)?;
+        let connect = async || {
+            let server = user.map_or_else(|| self.server.clone(), |user| self.server(user.clone()));
+            Ok::<_, McpError>(self.map(server.connect().await?))
+        };
+        place.get_or_try_init(connect).await?.tools().await
+    }
+
+    fn map(&self, tools: McpTools) -> McpTools {
+        self.mappings.iter().fold(tools, |tools, map| map(tools))
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the place of a user, and makes room for it if there is none.
+    fn place(&self, user: Option<&RunUser>) -> Result<Arc<OnceCell<McpTools>>, McpError> {
+        let user = user.cloned();
+        loop {
+            // Dropped without the lock, because it can close a connection.
+            let released = {
+                let mut places = self.places();
+                places.by_user.retain(|_, place| place.is_open());
+                places.uses += 1;
+                let (next_use, has_room) = (places.uses, places.by_user.len() < self.max_users);
+                let tools = match places.by_user.get_mut(&user) {
+                    Some(Place::Held { tools, last_use }) => {
+                        *last_use = next_use;
+                        return Ok(Arc::clone(tools));
+                    }
+                    Some(Place::Released(manager)) => {
+                        let tools = manager.upgrade().map(|manager| self.map(McpTools::new(manager)));
+                        Some(OnceCell::new_with(tools))
+                    }
+                    None if has_room => Some(OnceCell::new()),
+                    None => None,
+                };
+                if let Some(tools) = tools {
+                    let tools = Arc::new(tools);
+                    let place = Place::Held { tools: Arc::clone(&tools), last_use: next_use };
+                    places.by_user.insert(user, place);
+                    return Ok(tools);
+                }
+                places.release()
+            };
+            if released.is_none() {
+                return Err(McpError::too_many_users(&self.name, self.max_users));
+            }
+        }
+    }
+}
+
+impl ToolProvider for McpUserTools {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(McpUserTools::tools(self, request.context().get()).await?) })
+    }
+
+    /// Returns `true`: a server may change its tools at any time.
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    /// Returns `true`: a server must not end a run with the name of a tool.
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Shows only the name of the server.
+impl fmt::Debug for McpUserTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpUserTools").field("server", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// The connections of a server.
+    #[derive(Default)]
+    struct Connections {
+        opened: AtomicUsize,
+        closed: AtomicUsize,
+        has_closed: Notify,
+    }
+
+    impl Connections {
+        fn open(&self) -> usize {
+            self.opened.load(Ordering::SeqCst) - self.closed.load(Ordering::SeqCst)
+        }
+
+        async fn wait_until_open(&self, count: usize) {
+            while self.open() > count {
+                self.has_closed.notified().await;
+            }
+        }
+    }
+
+    async fn serve(stream: DuplexStream, connections: Arc<Connections>) {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let message: Value = serde_json::from_str(&line).unwrap();
+            let Some(id) = message.get("id") else { continue };
+            let answer = match message["method"].as_str().unwrap() {
+                "initialize" => json!({ "result": {
+                    "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "many", "version": "1" },
+                } }),
+                "tools/list" => {
+                    json!({ "result": { "tools": [{ "name": "read", "inputSchema": { "type": "object" } }] } })
+                }
+                _ => json!({ "error": { "code": -32601, "message": "not found" } }),
+            };
+            let mut answer = answer.as_object().unwrap().clone();
+            answer.extend([("jsonrpc".to_owned(), json!("2.0")), ("id".to_owned(), id.clone())]);
+            writer.write_all(format!("{}\n", Value::Object(answer)).as_bytes()).await.unwrap();
+        }
+        connections.closed.fetch_add(1, Ordering::SeqCst);
+        connections.has_closed.notify_one();
+    }
+
+    fn pool(max_users: usize) -> (McpUserTools, Arc<Connections>) {
+        let connections = Arc::new(Connections::default());
+        let opening = Arc::clone(&connections);
+        let server = McpServer::connector("many", move || {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            opening.opened.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(serve(server, Arc::clone(&opening)));
+            async { Ok(tokio::io::split(client)) }
+        });
+        (server.per_user().max_users(max_users), connections)
+    }
+
+    async fn tools(pool: &McpUserTools, user: usize) -> Result<ToolSet, McpError> {
+        pool.tools(Some(&format!("user {user}").into())).await
+    }
+
+    #[tokio::test]
+    async fn the_least_recently_used_connections_are_closed() {
+        let (pool, connections) = pool(10);
+        for user in 0..1000 {
+            tools(&pool, user).await.unwrap();
+            tools(&pool, 0).await.unwrap();
+            assert!(pool.places().by_user.len() <= 10);
+        }
+        assert_eq!(connections.opened.load(Ordering::SeqCst), 1000);
+        connections.wait_until_open(10).await;
+        let users: HashSet<_> = pool.places().by_user.keys().flatten().map(ToString::to_string).collect();
+        let expected = (991..1000).chain([0]).map(|user| format!("user {user}"));
+        assert_eq!(users, expected.collect());
+        drop(pool);
+        connections.wait_until_open(0).await;
+    }
+
+    #[tokio::test]
+    async fn connections_in_use_are_not_closed() {
+        let (pool, connections) = pool(2);
+        let [first, second] = [tools(&pool, 1).await.unwrap(), tools(&pool, 2).await.unwrap()];
+        let error = tools(&pool, 3).await.unwrap_err().to_string();
+        let expected =
+            "the MCP server `many` is in use by 2 users, which is the limit; raise `McpUserTools::max_users`";
+        assert_eq!(error, expected);
+        // A further run of a user has the same connection.
+        drop(tools(&pool, 1).await.unwrap());
+        assert_eq!(connections.open(), 2);
+        drop(second);
+        tools(&pool, 3).await.unwrap();
+        connections.wait_until_open(2).await;
+        assert_eq!(connections.opened.load(Ordering::SeqCst), 3);
+        assert_eq!(first.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn users_that_cannot_connect_take_no_place() {
+        let server = McpServer::connector("closed", || async {
+            Err::<(DuplexStream, DuplexStream), _>(std::io::Error::other("closed"))
+        });
+        let pool = server.per_user().max_users(2);
+        for user in 0..5 {
+            let error = tools(&pool, user).await.unwrap_err().to_string();
+            assert_eq!(error, "the MCP server `closed` cannot be reached: closed");
+        }
+    }
+}

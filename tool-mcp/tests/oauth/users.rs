@@ -1,0 +1,162 @@
+//! Users of one program, of whom each has a connection and a login of their own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Response};
+use serde_json::{Value, json};
+use tool_core::model::RunUser;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ToolCall, ToolContext, ToolSet};
+use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_mcp::{McpErrorKind, McpServer, McpUserTools};
+
+use super::support::{ROUTE, fake, finish, logged_in};
+
+/// A server that offers each user something else.
+#[derive(Default)]
+struct Own {
+    /// The sessions and their users.
+    sessions: Mutex<HashMap<String, String>>,
+    /// Requests in the session of another user.
+    mixed: Mutex<Vec<String>>,
+}
+
+impl Own {
+    fn respond(&self, method: &Method, headers: &HeaderMap, body: &str) -> Response<Body> {
+        let header = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        let user =
+            header("authorization").map_or("nobody".to_owned(), |token| token["Bearer ".len()..].to_owned());
+        let mut sessions = self.sessions.lock().unwrap();
+        if let Some(session) = header("mcp-session-id")
+            && sessions.get(&session) != Some(&user)
+        {
+            self.mixed.lock().unwrap().push(body.to_owned());
+        }
+        let message: Value = serde_json::from_str(body).unwrap_or_default();
+        let schema = json!({ "type": "object" });
+        let result = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => {
+                let session = format!("session {}", sessions.len());
+                sessions.insert(session, user);
+                json!({
+                    "protocolVersion": "2025-06-18", "serverInfo": { "name": "own", "version": "1" },
+                    "capabilities": { "tools": {}, "resources": {} },
+                })
+            }
+            "tools/list" => {
+                json!({ "tools": [{ "name": format!("tool_of_{user}"), "inputSchema": schema }] })
+            }
+            "resources/list" => {
+                json!({ "resources": [{ "uri": format!("note://{user}"), "name": "notes" }] })
+            }
+            "resources/templates/list" => json!({ "resourceTemplates": [] }),
+            "tools/call" => json!({ "content": [{ "type": "text", "text": user }] }),
+            _ => Value::Null,
+        };
+        let status = match (method, result.is_null()) {
+            (&Method::GET, _) => 405,
+            (_, true) => 202,
+            (_, false) => 200,
+        };
+        let response = Response::builder().status(status).header("content-type", "application/json");
+        let response = match message["method"] == "initialize" {
+            true => response.header("mcp-session-id", format!("session {}", sessions.len() - 1)),
+            false => response,
+        };
+        let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
+        response.body(Body::from(body)).unwrap()
+    }
+}
+
+async fn own() -> (McpUserTools, Arc<Own>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let own = Arc::new(Own::default());
+    let serving = Arc::clone(&own);
+    let respond = move |method: Method, headers: HeaderMap, body: String| {
+        std::future::ready(serving.respond(&method, &headers, &body))
+    };
+    let router = axum::Router::new().route("/mcp", axum::routing::any(respond));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let server = McpServer::http(url).name("own").resources().trusted().per_user();
+    (server.credentials(|server, user| server.bearer_token(user.to_string())), own)
+}
+
+async fn call(set: &ToolSet, name: &str, user: &str) -> String {
+    let context = ToolContext::new().with(RunUser::from(user));
+    match set.call(&ToolCall::new("call_1", name, "{}"), &context).await {
+        Ok(output) => output.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn users_see_nothing_of_each_other() {
+    let (pool, own) = own().await;
+    let mut sets = Vec::new();
+    for user in ["ada", "grace", ""] {
+        let set = pool.tools(Some(&user.into())).await.unwrap();
+        let shown = if user.is_empty() { "nobody" } else { user };
+        let tool = format!("tool_of_{shown}");
+        let names: Vec<_> = set.definitions().iter().map(|tool| tool.name().to_owned()).collect();
+        assert_eq!(names, ["list_resources", "read_resource", &tool]);
+        assert_eq!(call(&set, &tool, user).await, shown);
+        assert_eq!(call(&set, "list_resources", user).await, format!("note://{shown}: notes. \n"));
+        sets.push(set);
+    }
+    // The same places again, and those of runs without a user.
+    assert_eq!(call(&pool.tools(Some(&"ada".into())).await.unwrap(), "tool_of_ada", "ada").await, "ada");
+    pool.tools(None).await.unwrap();
+    let mut users: Vec<_> = own.sessions.lock().unwrap().values().cloned().collect();
+    users.sort_unstable();
+    assert_eq!(users, ["ada", "grace", "nobody"]);
+    assert_eq!(*own.mixed.lock().unwrap(), [""; 0]);
+
+    let other =
+        "the MCP server `own` is connected for another user than that of the run; use `McpServer::per_user`";
+    for tool in ["tool_of_ada", "list_resources"] {
+        let error = call(&sets[0], tool, "grace").await;
+        assert!(error.ends_with(other), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_has_the_tools_of_its_user() {
+    let (pool, _) = own().await;
+    let pool = pool.map_tools(|tools| tools.prefix("own_"));
+    for user in ["ada", "grace"] {
+        let model = ScriptedModel::new().calls(format!("own_tool_of_{user}"), "{}").says("Done.");
+        let agent = Agent::builder(model).tool_provider(pool.clone()).build().unwrap();
+        let answer = agent.ask("Call it").user(user).await.unwrap();
+        let output = answer.tool_executions()[0].output().map(ToString::to_string);
+        assert_eq!(output.as_deref(), Some(user));
+    }
+}
+
+#[tokio::test]
+async fn a_login_serves_only_its_user() {
+    let fake = fake().await;
+    let oauth = OAuth::new(Login::route(ROUTE)).store(InMemoryCredentials::default());
+    let pool = McpServer::http(fake.url()).oauth(oauth).trusted().per_user();
+    finish(&fake, &pool.server("ada")).await.unwrap();
+    let set = pool.tools(Some(&"ada".into())).await.unwrap();
+    assert_eq!(call(&set, "read", "ada").await, "read: read");
+    for user in [Some(&"grace".into()), None] {
+        assert_eq!(pool.tools(user).await.unwrap_err().kind(), McpErrorKind::LoginRequired);
+    }
+    // After the login, the run goes on.
+    finish(&fake, &pool.server("grace")).await.unwrap();
+    assert_eq!(pool.tools(Some(&"grace".into())).await.unwrap().len(), 2);
+
+    // Nor does a connection that the program has made itself.
+    let fake = super::support::fake().await;
+    let tools = logged_in(&fake).await.0.connect().await.unwrap();
+    let agent = |model| Agent::builder(model).tool_provider(tools.clone()).build().unwrap();
+    let answer = agent(ScriptedModel::new().says("Done.")).ask("Read").user("ada").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    let error = agent(ScriptedModel::new().says("Done.")).ask("Read").user("grace").await.unwrap_err();
+    let expected = "is connected for another user than that of the run; use `McpServer::per_user`";
+    assert!(error.to_string().contains(expected), "{error}");
+}
