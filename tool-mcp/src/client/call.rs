@@ -11,6 +11,7 @@ use tool_core::{ToolContext, ToolError, ToolOutput};
 
 use super::connection_manager::ConnectionManager;
 use super::input::{Given, MAX_ROUNDS, Round};
+use super::login_page::LoginPage;
 use super::open_call::{CallError, Reply, WaitingCall, call_once};
 use super::output::into_output;
 use super::resources::use_resources;
@@ -40,7 +41,7 @@ pub(super) async fn call(
     let config = manager.config();
     config.check_user(&context).map_err(ToolError::failed)?;
     if tool.is_of_client() {
-        return read_resources(&manager, &tool, &arguments).await;
+        return read_resources(&manager, &tool, &arguments, &context).await;
     }
     let asker = context.asker();
     let (mut given, mut waiting) = (Given::default(), WaitingCall::new(manager.held(), config, &context));
@@ -48,8 +49,16 @@ pub(super) async fn call(
         // Recorded, so that the server is not asked again when the call goes on with the answers.
         let sent = async {
             let reply = match waiting.call.take() {
-                Some(call) => call.reply(config, &tool).await?,
-                None => send(&manager, &tool, &arguments, &given, context.progress()).await?,
+                Some(call) => call.reply(config, &tool).await,
+                None => send(&manager, &tool, &arguments, &given, context.progress()).await,
+            };
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let page = LoginPage::for_call(config, &context, error.into()).await;
+                    let sent = Sent::Login(page.map_err(|error| End::Failed(ToolError::failed(error)))?);
+                    return Ok(Recorded { server: config.identity(), sent });
+                }
             };
             match reply {
                 Reply::Result(result) => return Err(End::Result(result)),
@@ -72,6 +81,7 @@ pub(super) async fn call(
             }
             Ok(Recorded { sent: Sent::Input(round), .. }) => given.answer(round, &tool, asker).await?,
             Ok(Recorded { sent: Sent::Pages(round), .. }) => given.show_pages(round, &tool, asker).await?,
+            Ok(Recorded { sent: Sent::Login(page), .. }) => page.show(&config.name, asker).await?,
             Ok(Recorded { sent: Sent::Question(round), .. }) => {
                 let answer = waiting.hold_while(given.answer_one(round, &tool, asker)).await?;
                 match &mut waiting.call {
@@ -102,15 +112,20 @@ async fn read_resources(
     manager: &ConnectionManager,
     tool: &McpTool,
     arguments: &Map<String, Value>,
+    context: &ToolContext,
 ) -> Result<ToolOutput, ToolError> {
-    let (config, mut logins) = (manager.config(), 0);
-    loop {
+    let (config, mut logins, asker) = (manager.config(), 0, context.asker());
+    for number in 1..=MAX_ROUNDS {
         let connection = manager.verified().await.map_err(ToolError::failed)?;
-        match use_resources(config, &connection, tool, arguments).await {
+        let error = match use_resources(config, &connection, tool, arguments).await {
             Ok(output) => return output,
-            Err(error) => config.log_in(error, &mut logins, true).await.map_err(ToolError::failed)?,
-        }
+            Err(error) => error,
+        };
+        let Err(error) = config.log_in(error, &mut logins, true).await else { continue };
+        let started = async { LoginPage::for_call(config, context, error).await.map_err(ToolError::failed) };
+        asker.once(&format!("login {number}"), started).await?.show(&config.name, asker).await?;
     }
+    Err(ToolError::failed(McpError::not_logged_in(&config.name)))
 }
 
 /// What a server has returned that is no result. It is sent to no other server, whose name can be the same in another process.
@@ -127,6 +142,8 @@ enum Sent {
     Pages(Round),
     /// A question whose call waits at the server for the answer.
     Question(Round),
+    /// A login, after which the call is sent again.
+    Login(LoginPage),
     Task(Task),
 }
 

@@ -127,6 +127,11 @@ impl McpError {
         Self::unreachable(server, format_args!("ended the session and did not accept {request}"))
     }
 
+    /// The user was asked to log in.
+    pub(super) fn not_logged_in(server: &str) -> Self {
+        Self::new(McpErrorKind::LoginRequired, server, "requires a login, and the user has not logged in")
+    }
+
     /// A run of one user would act with the credentials of another one.
     pub(super) fn other_user(server: &str) -> Self {
         let problem = "is connected for another user than that of the run; use `McpServer::per_user`";

@@ -20,6 +20,7 @@ mod difference;
 mod fingerprint;
 mod error;
 mod config;
+mod login_page;
 mod connection;
 mod output;
 mod resources;

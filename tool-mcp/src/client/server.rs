@@ -20,7 +20,7 @@ use super::connection_manager::ConnectionManager;
 use super::http::HttpConfig;
 use super::process::{Pipes, ProcessConfig};
 use super::{Fingerprint, McpError, McpErrorKind, McpLog, McpTool, McpTools};
-use crate::oauth::{OAuth, Session};
+use crate::oauth::{LoginPrompt, OAuth, Session};
 
 /// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
@@ -151,6 +151,10 @@ impl McpServer {
         })
     }
 
+    pub(super) fn config(&self) -> Result<&ServerConfig, &McpError> {
+        self.config.as_ref()
+    }
+
     fn session(&self) -> Result<(&ServerConfig, &Session), McpError> {
         let config = self.config.as_ref().map_err(Clone::clone)?;
         let no_session = || McpError::invalid_config(&config.name, "a login requires `oauth`");
@@ -264,7 +268,9 @@ impl McpServer {
     /// Redirects of the server are not followed.
     ///
     /// A login that is shown to a user starts in [`connect`](Self::connect), and in a call of a tool that the server refuses
-    /// because the login has ended or lacks a scope. It is not part of their timeouts.
+    /// because the login has ended or lacks a scope. It is not part of their timeouts. With [`Login::route`](crate::oauth::Login::route),
+    /// the run of the call waits instead, for as long as the user takes: its question has the link, any process can take the answer, and
+    /// the call is then sent again. The link is valid for a day; a call that is still refused asks with another one.
     #[must_use]
     pub fn oauth(mut self, oauth: OAuth) -> Self {
         let Ok(config) = &mut self.config else { return self };
@@ -286,6 +292,11 @@ impl McpServer {
     ///
     /// Returns an error if the server is not available or has no `Login::route`, or if its authorization server is refused.
     pub async fn start_login(&self) -> Result<Option<String>, McpError> {
+        Ok(self.begin_login(false).await?.map(|prompt| prompt.url))
+    }
+
+    /// Implements [`start_login`](Self::start_login), also for a run that waits.
+    pub(super) async fn begin_login(&self, is_waited_for: bool) -> Result<Option<LoginPrompt>, McpError> {
         let (config, session) = self.session()?;
         let failed = |error| McpError::from_oauth_error(&config.name, &error, &config.redactor);
         if !session.is_login_needed() {
@@ -296,7 +307,7 @@ impl McpServer {
                 opened => return opened.map(|_| None),
             }
         }
-        session.start_for_route().await.map(Some).map_err(failed)
+        session.start_for_route(is_waited_for).await.map(Some).map_err(failed)
     }
 
     /// Finishes a login with the URL to which the authorization server redirected the browser, or its path and query. The

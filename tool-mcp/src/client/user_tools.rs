@@ -2,20 +2,29 @@
 //!
 //! Nothing of a user is shared with another one: neither the connection, whose session and stored lists are of its token, nor the list of tools.
 //!
+//! A server that requires a login before it lists its tools does not stop the run: until its user has logged in, one tool takes the place of all,
+//! and the run of a model that calls it waits for the user. So nobody has to log in to a server that the question does not need.
+//!
 //! The number of connections is bounded. Those of runs in progress are never closed, because calls would be lost; so the pool lets go of the
 //! least recently used one, and goes on with a weak reference to it as long as a run holds its tools.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
-use tool_core::ToolSet;
-use tool_core::model::RunUser;
+use tool_core::model::{Message, RunUser, ToolDefinition};
+use tool_core::tool::DynamicTool;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolSet};
 
 use super::connection_manager::ConnectionManager;
-use super::{McpError, McpServer, McpTools};
+use super::login_page::LoginPage;
+use super::text::truncate_name;
+use super::tool_name::sanitize_tool_name;
+use super::{McpError, McpErrorKind, McpServer, McpTools};
 
 /// The number of users that are connected at a time by default.
 const MAX_USERS: usize = 100;
@@ -29,6 +38,11 @@ type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
 /// As a [`tool_provider`](tool_core::agent::AgentBuilder::tool_provider) of an agent, they connect when a run of the user first needs them. With
 /// [`OAuth`](crate::oauth::OAuth), each user has a login of their own. Runs without a user share a connection that is not that of any user,
 /// with the login of the program.
+///
+/// If the user has to log in at a [route](crate::oauth::Login::route) before the server lists its tools, the model is offered the tool
+/// `log_in_to_NAME` in place of them. A run whose model calls it waits for the user, like one that asks a question: the question has the link, and
+/// any process can take the answer. The tools are there from the next turn on. If the user declines, the model reads that and goes on without
+/// them. A login of another kind starts when the tools are needed.
 ///
 /// ```
 /// use tool_core::Agent;
@@ -206,11 +220,65 @@ impl McpUserTools {
             }
         }
     }
+
+    fn login_name(&self) -> String {
+        sanitize_tool_name(&format!("log_in_to_{}", self.name)).into_owned()
+    }
+
+    /// Returns the tool that stands for those of the server until its user has logged in at a page.
+    fn login_tool(&self, user: &RunUser) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
+        let (name, server) = (self.name.clone(), self.server(user.clone()));
+        let log_in = move |_: Map<String, Value>, context: ToolContext| {
+            let (name, server) = (name.clone(), server.clone());
+            async move {
+                let start = async {
+                    let prompt = server.begin_login(true).await.map_err(ToolError::failed)?;
+                    Ok::<_, ToolError>(prompt.map(LoginPage::new))
+                };
+                if let Some(page) = context.asker().once("login", start).await? {
+                    page.show(&name, context.asker()).await?;
+                }
+                Ok::<_, ToolError>(
+                    "The user has logged in. If that is so, the tools of the server are there from now on.",
+                )
+            }
+        };
+        let description = format!(
+            "Lets the user log in to the server `{}`, which has further tools. Call it if they could help; the user decides.",
+            truncate_name(&self.name)
+        );
+        let definition = ToolDefinition::new(self.login_name())
+            .with_description(description)
+            .with_parameters(json!({ "type": "object", "properties": {} }));
+        Ok(ToolSet::new([Arc::new(DynamicTool::from_definition(definition, log_in)?) as Arc<dyn Tool>])?)
+    }
+
+    fn has_route(&self) -> bool {
+        self.server.config().is_ok_and(|config| config.session().is_some_and(|session| session.has_route()))
+    }
 }
 
 impl ToolProvider for McpUserTools {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
-        Box::pin(async { Ok(McpUserTools::tools(self, request.context().get()).await?) })
+        Box::pin(async {
+            let user = request.context().get::<RunUser>().filter(|user| !user.as_str().is_empty());
+            let login_name = self.login_name();
+            let is_login = |call: &ToolCall| *call.name == *login_name;
+            let reply = request.messages().last().and_then(Message::as_assistant);
+            let is_logging_in = reply.is_some_and(|reply| reply.tool_calls.iter().any(is_login));
+            match (McpUserTools::tools(self, user).await, user) {
+                (Err(error), Some(user))
+                    if error.kind() == McpErrorKind::LoginRequired && self.has_route() =>
+                {
+                    Ok(self.login_tool(user)?)
+                }
+                // The user has logged in while the call waited, which has the same tool afterwards.
+                (Ok(tools), Some(user)) if is_logging_in => {
+                    Ok(tools.filter(|tool| tool.name() != login_name).union(self.login_tool(user)?)?)
+                }
+                (provided, _) => Ok(provided?),
+            }
+        })
     }
 
     /// Returns `true`: a server may change its tools at any time.
@@ -240,7 +308,6 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
     use tokio::sync::Notify;
 

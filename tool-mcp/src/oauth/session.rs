@@ -51,6 +51,9 @@ const MAX_RENEWALS: usize = 3;
 /// The time after a failed login in which no call shows another one.
 const COOL_DOWN: Duration = Duration::from_secs(60);
 
+/// The same for a login that a run waits for.
+const WAITING_LOGIN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The time after a login for which a client that registered itself is used again.
 const REGISTRATION_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
@@ -356,7 +359,9 @@ impl Session {
 
     /// Stores the latest challenge for a process that starts the login: a server can let everything pass but calls.
     async fn store_challenge(&self) -> Result<(), OAuthError> {
-        let Grant::AuthorizationCode(LoginKind::Route { .. }) = &self.oauth.grant else { return Ok(()) };
+        if !self.has_route() {
+            return Ok(());
+        }
         let (store, key) = (&*self.oauth.store, self.challenge_key());
         let challenge = self.state().challenge.to_store(&self.server);
         let stored = load::<Challenge>(store, &key).await?.map(|(_, revision)| revision);
@@ -416,12 +421,12 @@ impl Session {
                         bound => bound?,
                     };
                     self.state().port = loopback.port();
-                    let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
+                    let (prompt, state) = self.start(&loopback.redirect_uri(), LOGIN_TIMEOUT).await?;
                     show(&prompt);
                     Ok(Some(loopback.receive(started.insert(state)).await))
                 }
                 LoginKind::Paste { redirect_uri, ask } => {
-                    let (prompt, state) = self.start(redirect_uri).await?;
+                    let (prompt, state) = self.start(redirect_uri, LOGIN_TIMEOUT).await?;
                     started = Some(state);
                     let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
                     ask(prompt).await.map(Some).map_err(no_redirect)
@@ -447,29 +452,37 @@ impl Session {
     ///
     /// Returns an error if the user of a route is not known: everybody could finish a login that another one started.
     fn check_user(&self) -> Result<(), OAuthError> {
-        match &self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { .. }) if self.oauth.user.is_empty() => {
-                Err(OAuthError::failed(
-                    "`Login::route` needs the user of the browser's session; set `OAuth::user`",
-                ))
-            }
-            _ => Ok(()),
+        match self.has_route() && self.oauth.user.is_empty() {
+            true => Err(OAuthError::failed(
+                "`Login::route` needs the user of the browser's session; set `OAuth::user`",
+            )),
+            false => Ok(()),
         }
     }
 
-    /// Starts a login whose redirect comes to a route of the program. Returns the authorization URL.
-    pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
+    /// Returns `true` if the redirect comes to a route of the program.
+    pub(crate) fn has_route(&self) -> bool {
+        matches!(self.oauth.grant, Grant::AuthorizationCode(LoginKind::Route { .. }))
+    }
+
+    /// Starts a login whose redirect comes to a route of the program. `is_waited_for` states that a run waits for it, however long.
+    pub(crate) async fn start_for_route(&self, is_waited_for: bool) -> Result<LoginPrompt, OAuthError> {
         self.check_user()?;
+        let timeout = if is_waited_for { WAITING_LOGIN_TIMEOUT } else { LOGIN_TIMEOUT };
         match &self.oauth.grant {
             Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
-                Ok(self.start(redirect_uri).await?.0.url)
+                Ok(self.start(redirect_uri, timeout).await?.0)
             }
             _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
         }
     }
 
-    /// Starts a login. Returns what to show, and its `state`.
-    async fn start(&self, redirect_uri: &str) -> Result<(LoginPrompt, String), OAuthError> {
+    /// Starts a login, which can be finished until the timeout. Returns what to show, and its `state`.
+    async fn start(
+        &self,
+        redirect_uri: &str,
+        timeout: Duration,
+    ) -> Result<(LoginPrompt, String), OAuthError> {
         let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
         if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
             return Err(OAuthError::failed(format!(
@@ -525,7 +538,7 @@ impl Session {
             verifier,
             requires_issuer: server.authorization_response_iss_parameter_supported,
         };
-        let expires_at = Some(SystemTime::now() + LOGIN_TIMEOUT);
+        let expires_at = Some(SystemTime::now() + timeout);
         swap(&*self.oauth.store, &pending_key(&state), None, Some(&pending), expires_at).await?;
         Ok((prompt, state))
     }

@@ -7,12 +7,15 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use tool_core::model::RunUser;
+use tool_core::run::{Decision, Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ToolCall, ToolContext, ToolSet};
+use tool_core::tool::{ToolExecution, WaitId};
+use tool_core::{Agent, Answer, RunError, ToolCall, ToolContext, ToolSet};
 use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_mcp::testing::OAuthServer;
 use tool_mcp::{McpErrorKind, McpServer, McpUserTools};
 
-use super::support::{ROUTE, fake, finish, logged_in};
+use super::support::{ROUTE, fake, finish, logged_in, parameter};
 
 /// A server that offers each user something else.
 #[derive(Default)]
@@ -159,4 +162,95 @@ async fn a_login_serves_only_its_user() {
     let error = agent(ScriptedModel::new().says("Done.")).ask("Read").user("grace").await.unwrap_err();
     let expected = "is connected for another user than that of the run; use `McpServer::per_user`";
     assert!(error.to_string().contains(expected), "{error}");
+}
+
+/// Returns the pool of a process, of which all have the store.
+fn process(fake: &OAuthServer, store: &InMemoryCredentials) -> McpUserTools {
+    let oauth = OAuth::new(Login::route(ROUTE)).store(store.clone());
+    McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted().per_user()
+}
+
+/// Returns the run that waits for its user, as it is stored, and the link of its question.
+fn waiting(error: &RunError, issuer: &str) -> (Run, WaitId, String) {
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+    let stored = serde_json::to_string(error.run()).unwrap();
+    let run: Run = serde_json::from_str(&stored).unwrap();
+    let wait = run.waits().pop().unwrap();
+    let text = wait.question().unwrap().text().to_owned();
+    let url = text
+        .strip_prefix(&format!("The server `tickets` needs you to log in at {issuer}:\n"))
+        .and_then(|text| text.strip_suffix("\nHave you logged in?"));
+    let url = url.unwrap_or_else(|| panic!("{text}")).to_owned();
+    (run, wait.id, url)
+}
+
+fn outputs(answer: &Answer) -> Vec<String> {
+    let output = |execution: &ToolExecution| match execution.outcome() {
+        Ok(output) => output.to_string(),
+        Err(error) => error.to_string(),
+    };
+    answer.tool_executions().iter().map(output).collect()
+}
+
+#[tokio::test]
+async fn a_run_waits_for_the_login_that_a_call_needs() {
+    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    finish(&fake, &process(&fake, &store).server("ada")).await.unwrap();
+    let agent = |model: ScriptedModel| {
+        let pool = process(&fake, &store);
+        Agent::builder(model).tool_provider(pool).build().unwrap()
+    };
+    let error = agent(ScriptedModel::new().calls("write", "{}")).ask("Write").user("ada").await.unwrap_err();
+    let (run, wait, url) = waiting(&error, &fake.issuer());
+    assert_eq!(parameter(&url, "scope").as_deref(), Some("read write"));
+
+    // Who declines is not asked again, and the model reads it.
+    let mut declined = run.clone();
+    declined.resolve(&wait, Decision::answer(json!(false))).unwrap();
+    let answer = agent(ScriptedModel::new().says("Done.")).resume(declined).await.unwrap();
+    let expected = "the MCP server `tickets` requires a login, and the user has not logged in";
+    assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer));
+
+    // Who has not logged in is asked again.
+    let mut early = run.clone();
+    early.resolve(&wait, Decision::answer(json!(true))).unwrap();
+    let error = agent(ScriptedModel::new()).resume(early).await.unwrap_err();
+    let (mut run, wait, url) = waiting(&error, &fake.issuer());
+
+    process(&fake, &store).server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    run.resolve(&wait, Decision::answer(json!(true))).unwrap();
+    let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
+    assert_eq!(outputs(&answer), ["write: read write"]);
+}
+
+#[tokio::test]
+async fn a_run_waits_for_the_login_that_its_tools_need() {
+    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let agent = |model: ScriptedModel| {
+        let pool = process(&fake, &store);
+        Agent::builder(model).tool_provider(pool).build().unwrap()
+    };
+    // Nobody has to log in for a question that needs no tools.
+    agent(ScriptedModel::new().says("Hello.")).ask("Hello").user("ada").await.unwrap();
+    let model = ScriptedModel::new().calls("log_in_to_tickets", "{}");
+    let error = agent(model).ask("Read").user("ada").await.unwrap_err();
+    let (run, wait, url) = waiting(&error, &fake.issuer());
+
+    let mut declined = run.clone();
+    declined.resolve(&wait, Decision::answer(json!(false))).unwrap();
+    let answer = agent(ScriptedModel::new().says("Done.")).resume(declined).await.unwrap();
+    let expected = "the MCP server `tickets` requires a login, and the user has not logged in";
+    assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer));
+
+    let mut run = run;
+    process(&fake, &store).server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    run.resolve(&wait, Decision::answer(json!(true))).unwrap();
+    let model = ScriptedModel::new().calls("read", "{}").says("Done.");
+    let answer = agent(model).resume(run).await.unwrap();
+    let logged_in = "The user has logged in. If that is so, the tools of the server are there from now on.";
+    assert_eq!(outputs(&answer), [logged_in, "read: read"]);
+
+    // Without a user, there is nobody to ask.
+    let error = agent(ScriptedModel::new()).ask("Read").await.unwrap_err();
+    assert!(error.to_string().contains("requires a login: nobody has logged in"), "{error}");
 }
