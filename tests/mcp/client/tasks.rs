@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tool_core::CancellationToken;
 use tool_core::run::Decision;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, CancellationToken, ToolSet};
 use tool_mcp::McpServer;
 
 use super::asking::{agent, discovered, form, listed, restored};
@@ -218,4 +219,51 @@ async fn a_task_goes_on_while_its_run_waits() {
     let run = resume(&agent, run).await;
     assert_eq!(run.tool_executions()[0].output().unwrap().to_string(), "booked");
     assert_eq!((received.count("tasks/get"), received.count("tasks/cancel")), (2, 0));
+}
+
+/// The call waits for the next poll or for a person when its run is cancelled: in this process, in another one, or inside of another run.
+#[tokio::test]
+async fn a_task_is_cancelled_with_its_run_while_its_call_waits() {
+    let is_cancelled = async |received: &Received| {
+        wait_until("the task is cancelled", async || received.count("tasks/cancel") == 1).await;
+        assert_eq!(received.all("tasks/cancel")[0]["params"]["taskId"], "t-1");
+        assert_eq!(received.count("tools/call"), 1);
+    };
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+
+    let (server, received) = with_tasks(|_, _| task("working", json!({})));
+    let connected = server.connect().await.unwrap();
+    let waiting = agent(connected.tools().await.unwrap());
+    let cancellation = CancellationToken::new();
+    let asked = waiting.ask("Book").cancellation_token(cancellation.clone());
+    let running = tokio::spawn(async move { asked.await });
+    wait_until("the task is polled", async || received.count("tasks/get") == 1).await;
+    cancellation.cancel();
+    assert!(running.await.unwrap().is_err());
+    is_cancelled(&received).await;
+
+    let (server, received) = with_tasks(|_, _| task("working", json!({})));
+    let connected = server.connect().await.unwrap();
+    let stored = agent(connected.tools().await.unwrap());
+    let mut driver = stored.start("Book");
+    driver.advance().await.unwrap();
+    driver.advance().await.unwrap();
+    let run = restored(&driver.into_run());
+    assert!(run.waits()[0].is_until());
+    stored.resume(run).cancellation_token(cancelled.clone()).await.unwrap_err();
+    is_cancelled(&received).await;
+
+    let (server, received) =
+        with_tasks(|_, _| input_required(json!({ "seat": form("Which seat?", "seat") })));
+    let connected = server.connect().await.unwrap();
+    let desk = agent(connected.tools().await.unwrap());
+    let model = ScriptedModel::new().calls("desk", r#"{"question": "Book"}"#);
+    let desk = ToolSet::default().with(desk.as_tool("desk", "Books")).unwrap();
+    let outer = Agent::builder(model).tools(desk).build().unwrap();
+    let run = restored(outer.ask("Book").await.unwrap_err().run());
+    assert!(run.waits()[0].question().is_some());
+    assert_eq!(received.count("tasks/cancel"), 0);
+    outer.resume(run).cancellation_token(cancelled).await.unwrap_err();
+    is_cancelled(&received).await;
 }

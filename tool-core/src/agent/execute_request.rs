@@ -151,6 +151,23 @@ impl Agent {
         }
     }
 
+    /// Reports to its tool that a call will not be continued. The tool is found as in [`execute_request`](Self::execute_request).
+    pub(super) async fn give_up_request(
+        &self,
+        asked_by: &[&str],
+        request: CallRequest,
+        context: &ToolContext,
+    ) {
+        let Ok(level) = Level::outermost(self, &request, context).at(asked_by, &request).await else {
+            return;
+        };
+        let Level { agent, context, further_tools, .. } = level;
+        let context = context.with_defaults(&agent.0.context);
+        if let Ok(tools) = agent.tools_for(&request, &further_tools, &context).await {
+            tools.give_up(request, &context);
+        }
+    }
+
     /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
     pub fn agent_tools(&self) -> impl Iterator<Item = (&str, &AgentTool)> {
         let tools = self.0.tools.iter();

@@ -30,6 +30,7 @@ impl Run {
             recording: None,
             cache: RequestCache::default(),
             call_index: None,
+            given_up: Vec::new(),
         }
     }
 

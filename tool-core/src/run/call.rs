@@ -81,6 +81,12 @@ impl CallRecord {
         matches!(self.state, CallState::Waiting { .. }).then_some(self.notes.as_deref_mut())?
     }
 
+    /// Returns the notes of a call that waits and has recorded something. One in flight learns of its end by its token.
+    pub(super) fn notes_to_give_up(&self) -> Option<&CallNotes> {
+        let is_waiting = matches!(self.state, CallState::Waiting { .. });
+        self.notes().filter(|notes| is_waiting && notes.has_effects())
+    }
+
     /// Returns the hash of the definition that a person approved, if the call is in flight.
     pub(super) fn approved_definition(&self) -> Option<&str> {
         match &self.state {
@@ -94,7 +100,7 @@ impl CallRecord {
         self.inner().filter(|_| self.is_open())
     }
 
-    fn attempts(&self) -> u32 {
+    pub(super) fn attempts(&self) -> u32 {
         match self.state {
             CallState::Ready { attempts, .. } => attempts,
             CallState::Running { attempt, .. } | CallState::Waiting { attempt, .. } => attempt,

@@ -80,6 +80,7 @@ pub(crate) use self::review::REJECTED;
 pub use self::revision::RunRevision;
 pub use self::room::{InFlight, TreeInFlight};
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
+pub(crate) use self::state::GivenUp;
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;
 pub use self::step_error::StepError;

@@ -12,7 +12,7 @@ use super::call_index::CallIndex;
 use super::call_state::CallState;
 use super::history::History;
 use super::revision::Format;
-use super::state::{CallRecord, Head, Recording, Stage};
+use super::state::{CallRecord, GivenUp, Head, Recording, Stage};
 use crate::model::{Message, RequestCache, ToolCall};
 use crate::run::{InnerRun, Run, RunId};
 use crate::tool::timing::micros;
@@ -39,6 +39,8 @@ struct SavedRun {
     cache: RequestCache,
     #[serde(skip)]
     call_index: Option<Box<CallIndex>>,
+    #[serde(skip)]
+    given_up: Vec<GivenUp>,
 }
 
 impl Serialize for Run {

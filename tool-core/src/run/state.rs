@@ -23,7 +23,9 @@ use crate::model::{
     AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall,
     ToolDefinition, ToolKind, ToolPolicy, Usage,
 };
-use crate::tool::{CallDecision, CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecord};
+use crate::tool::{
+    CallDecision, CallHistory, CallNotes, CallRequest, Timestamp, ToolExecution, VerdictRecord,
+};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -48,6 +50,16 @@ pub struct Run {
     pub(super) cache: RequestCache,
     /// Built with the first response, to keep waiting runs small.
     pub(super) call_index: Option<Box<CallIndex>>,
+    /// The calls that will not be continued, until their tools know it.
+    pub(super) given_up: Vec<GivenUp>,
+}
+
+/// A call that had recorded something when its run was stopped.
+#[derive(Clone, Debug)]
+pub(crate) struct GivenUp {
+    /// The names of the tools that lead to its agent, from this one.
+    pub(crate) asked_by: Vec<String>,
+    pub(crate) request: CallRequest,
 }
 
 /// What a run has besides its log, its stage and the time that it has taken. Its size does not depend on the length of the run.

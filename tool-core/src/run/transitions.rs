@@ -2,10 +2,12 @@
 
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
-use super::state::{CallRecord, Fact, Stage};
-use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy, max_tokens};
+use super::state::{CallRecord, Fact, GivenUp, Stage};
+use crate::model::{
+    ChatRequest, ChatResponse, ConversationId, ToolCall, ToolDefinitions, ToolPolicy, max_tokens,
+};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolExecution};
+use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -272,11 +274,27 @@ impl Run {
     pub(super) fn finish_record(&mut self, position: usize, execution: ToolExecution) {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let Some(record) = turn.calls.get_mut(position) else { return };
+        let mut given_up = Vec::new();
         if let Some(inner) = record.inner_mut() {
             inner.run.cancel();
+            given_up = inner.run.take_given_up();
         }
         let execution = record.complete(execution);
+        let name = execution.call().name.clone();
         self.append(Fact::Finished(execution.into()));
+        self.given_up.extend(given_up.into_iter().map(|mut call| {
+            call.asked_by.insert(0, name.clone());
+            call
+        }));
+    }
+
+    /// Returns the calls that will not be continued, once.
+    pub(crate) fn take_given_up(&mut self) -> Vec<GivenUp> {
+        let mut given_up = std::mem::take(&mut self.given_up);
+        let handoffs = self.head.handoffs.iter().map(|handoff| handoff.agent.clone());
+        let handoffs: Vec<_> = if given_up.is_empty() { Vec::new() } else { handoffs.collect() };
+        given_up.iter_mut().for_each(|call| drop(call.asked_by.splice(..0, handoffs.iter().cloned())));
+        given_up
     }
 
     /// Ends the turn, if one is open: each call gets a result, and what the user has said meanwhile follows.
@@ -288,9 +306,29 @@ impl Run {
             Some((position, record.execution_if_stopped(call, why_not_executed)?))
         });
         for (position, execution) in begun.collect::<Vec<_>>() {
+            self.give_up(position, execution.call());
             self.finish_record(position, execution);
         }
         self.append(Fact::Closed(why_not_executed.into()));
         user_messages.into_iter().for_each(|message| self.append(Fact::Said(message)));
+    }
+
+    /// Remembers a call that waits, has recorded something and will not be continued.
+    fn give_up(&mut self, position: usize, call: &ToolCall) {
+        let Some(record) = self.stage.records().get(position) else { return };
+        let Some(notes) = record.notes_to_give_up() else { return };
+        let mut attempt = Attempt::new(self.key(&call.id), record.attempts());
+        attempt.is_continued = true;
+        let request = CallRequest {
+            call: call.clone(),
+            attempt,
+            undone: None,
+            user: self.head.user.clone(),
+            conversation: self.head.conversation.as_ref().map(ConversationId::outermost),
+            definition: None,
+            notes: Some(Box::new(notes.clone())),
+            nobody_to_ask: None,
+        };
+        self.given_up.push(GivenUp { asked_by: Vec::new(), request });
     }
 }

@@ -3,6 +3,7 @@
 //! The hash of a tool's definition travels with its calls, because the worker that executes a call can have another program than the one
 //! whose tool was offered and approved. It is compared where the tool is looked up, so that providers cannot exchange it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -50,6 +51,21 @@ impl ToolSet {
             Ok(execution) => execution.with_notes(asking.notes()),
             Err(notes) => ToolExecution::waiting(call, Some(notes)),
         }
+    }
+
+    /// Reports to its tool that a call will not be continued.
+    pub(crate) fn give_up(&self, request: CallRequest, context: &ToolContext) {
+        let CallRequest { call, attempt, notes, .. } = request;
+        let Some(tool) = self.get(&call.name) else { return };
+        let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));
+        let asker = Asker::new(&asking, false, tool.definition().policy());
+        let (cancellation, progress) = (CancellationToken::new(), Progress::default());
+        cancellation.cancel();
+        let attempt =
+            AttemptContext { attempt, progress, cancellation, undone: None, asker, agent_link: None };
+        let context = context.for_attempt(attempt).with_call(&call, self.0.settings.reading);
+        // A tool that panics affects nothing else.
+        let _ = catch_unwind(AssertUnwindSafe(|| tool.give_up(&context)));
     }
 
     /// Returns this set for a call of a run that is driven elsewhere, or the execution that refuses the call, because its tool is

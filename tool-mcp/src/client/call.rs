@@ -6,6 +6,7 @@ use std::time::Duration;
 use rmcp::model::CallToolResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio::runtime::Handle;
 use tool_core::tool::{AskError, Progress};
 use tool_core::{ToolContext, ToolError, ToolOutput};
 
@@ -106,6 +107,24 @@ pub(super) async fn call(
     }
     let problem = format!("asked for input more than {MAX_ROUNDS} times during one call");
     Err(ToolError::failed(McpError::invalid_response(&config.name, problem)))
+}
+
+/// Cancels the task of a call that will not be continued, if it has one.
+pub(super) fn give_up(manager: &Arc<ConnectionManager>, context: &ToolContext) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    let (manager, context) = (Arc::clone(manager), context.clone());
+    runtime.spawn(async move {
+        for number in 1..=MAX_ROUNDS {
+            let unknown = async { Err(End::Failed(ToolError::failed("the call has not sent this round"))) };
+            match context.asker().once::<Recorded, End>(&format!("round {number}"), unknown).await {
+                Ok(Recorded { server, sent: Sent::Task(task) }) if server == manager.config().identity() => {
+                    return task.cancel(&manager).await;
+                }
+                Ok(Recorded { sent: Sent::Task(_), .. }) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    });
 }
 
 async fn read_resources(

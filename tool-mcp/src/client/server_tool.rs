@@ -7,7 +7,7 @@ use tool_core::model::ToolDefinition;
 use tool_core::tool::{DynamicTool, ToolFuture};
 use tool_core::{Tool, ToolContext, ToolError};
 
-use super::call::call;
+use super::call::{call, give_up};
 use super::connection_manager::ConnectionManager;
 use super::{McpError, McpTool};
 
@@ -75,6 +75,10 @@ impl Tool for ServerTool {
             Ok(tool) => tool.call(arguments, context),
             Err(error) => ToolFuture::ready(Err(ToolError::failed(error.clone()))),
         }
+    }
+
+    fn give_up(&self, context: &ToolContext) {
+        give_up(&self.manager, context);
     }
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {

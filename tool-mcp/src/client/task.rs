@@ -1,7 +1,7 @@
 //! Tasks: calls that the server goes on with by itself, and whose results are fetched later.
 //!
 //! A call that is dropped cancels its task only if its run was cancelled or it belongs to none, because a run whose process ends goes on
-//! elsewhere.
+//! elsewhere. If the run is stopped while the call waits, or while it is stored, its driver reports that (`Tool::give_up`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The longest wait for a task of a call that belongs to no run, as a multiple of the call's timeout.
 const MAX_TIMEOUTS: u32 = 20;
+
+/// The longest time for a request that cancels a task.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of times that a task may ask for input.
 const MAX_ROUNDS: usize = 32;
@@ -170,6 +173,16 @@ impl Task {
         Err(Polled::Ended(Err(ToolError::failed(ended))))
     }
 
+    /// Cancels the task at the server, which need not do so.
+    pub(super) async fn cancel(self, manager: &ConnectionManager) {
+        let cancelling = async {
+            if let Ok(connection) = manager.verified().await {
+                let _ = connection.peer().cancel_task(CancelTaskParams::new(self.id)).await;
+            }
+        };
+        let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancelling).await;
+    }
+
     fn interval(&self) -> Duration {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
         interval.clamp(MIN_INTERVAL, MAX_INTERVAL)
@@ -192,9 +205,6 @@ impl Task {
     }
 }
 
-/// The longest time for a request that cancels a task.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Cancels a task at the server whose result nobody awaits any more. A call of a run is dropped while it waits, and while its process
 /// ends, and goes on later: then its task does, too.
 struct CancelOnDrop {
@@ -212,15 +222,8 @@ impl Drop for CancelOnDrop {
         let Some(manager) = self.manager.take() else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         if self.is_abandoned || self.cancellation.is_cancelled() {
-            let params = CancelTaskParams::new(std::mem::take(&mut self.id));
-            runtime.spawn(async move {
-                let cancelling = async {
-                    if let Ok(connection) = manager.verified().await {
-                        let _ = connection.peer().cancel_task(params).await;
-                    }
-                };
-                let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancelling).await;
-            });
+            let task = Task { id: std::mem::take(&mut self.id), interval_ms: None };
+            runtime.spawn(async move { task.cancel(&manager).await });
         }
     }
 }

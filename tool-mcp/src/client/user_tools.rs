@@ -265,7 +265,9 @@ impl ToolProvider for McpUserTools {
             let login_name = self.login_name();
             let is_login = |call: &ToolCall| *call.name == *login_name;
             let reply = request.messages().last().and_then(Message::as_assistant);
-            let is_logging_in = reply.is_some_and(|reply| reply.tool_calls.iter().any(is_login));
+            // Where a call is executed apart from its run, providers are asked without messages.
+            let is_apart = request.messages().is_empty();
+            let is_logging_in = is_apart || reply.is_some_and(|reply| reply.tool_calls.iter().any(is_login));
             match (McpUserTools::tools(self, user).await, user) {
                 (Err(error), Some(user))
                     if error.kind() == McpErrorKind::LoginRequired && self.has_route() =>

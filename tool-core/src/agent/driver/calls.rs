@@ -6,7 +6,9 @@
 //! must not have its effect again; an undo call is recorded as an error, because undoing must go on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_call::AgentCall;
@@ -14,12 +16,16 @@ use super::inside::OuterRun;
 use super::review::OutputRuling;
 use super::run_tree::RunTree;
 use crate::agent::executor::CallExecutor;
+use crate::agent::interruption::run_until_interrupted;
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
-use crate::run::{InnerRun, MAX_DEPTH, Run, RunChanges, RunErrorKind};
+use crate::run::{GivenUp, InnerRun, MAX_DEPTH, Run, RunChanges, RunErrorKind};
 use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
+
+/// The longest wait for providers whose tools are to know that calls will not be continued.
+const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of the run of an agent: at its beginning, and what then changes in it.
 pub(super) enum InnerState {
@@ -92,6 +98,23 @@ impl RunDriver {
         recorded.map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         Ok(())
+    }
+
+    /// Reports to their tools which calls will not be continued, because the run was stopped.
+    pub(super) async fn give_up_calls(&mut self) {
+        let given_up = self.run.take_given_up();
+        if given_up.is_empty() {
+            return;
+        }
+        let (agent, context) = (self.origin.clone(), self.tools.context.clone());
+        let reporting = async move {
+            for GivenUp { asked_by, request } in given_up {
+                let names: Vec<_> = asked_by.iter().map(String::as_str).collect();
+                agent.give_up_request(&names, request, &context).await;
+            }
+        };
+        // A provider may have to connect again, for which the end of the run does not wait long.
+        let _ = run_until_interrupted(reporting.boxed(), None, Some(GIVE_UP_TIMEOUT)).await;
     }
 
     /// Returns what the run of an agent that a call asks takes from this one.

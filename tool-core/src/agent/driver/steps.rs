@@ -272,6 +272,7 @@ impl RunDriver {
 
     /// Emits what is new in a run that is saved, and gives up its lease if it waits.
     pub(super) async fn settle_step(&mut self) -> Result<(), RunErrorKind> {
+        self.give_up_calls().await;
         self.emit_finished().await?;
         let is_blocked = self.run.is_blocked();
         self.set_in_progress(!self.run.is_done() && !is_blocked);

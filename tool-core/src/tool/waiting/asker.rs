@@ -182,7 +182,8 @@ impl Asker {
     }
 
     /// Parks the call until a point in time: the call ends, and is executed again from its start, where [`parked`](Self::parked)
-    /// returns the state. So a call can poll a task elsewhere without occupying anything. Returns only if the call cannot be parked.
+    /// returns the state. So a call can poll a task elsewhere without occupying anything. Returns only if the call cannot be parked. A tool
+    /// learns by [`Tool::give_up`](crate::Tool::give_up) that a parked call will not be continued.
     ///
     /// ```
     /// use std::time::Duration;
