@@ -16,14 +16,11 @@ use crate::oauth::LoginPrompt;
 pub(super) struct LoginPage {
     issuer: String,
     url: String,
-    /// The error of the call, until the run is stored.
-    #[serde(skip)]
-    error: Option<McpError>,
 }
 
 impl LoginPage {
     pub(super) fn new(prompt: LoginPrompt) -> Self {
-        Self { issuer: prompt.issuer, url: prompt.url, error: None }
+        Self { issuer: prompt.issuer, url: prompt.url }
     }
 
     /// Starts the login that a call of a run needs.
@@ -37,12 +34,12 @@ impl LoginPage {
         context: &ToolContext,
         error: McpError,
     ) -> Result<Self, McpError> {
-        let is_login = error.kind() == McpErrorKind::LoginRequired && context.idempotency_key().is_some();
+        let is_login = error.kind() == McpErrorKind::LoginRequired && context.asker().can_ask();
         let session = config.session().filter(|session| is_login && session.has_route());
         let Some(session) = session else { return Err(error) };
         let started = session.start_for_route(true).await;
         let failed = |reason| McpError::from_oauth_error(&config.name, &reason, &config.redactor);
-        started.map(|prompt| Self { error: Some(error), ..Self::new(prompt) }).map_err(failed)
+        started.map(Self::new).map_err(failed)
     }
 
     /// Waits until the user has logged in, by their own words: the next request shows whether it is true.
@@ -51,7 +48,7 @@ impl LoginPage {
     ///
     /// Returns an error for the model if the user does not log in.
     pub(super) async fn show(&self, server: &str, asker: &Asker) -> Result<(), ToolError> {
-        let Self { issuer, url, error } = self;
+        let Self { issuer, url } = self;
         let name = truncate_name(server);
         let text =
             format!("The server `{name}` needs you to log in at {issuer}:\n{url}\nHave you logged in?");
@@ -60,9 +57,9 @@ impl LoginPage {
             Ok(true) => Ok(()),
             Ok(false) => Err(ToolError::failed(not_logged_in())),
             Err(refusal) => Err(match refusal.kind() {
-                AskErrorKind::Declined | AskErrorKind::Expired => ToolError::failed(not_logged_in()),
-                // As outside of a run.
-                AskErrorKind::Unavailable => ToolError::failed(error.clone().unwrap_or_else(not_logged_in)),
+                AskErrorKind::Declined | AskErrorKind::Expired | AskErrorKind::Unavailable => {
+                    ToolError::failed(not_logged_in())
+                }
                 _ => refusal.into(),
             }),
         }

@@ -86,6 +86,13 @@ impl Asker {
         })
     }
 
+    /// Returns `true` if a question could reach somebody.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn can_ask(&self) -> bool {
+        self.0.is_ok()
+    }
+
     /// Asks a question. Await the result; the options of the question are set before that.
     pub fn ask<T: AnswerType>(&self, text: impl Into<String>) -> AskQuestion<'_, T> {
         let root = schema::arguments_schema::<Wrapped<T>>();
