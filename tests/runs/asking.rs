@@ -5,20 +5,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::support::deciding::Decide;
 use tests::support::ways::resolved_in_all_ways;
 use tool_core::agent::on_question;
-use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
-use tool_core::model::{AssistantMessage, ChatResponse};
+use tool_core::memory::{InMemoryStore, PostOutcome, RunCommand, RunStatus};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
     AskErrorKind, Asker, Attempt, DecisionKind, IdempotencyKey, Origin, Question, Timestamp, ToolErrorKind,
+    ToolFuture,
 };
-use tool_core::{Agent, FunctionTool, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, tool, tools};
+use tool_core::{
+    Agent, FunctionTool, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools,
+};
 
 fn restored(run: &Run) -> Run {
     serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap()
@@ -796,6 +800,69 @@ async fn a_parked_call_continues_at_its_time() {
     assert_eq!(stepped.resume(run).await.unwrap().messages()[2].text(), "printed after 2 polls");
     // A driver sleeps.
     assert_eq!(agent().ask("Print").await.unwrap().messages()[2].text(), "printed after 2 polls");
+}
+
+/// Places an order and asks about it. If the call will not be continued, it takes back the order.
+struct Order {
+    definition: ToolDefinition,
+    taken_back: SharedLog,
+}
+
+impl Tool for Order {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, _: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            let order: u32 = context.asker().once("order", async { Ok::<_, ToolError>(17) }).await?;
+            context.asker().ask::<bool>(format!("Pay for {order}?")).await?;
+            Ok("paid".into())
+        })
+    }
+
+    fn give_up(&self, context: &ToolContext) {
+        let unknown = async { Err(ToolError::failed("nothing was ordered")) };
+        let order: u32 = context.asker().once("order", unknown).now_or_never().unwrap().unwrap();
+        let call = context.call().unwrap();
+        assert!(context.cancellation().is_cancelled());
+        self.taken_back.add(format!("{} {} {order}", call.name, call.id));
+    }
+}
+
+/// In another process, wherever the tool is: behind a handoff, inside of an agent, under another name.
+#[tokio::test]
+async fn a_tool_learns_of_calls_that_are_given_up() {
+    let taken_back = SharedLog::default();
+    let order = || Order { definition: ToolDefinition::new("order"), taken_back: taken_back.clone() };
+    let store = InMemoryStore::new();
+    let agent = |model: ScriptedModel| {
+        let shop = ToolSet::default().with(order()).unwrap().prefix("shop_").unwrap();
+        let shop =
+            Agent::builder(ScriptedModel::new().calls("shop_order", "{}")).tools(shop).build().unwrap();
+        let desk = Agent::builder(ScriptedModel::new().calls("shop", r#"{"question": "Order"}"#));
+        let desk = desk.tool(shop.as_tool("shop", "Orders")).build().unwrap();
+        let builder = Agent::builder(model).tool(order()).handoff_to("desk", "Takes over", &desk);
+        builder.run_store(store.clone()).build().unwrap()
+    };
+    for (model, expected) in [
+        (ScriptedModel::new().calls("order", "{}"), "order call_1_0 17"),
+        (ScriptedModel::new().calls("desk", "{}"), "shop_order call_1_0 17"),
+    ] {
+        let run = waiting(agent(model).ask("Order").await);
+        assert_eq!(text(&run.waits()[0]), "Pay for 17?");
+        let other = agent(ScriptedModel::new());
+        let posted = other.post(run.id().as_str(), RunCommand::Cancel).await.unwrap();
+        assert_eq!(posted, PostOutcome::Posted);
+        let stored = other.stored_run(run.id().as_str()).await.unwrap().unwrap();
+        other.resume(stored.run).await.unwrap_err();
+        assert_eq!(taken_back.take(), [expected]);
+    }
+    // An answer is no reason to take anything back.
+    let mut run = waiting(agent(ScriptedModel::new().calls("order", "{}")).ask("Order").await);
+    answer(&mut run, "Pay for 17?", true);
+    agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
+    assert_eq!(taken_back.take(), [""; 0]);
 }
 
 #[tokio::test]
