@@ -56,7 +56,7 @@ pub(super) async fn call(
             let reply = match reply {
                 Ok(reply) => reply,
                 Err(error) => {
-                    let page = LoginPage::for_call(config, &context, error.into()).await;
+                    let page = LoginPage::for_call(config, &context, error.into());
                     let sent = Sent::Login(page.map_err(|error| End::Failed(ToolError::failed(error)))?);
                     return Ok(Recorded { server: config.identity(), sent });
                 }
@@ -141,7 +141,7 @@ async fn read_resources(
             Err(error) => error,
         };
         let Err(error) = config.log_in(error, &mut logins, true).await else { continue };
-        let started = async { LoginPage::for_call(config, context, error).await.map_err(ToolError::failed) };
+        let started = async { LoginPage::for_call(config, context, error).map_err(ToolError::failed) };
         asker.once(&format!("login {number}"), started).await?.show(&config.name, asker).await?;
     }
     Err(ToolError::failed(McpError::not_logged_in(&config.name)))

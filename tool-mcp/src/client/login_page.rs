@@ -1,6 +1,7 @@
 //! A login that a run waits for: its user reads where to log in, and answers afterwards, which any process can take.
 //!
-//! This holds for logins whose redirect comes to a route of the program. The others happen in front of the user, while the call waits.
+//! The question leads to a page of the program, which starts the login in the session of its user. It has no authorization URL, because whoever
+//! reads a run could log in to an account of their own with it, and lead the user to the redirect.
 
 use serde::{Deserialize, Serialize};
 use tool_core::tool::{AskErrorKind, Asker};
@@ -9,37 +10,31 @@ use tool_core::{ToolContext, ToolError};
 use super::config::ServerConfig;
 use super::text::truncate_name;
 use super::{McpError, McpErrorKind};
-use crate::oauth::LoginPrompt;
 
-/// Where the user logs in.
+/// The page of the program where the user starts the login.
 #[derive(Serialize, Deserialize)]
 pub(super) struct LoginPage {
-    issuer: String,
-    url: String,
+    page: String,
 }
 
 impl LoginPage {
-    pub(super) fn new(prompt: LoginPrompt) -> Self {
-        Self { issuer: prompt.issuer, url: prompt.url }
+    /// Returns the page of a server that has one.
+    pub(super) fn of(config: &ServerConfig) -> Option<Self> {
+        Some(Self { page: config.session()?.page()?.to_owned() })
     }
 
-    /// Starts the login that a call of a run needs.
+    /// Returns the page of the login that a call of a run needs.
     ///
     /// # Errors
     ///
-    /// Returns the error of the call if it is another one, or if nobody can be asked to log in at a page; otherwise the reason why the login
-    /// cannot be started.
-    pub(super) async fn for_call(
+    /// Returns the error of the call if it is another one, or if nobody can be asked to log in at a page.
+    pub(super) fn for_call(
         config: &ServerConfig,
         context: &ToolContext,
         error: McpError,
     ) -> Result<Self, McpError> {
         let is_login = error.kind() == McpErrorKind::LoginRequired && context.asker().can_ask();
-        let session = config.session().filter(|session| is_login && session.has_route());
-        let Some(session) = session else { return Err(error) };
-        let started = session.start_for_route(true).await;
-        let failed = |reason| McpError::from_oauth_error(&config.name, &reason, &config.redactor);
-        started.map(Self::new).map_err(failed)
+        Self::of(config).filter(|_| is_login).ok_or(error)
     }
 
     /// Waits until the user has logged in, by their own words: the next request shows whether it is true.
@@ -48,10 +43,8 @@ impl LoginPage {
     ///
     /// Returns an error for the model if the user does not log in.
     pub(super) async fn show(&self, server: &str, asker: &Asker) -> Result<(), ToolError> {
-        let Self { issuer, url } = self;
-        let name = truncate_name(server);
-        let text =
-            format!("The server `{name}` needs you to log in at {issuer}:\n{url}\nHave you logged in?");
+        let (name, page) = (truncate_name(server), &self.page);
+        let text = format!("The server `{name}` needs you to log in:\n{page}\nHave you logged in?");
         let not_logged_in = || McpError::not_logged_in(server);
         match asker.ask::<bool>(text).await {
             Ok(true) => Ok(()),

@@ -20,7 +20,7 @@ use super::connection_manager::ConnectionManager;
 use super::http::HttpConfig;
 use super::process::{Pipes, ProcessConfig};
 use super::{Fingerprint, McpError, McpErrorKind, McpLog, McpTool, McpTools};
-use crate::oauth::{LoginPrompt, OAuth, Session};
+use crate::oauth::{OAuth, Session};
 
 /// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
@@ -269,8 +269,7 @@ impl McpServer {
     ///
     /// A login that is shown to a user starts in [`connect`](Self::connect), and in a call of a tool that the server refuses
     /// because the login has ended or lacks a scope. It is not part of their timeouts. With [`Login::route`](crate::oauth::Login::route),
-    /// the run of the call waits instead, for as long as the user takes: its question has the link, any process can take the answer, and
-    /// the call is then sent again. The link is valid for a day; a call that is still refused asks with another one.
+    /// the run of the call can wait instead, for as long as the user takes: see [`Login::page`](crate::oauth::Login::page).
     #[must_use]
     pub fn oauth(mut self, oauth: OAuth) -> Self {
         let Ok(config) = &mut self.config else { return self };
@@ -292,11 +291,6 @@ impl McpServer {
     ///
     /// Returns an error if the server is not available or has no `Login::route`, or if its authorization server is refused.
     pub async fn start_login(&self) -> Result<Option<String>, McpError> {
-        Ok(self.begin_login(false).await?.map(|prompt| prompt.url))
-    }
-
-    /// Implements [`start_login`](Self::start_login), also for a run that waits.
-    pub(super) async fn begin_login(&self, is_waited_for: bool) -> Result<Option<LoginPrompt>, McpError> {
         let (config, session) = self.session()?;
         let failed = |error| McpError::from_oauth_error(&config.name, &error, &config.redactor);
         if !session.is_login_needed() {
@@ -307,7 +301,7 @@ impl McpServer {
                 opened => return opened.map(|_| None),
             }
         }
-        session.start_for_route(is_waited_for).await.map(Some).map_err(failed)
+        session.start_for_route().await.map(Some).map_err(failed)
     }
 
     /// Finishes a login with the URL to which the authorization server redirected the browser, or its path and query. The

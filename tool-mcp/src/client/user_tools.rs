@@ -39,10 +39,10 @@ type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
 /// [`OAuth`](crate::oauth::OAuth), each user has a login of their own. Runs without a user share a connection that is not that of any user,
 /// with the login of the program.
 ///
-/// If the user has to log in at a [route](crate::oauth::Login::route) before the server lists its tools, the model is offered the tool
-/// `log_in_to_NAME` in place of them. A run whose model calls it waits for the user, like one that asks a question: the question has the link, and
-/// any process can take the answer. The tools are there from the next turn on. If the user declines, the model reads that and goes on without
-/// them. A login of another kind starts when the tools are needed.
+/// If the user has to log in at a [page](crate::oauth::Login::page) before the server lists its tools, the model is offered the tool
+/// `log_in_to_NAME` in place of them. A run whose model calls it waits for the user, like one that asks a question: the question has the URL of the
+/// page, and any process can take the answer. The tools are there from the next turn on. If the user declines, the model reads that and goes on
+/// without them. A route without a page lets the run fail, and a login of another kind starts when the tools are needed.
 ///
 /// ```
 /// use tool_core::Agent;
@@ -226,18 +226,12 @@ impl McpUserTools {
     }
 
     /// Returns the tool that stands for those of the server until its user has logged in at a page.
-    fn login_tool(&self, user: &RunUser) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
-        let (name, server) = (self.name.clone(), self.server(user.clone()));
+    fn login_tool(&self, page: LoginPage) -> Result<ToolSet, Box<dyn Error + Send + Sync>> {
+        let (name, page) = (self.name.clone(), Arc::new(page));
         let log_in = move |_: Map<String, Value>, context: ToolContext| {
-            let (name, server) = (name.clone(), server.clone());
+            let (name, page) = (name.clone(), Arc::clone(&page));
             async move {
-                let start = async {
-                    let prompt = server.begin_login(true).await.map_err(ToolError::failed)?;
-                    Ok::<_, ToolError>(prompt.map(LoginPage::new))
-                };
-                if let Some(page) = context.asker().once("login", start).await? {
-                    page.show(&name, context.asker()).await?;
-                }
+                page.show(&name, context.asker()).await?;
                 Ok::<_, ToolError>(
                     "The user has logged in. If that is so, the tools of the server are there from now on.",
                 )
@@ -253,8 +247,9 @@ impl McpUserTools {
         Ok(ToolSet::new([Arc::new(DynamicTool::from_definition(definition, log_in)?) as Arc<dyn Tool>])?)
     }
 
-    fn has_route(&self) -> bool {
-        self.server.config().is_ok_and(|config| config.session().is_some_and(|session| session.has_route()))
+    /// Returns the page where a user logs in.
+    fn page(&self, user: Option<&RunUser>) -> Option<LoginPage> {
+        LoginPage::of(self.server(user?.clone()).config().ok()?)
     }
 }
 
@@ -268,15 +263,13 @@ impl ToolProvider for McpUserTools {
             // Where a call is executed apart from its run, providers are asked without messages.
             let is_apart = request.messages().is_empty();
             let is_logging_in = is_apart || reply.is_some_and(|reply| reply.tool_calls.iter().any(is_login));
-            match (McpUserTools::tools(self, user).await, user) {
-                (Err(error), Some(user))
-                    if error.kind() == McpErrorKind::LoginRequired && self.has_route() =>
-                {
-                    Ok(self.login_tool(user)?)
+            match (McpUserTools::tools(self, user).await, self.page(user)) {
+                (Err(error), Some(page)) if error.kind() == McpErrorKind::LoginRequired => {
+                    Ok(self.login_tool(page)?)
                 }
                 // The user has logged in while the call waited, which has the same tool afterwards.
-                (Ok(tools), Some(user)) if is_logging_in => {
-                    Ok(tools.filter(|tool| tool.name() != login_name).union(self.login_tool(user)?)?)
+                (Ok(tools), Some(page)) if is_logging_in => {
+                    Ok(tools.filter(|tool| tool.name() != login_name).union(self.login_tool(page)?)?)
                 }
                 (provided, _) => Ok(provided?),
             }

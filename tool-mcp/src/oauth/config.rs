@@ -50,7 +50,7 @@ pub struct Login(LoginKind);
 pub(super) enum LoginKind {
     Loopback { port: u16, show: Show },
     Paste { redirect_uri: String, ask: Ask },
-    Route { redirect_uri: String },
+    Route { redirect_uri: String, page: Option<String> },
 }
 
 impl Login {
@@ -103,10 +103,33 @@ impl Login {
     ///
     /// The program calls [`McpServer::start_login`](crate::McpServer::start_login) and sends the browser to the URL that it returns; the
     /// route calls [`McpServer::finish_login`](crate::McpServer::finish_login), in any process with the same store. Both
-    /// need the [`user`](OAuth::user) of the browser's session, so that nobody can log a user in to the account of another one.
+    /// need the [`user`](OAuth::user) of the browser's session, so that nobody can log a user in to the account of another one: never show the URL
+    /// to anybody else. Without a [`page`](Self::page), a call that needs a login fails.
     #[must_use]
     pub fn route(redirect_uri: impl Into<String>) -> Self {
-        Self(LoginKind::Route { redirect_uri: redirect_uri.into() })
+        Self(LoginKind::Route { redirect_uri: redirect_uri.into(), page: None })
+    }
+
+    /// Sets the page of the program where a login by a [`route`](Self::route) starts, such as `https://app.example/connect/tickets`: its handler takes
+    /// the user from the session, calls [`McpServer::start_login`](crate::McpServer::start_login), and redirects. A run whose call needs a login
+    /// then waits, and its question has this URL, which is the same for all users and tells its readers nothing.
+    ///
+    /// The URL must be absolute, with `https`, or with `http` on this machine.
+    ///
+    /// ```
+    /// use tool_mcp::oauth::Login;
+    ///
+    /// let login = Login::route("https://app.example/oauth/callback").page("https://app.example/connect/tickets");
+    /// # let _ = login;
+    /// ```
+    #[must_use]
+    pub fn page(self, url: impl Into<String>) -> Self {
+        match self.0 {
+            LoginKind::Route { redirect_uri, .. } => {
+                Self(LoginKind::Route { redirect_uri, page: Some(url.into()) })
+            }
+            other => Self(other),
+        }
     }
 }
 

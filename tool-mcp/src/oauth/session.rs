@@ -51,9 +51,6 @@ const MAX_RENEWALS: usize = 3;
 /// The time after a failed login in which no call shows another one.
 const COOL_DOWN: Duration = Duration::from_secs(60);
 
-/// The same for a login that a run waits for.
-const WAITING_LOGIN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// The time after a login for which a client that registered itself is used again.
 const REGISTRATION_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
@@ -115,10 +112,19 @@ struct Registration {
 impl Session {
     /// # Errors
     ///
-    /// Returns an error if tokens for the server would be sent without TLS to another machine.
+    /// Returns an error if tokens for the server would be sent without TLS to another machine, or if the page that starts logins is none.
     pub(crate) fn new(oauth: OAuth, server: Url, redactor: Redactor) -> Result<Self, &'static str> {
         if server.scheme() != "https" && !is_loopback(&server) {
             return Err("`oauth` requires an `https` URL, or a server on this machine");
+        }
+        if let Grant::AuthorizationCode(LoginKind::Route { page: Some(page), .. }) = &oauth.grant {
+            let is_page = |url: &Url| url.scheme() == "https" || url.scheme() == "http" && is_loopback(url);
+            let is_readable = page.bytes().all(|byte| byte.is_ascii_graphic());
+            if !is_readable || !page.parse().is_ok_and(|url| is_page(&url)) {
+                return Err(
+                    "`Login::page` requires an absolute `https` URL, or an `http` one on this machine",
+                );
+            }
         }
         Ok(Self { oauth, server, redactor, state: Mutex::default(), login: tokio::sync::Mutex::default() })
     }
@@ -238,7 +244,12 @@ impl Session {
         }
         state.needs_login = true;
         let way = match self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { .. }) => "start one with `McpServer::start_login`",
+            Grant::AuthorizationCode(LoginKind::Route { page: Some(_), .. }) => {
+                "start one with `McpServer::start_login`"
+            }
+            Grant::AuthorizationCode(LoginKind::Route { .. }) => {
+                "start one with `McpServer::start_login`, or set `Login::page`, so that runs wait for it"
+            }
             _ => "connect again to log in",
         };
         Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
@@ -421,12 +432,12 @@ impl Session {
                         bound => bound?,
                     };
                     self.state().port = loopback.port();
-                    let (prompt, state) = self.start(&loopback.redirect_uri(), LOGIN_TIMEOUT).await?;
+                    let (prompt, state) = self.start(&loopback.redirect_uri()).await?;
                     show(&prompt);
                     Ok(Some(loopback.receive(started.insert(state)).await))
                 }
                 LoginKind::Paste { redirect_uri, ask } => {
-                    let (prompt, state) = self.start(redirect_uri, LOGIN_TIMEOUT).await?;
+                    let (prompt, state) = self.start(redirect_uri).await?;
                     started = Some(state);
                     let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
                     ask(prompt).await.map(Some).map_err(no_redirect)
@@ -465,24 +476,29 @@ impl Session {
         matches!(self.oauth.grant, Grant::AuthorizationCode(LoginKind::Route { .. }))
     }
 
-    /// Starts a login whose redirect comes to a route of the program. `is_waited_for` states that a run waits for it, however long.
-    pub(crate) async fn start_for_route(&self, is_waited_for: bool) -> Result<LoginPrompt, OAuthError> {
-        self.check_user()?;
-        let timeout = if is_waited_for { WAITING_LOGIN_TIMEOUT } else { LOGIN_TIMEOUT };
+    /// Returns the page of the program where its users start logins. `None` if there is none, or if the user is not known.
+    pub(crate) fn page(&self) -> Option<&str> {
         match &self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { redirect_uri }) => {
-                Ok(self.start(redirect_uri, timeout).await?.0)
+            Grant::AuthorizationCode(LoginKind::Route { page, .. }) if !self.oauth.user.is_empty() => {
+                page.as_deref()
+            }
+            _ => None,
+        }
+    }
+
+    /// Starts a login whose redirect comes to a route of the program. Returns its authorization URL.
+    pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
+        self.check_user()?;
+        match &self.oauth.grant {
+            Grant::AuthorizationCode(LoginKind::Route { redirect_uri, .. }) => {
+                Ok(self.start(redirect_uri).await?.0.url)
             }
             _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
         }
     }
 
-    /// Starts a login, which can be finished until the timeout. Returns what to show, and its `state`.
-    async fn start(
-        &self,
-        redirect_uri: &str,
-        timeout: Duration,
-    ) -> Result<(LoginPrompt, String), OAuthError> {
+    /// Starts a login. Returns what to show, and its `state`.
+    async fn start(&self, redirect_uri: &str) -> Result<(LoginPrompt, String), OAuthError> {
         let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
         if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
             return Err(OAuthError::failed(format!(
@@ -538,7 +554,7 @@ impl Session {
             verifier,
             requires_issuer: server.authorization_response_iss_parameter_supported,
         };
-        let expires_at = Some(SystemTime::now() + timeout);
+        let expires_at = Some(SystemTime::now() + LOGIN_TIMEOUT);
         swap(&*self.oauth.store, &pending_key(&state), None, Some(&pending), expires_at).await?;
         Ok((prompt, state))
     }

@@ -78,7 +78,8 @@ async fn a_route_finishes_a_login_once_for_the_user_that_started_it() {
         McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted()
     };
     let error = of("ada").connect().await.unwrap_err();
-    let expected = "requires a login: nobody has logged in; start one with `McpServer::start_login`";
+    let expected = "requires a login: nobody has logged in; start one with `McpServer::start_login`, or set `Login::page`, so that runs \
+                    wait for it";
     assert_eq!(problem(&error, McpErrorKind::LoginRequired), expected);
 
     let url = of("ada").start_login().await.unwrap().unwrap();

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
+use tool_core::memory::StoreFuture;
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolExecution, WaitId};
 use tool_core::{Agent, Answer, RunError, ToolCall, ToolContext, ToolSet};
-use tool_mcp::oauth::{InMemoryCredentials, Login, OAuth};
+use tool_mcp::oauth::{
+    Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
+};
 use tool_mcp::testing::OAuthServer;
 use tool_mcp::{McpErrorKind, McpServer, McpUserTools};
 
@@ -164,24 +167,71 @@ async fn a_login_serves_only_its_user() {
     assert!(error.to_string().contains(expected), "{error}");
 }
 
+/// A store that records which logins were started.
+#[derive(Clone, Default)]
+struct Started {
+    store: InMemoryCredentials,
+    keys: Arc<Mutex<Vec<String>>>,
+}
+
+impl Started {
+    fn count(&self) -> usize {
+        self.keys.lock().unwrap().len()
+    }
+}
+
+impl CredentialStore for Started {
+    fn load<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, Option<Credential>> {
+        self.store.load(key)
+    }
+
+    fn swap<'a>(
+        &'a self,
+        key: &'a CredentialKey,
+        expected: Option<&'a str>,
+        new: Option<&'a Credential>,
+    ) -> StoreFuture<'a, bool> {
+        // Only these keys have the digest of a `state`.
+        if new.is_some() && !key.to_string().ends_with(",null]") {
+            self.keys.lock().unwrap().push(key.to_string());
+        }
+        self.store.swap(key, expected, new)
+    }
+
+    fn lock<'a>(&'a self, key: &'a CredentialKey) -> StoreFuture<'a, CredentialLock> {
+        self.store.lock(key)
+    }
+}
+
+/// The page of the program where logins start.
+const PAGE: &str = "https://app.example/connect/tickets";
+
 /// Returns the pool of a process, of which all have the store.
-fn process(fake: &OAuthServer, store: &InMemoryCredentials) -> McpUserTools {
-    let oauth = OAuth::new(Login::route(ROUTE)).store(store.clone());
+fn process(fake: &OAuthServer, store: &Started) -> McpUserTools {
+    let oauth = OAuth::new(Login::route(ROUTE).page(PAGE)).store(store.clone());
     McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted().per_user()
 }
 
-/// Returns the run that waits for its user, as it is stored, and the link of its question.
-fn waiting(error: &RunError, issuer: &str) -> (Run, WaitId, String) {
+/// Returns the run that waits for its user to log in, as it is stored.
+fn waiting(error: &RunError, fake: &OAuthServer) -> (Run, WaitId) {
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let stored = serde_json::to_string(error.run()).unwrap();
+    // Whoever reads it cannot take part in the login.
+    for text in ["state=", "authorize", &fake.issuer()] {
+        assert!(!stored.contains(text), "{stored}");
+    }
     let run: Run = serde_json::from_str(&stored).unwrap();
     let wait = run.waits().pop().unwrap();
-    let text = wait.question().unwrap().text().to_owned();
-    let url = text
-        .strip_prefix(&format!("The server `tickets` needs you to log in at {issuer}:\n"))
-        .and_then(|text| text.strip_suffix("\nHave you logged in?"));
-    let url = url.unwrap_or_else(|| panic!("{text}")).to_owned();
-    (run, wait.id, url)
+    let expected = format!("The server `tickets` needs you to log in:\n{PAGE}\nHave you logged in?");
+    assert_eq!(wait.question().unwrap().text(), expected);
+    (run, wait.id)
+}
+
+/// Opens the page in the session of the user, in another process, and logs in. Returns the scopes that were requested.
+async fn open_page(fake: &OAuthServer, store: &Started) -> Option<String> {
+    let url = process(fake, store).server("ada").start_login().await.unwrap().unwrap();
+    process(fake, store).server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    parameter(&url, "scope")
 }
 
 fn outputs(answer: &Answer) -> Vec<String> {
@@ -194,15 +244,18 @@ fn outputs(answer: &Answer) -> Vec<String> {
 
 #[tokio::test]
 async fn a_run_waits_for_the_login_that_a_call_needs() {
-    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let (fake, store) = (fake().await, Started::default());
     finish(&fake, &process(&fake, &store).server("ada")).await.unwrap();
     let agent = |model: ScriptedModel| {
         let pool = process(&fake, &store);
         Agent::builder(model).tool_provider(pool).build().unwrap()
     };
+    // Calls in parallel start no login.
+    let model = ScriptedModel::new().calls_all([("write", "{}"), ("write", "{}")]);
+    let error = agent(model).ask("Write").user("ada").await.unwrap_err();
+    assert_eq!(waiting(&error, &fake).0.waits().len(), 2);
     let error = agent(ScriptedModel::new().calls("write", "{}")).ask("Write").user("ada").await.unwrap_err();
-    let (run, wait, url) = waiting(&error, &fake.issuer());
-    assert_eq!(parameter(&url, "scope").as_deref(), Some("read write"));
+    let (run, wait) = waiting(&error, &fake);
 
     // Who declines is not asked again, and the model reads it.
     let mut declined = run.clone();
@@ -215,9 +268,10 @@ async fn a_run_waits_for_the_login_that_a_call_needs() {
     let mut early = run.clone();
     early.resolve(&wait, Decision::answer(json!(true))).unwrap();
     let error = agent(ScriptedModel::new()).resume(early).await.unwrap_err();
-    let (mut run, wait, url) = waiting(&error, &fake.issuer());
+    let (mut run, wait) = waiting(&error, &fake);
+    assert_eq!(store.count(), 1);
 
-    process(&fake, &store).server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    assert_eq!(open_page(&fake, &store).await.as_deref(), Some("read write"));
     run.resolve(&wait, Decision::answer(json!(true))).unwrap();
     let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
     assert_eq!(outputs(&answer), ["write: read write"]);
@@ -225,7 +279,7 @@ async fn a_run_waits_for_the_login_that_a_call_needs() {
 
 #[tokio::test]
 async fn a_run_waits_for_the_login_that_its_tools_need() {
-    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let (fake, store) = (fake().await, Started::default());
     let agent = |model: ScriptedModel| {
         let pool = process(&fake, &store);
         Agent::builder(model).tool_provider(pool).build().unwrap()
@@ -234,7 +288,8 @@ async fn a_run_waits_for_the_login_that_its_tools_need() {
     agent(ScriptedModel::new().says("Hello.")).ask("Hello").user("ada").await.unwrap();
     let model = ScriptedModel::new().calls("log_in_to_tickets", "{}");
     let error = agent(model).ask("Read").user("ada").await.unwrap_err();
-    let (run, wait, url) = waiting(&error, &fake.issuer());
+    let (run, wait) = waiting(&error, &fake);
+    assert_eq!(store.count(), 0);
 
     let mut declined = run.clone();
     declined.resolve(&wait, Decision::answer(json!(false))).unwrap();
@@ -243,7 +298,7 @@ async fn a_run_waits_for_the_login_that_its_tools_need() {
     assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer));
 
     let mut run = run;
-    process(&fake, &store).server("ada").finish_login(&fake.approve(&url).await.unwrap()).await.unwrap();
+    open_page(&fake, &store).await;
     run.resolve(&wait, Decision::answer(json!(true))).unwrap();
     let model = ScriptedModel::new().calls("read", "{}").says("Done.");
     let answer = agent(model).resume(run).await.unwrap();
@@ -253,4 +308,33 @@ async fn a_run_waits_for_the_login_that_its_tools_need() {
     // Without a user, there is nobody to ask.
     let error = agent(ScriptedModel::new()).ask("Read").await.unwrap_err();
     assert!(error.to_string().contains("requires a login: nobody has logged in"), "{error}");
+}
+
+#[tokio::test]
+async fn a_run_waits_only_for_logins_that_start_at_a_page() {
+    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let pool = |login| {
+        let oauth = OAuth::new(login).store(store.clone());
+        McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted().per_user()
+    };
+    let agent = |model| Agent::builder(model).tool_provider(pool(Login::route(ROUTE))).build().unwrap();
+    let expected = "or set `Login::page`, so that runs wait for it";
+    let error = agent(ScriptedModel::new()).ask("Read").user("ada").await.unwrap_err();
+    assert!(error.to_string().contains(expected), "{error}");
+    finish(&fake, &pool(Login::route(ROUTE)).server("ada")).await.unwrap();
+    let model = ScriptedModel::new().calls("write", "{}").says("Done.");
+    let answer = agent(model).ask("Write").user("ada").await.unwrap();
+    assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer));
+
+    for page in
+        ["/connect", "http://app.example/connect", "javascript:alert(1)", "https://app.example/\nconnect"]
+    {
+        let error = pool(Login::route(ROUTE).page(page)).tools(Some(&"ada".into())).await.unwrap_err();
+        let expected = "`Login::page` requires an absolute `https` URL, or an `http` one on this machine";
+        assert!(
+            error.kind() == McpErrorKind::Config && error.to_string().ends_with(expected),
+            "{page}: {error}"
+        );
+    }
+    pool(Login::route(ROUTE).page("http://127.0.0.1:8000/connect")).tools(Some(&"ada".into())).await.unwrap();
 }
