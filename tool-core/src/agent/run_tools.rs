@@ -183,26 +183,44 @@ impl RunTools {
         self.supplies.iter().find(|supply| supply.source == source).map(|supply| &supply.tools)
     }
 
-    /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit.
+    /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit. A server that is not available stops
+    /// no open calls but its own, which stay open.
     async fn ask_providers(
         &self,
         providers: &[Box<dyn ToolProvider>],
         run: &Run,
     ) -> Result<Vec<(Source, ToolSet)>, RunErrorKind> {
         let request = ToolProviderRequest::new(run.messages(), &self.context);
-        let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
+        let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), None);
+        let is_calling = !run.is_asking() && !run.is_undoing();
         for (index, provider) in providers.iter().enumerate() {
             let source = Source::Provider(index);
             let tools = match self.supplied_by(source) {
-                Some(tools) if !provider.is_dynamic() => tools.clone(),
+                Some(tools) if !provider.is_dynamic() => Ok(tools.clone()),
                 _ => provider.tools(&request).await.map_err(|error| {
                     RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
-                })?,
+                }),
+            };
+            let tools = match tools {
+                // Asked again before the next request to the model.
+                Err(error) if is_calling && provider.is_dynamic() && provider.has_untrusted_names() => {
+                    failed.get_or_insert(error);
+                    continue;
+                }
+                tools => tools?,
             };
             if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
         }
         fixed.append(&mut dynamic);
-        Ok(fixed)
+        let Some(error) = failed else { return Ok(fixed) };
+        let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
+        let all = own.into_iter().chain(&self.question.offered).chain(fixed.iter().map(|(_, tools)| tools));
+        let names: HashSet<_> =
+            all.flat_map(|tools| tools.definitions().iter()).map(ToolDefinition::name).collect();
+        match run.open_calls().iter().all(|call| names.contains(&*call.name)) {
+            true => Ok(fixed),
+            false => Err(error),
+        }
     }
 
     /// Joins the tools of all sources. `provided` are the providers' tools.

@@ -80,7 +80,8 @@ pub trait ToolProvider: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The future can return any error if the tools are not available; it ends the run.
+    /// The future can return any error if the tools are not available; it ends the run. If that of an untrusted provider whose tools may differ
+    /// fails while calls of a resumed run are open, those of other tools go on.
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a>;
 
     /// Returns `true` if the tools may differ from turn to turn, so that the provider is called before every request to

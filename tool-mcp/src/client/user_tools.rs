@@ -260,11 +260,15 @@ impl ToolProvider for McpUserTools {
             let login_name = self.login_name();
             let is_login = |call: &ToolCall| *call.name == *login_name;
             let reply = request.messages().last().and_then(Message::as_assistant);
+            let calls = reply.map_or(&[][..], |reply| &reply.tool_calls);
             // Where a call is executed apart from its run, providers are asked without messages.
             let is_apart = request.messages().is_empty();
-            let is_logging_in = is_apart || reply.is_some_and(|reply| reply.tool_calls.iter().any(is_login));
+            let is_logging_in = is_apart || calls.iter().any(is_login);
             match (McpUserTools::tools(self, user).await, self.page(user)) {
-                (Err(error), Some(page)) if error.kind() == McpErrorKind::LoginRequired => {
+                // Open calls of its tools stay open, instead of ending as those of tools that are unknown.
+                (Err(error), Some(page))
+                    if error.kind() == McpErrorKind::LoginRequired && (calls.is_empty() || is_logging_in) =>
+                {
                     Ok(self.login_tool(page)?)
                 }
                 // The user has logged in while the call waited, which has the same tool afterwards.

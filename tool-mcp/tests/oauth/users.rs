@@ -11,7 +11,7 @@ use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolExecution, WaitId};
-use tool_core::{Agent, Answer, RunError, ToolCall, ToolContext, ToolSet};
+use tool_core::{Agent, Answer, RunError, ToolCall, ToolContext, ToolSet, tool, tools};
 use tool_mcp::oauth::{
     Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
 };
@@ -275,6 +275,67 @@ async fn a_run_waits_for_the_login_that_a_call_needs() {
     run.resolve(&wait, Decision::answer(json!(true))).unwrap();
     let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
     assert_eq!(outputs(&answer), ["write: read write"]);
+}
+
+#[tokio::test]
+async fn open_calls_survive_the_end_of_a_login() {
+    let (fake, store) = (fake().await, Started::default());
+    finish(&fake, &process(&fake, &store).server("ada")).await.unwrap();
+    let server_with = |approved: &[&str]| {
+        let oauth = OAuth::new(Login::route(ROUTE).page(PAGE)).store(store.clone());
+        McpServer::http(fake.url()).name("tickets").oauth(oauth).approved(approved.to_vec()).per_user()
+    };
+    let server = || server_with(&["read"]);
+    #[tool("Looks outside", needs_approval)]
+    fn look() -> String {
+        "rain".into()
+    }
+    let agent = |model: ScriptedModel, pool| {
+        Agent::builder(model).tools(tools![look]).tool_provider(pool).build().unwrap()
+    };
+    let error =
+        agent(ScriptedModel::new().calls("read", "{}"), server_with(&[])).ask("Read").user("ada").await;
+    let mut approved = error.unwrap_err().run().clone();
+    let wait = approved.waits().pop().unwrap();
+    approved.resolve(&wait.id, Decision::approve()).unwrap();
+
+    // The connection outlives the login.
+    let connected = server();
+    connected.tools(Some(&"ada".into())).await.unwrap();
+    fake.end_logins();
+    let error = agent(ScriptedModel::new().calls("read", "{}"), connected).ask("Read").user("ada").await;
+    let (run, wait) = waiting(&error.unwrap_err(), &fake);
+    let answered = |answer| {
+        let mut run = run.clone();
+        run.resolve(&wait, Decision::answer(json!(answer))).unwrap();
+        run
+    };
+
+    let mut runs = Vec::new();
+    for (run, is_approved) in [(approved, false), (answered(false), true), (answered(true), true)] {
+        let server = || server_with(if is_approved { &["read"] } else { &[] });
+        let error = agent(ScriptedModel::new(), server()).resume(run).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
+        assert!(error.to_string().contains("requires a login"), "{error}");
+        runs.push((error.run().clone(), server()));
+    }
+    // Calls of other tools need no login.
+    let error = agent(ScriptedModel::new().calls("look", "{}"), server()).ask("Look").user("ada").await;
+    let mut other = error.unwrap_err().run().clone();
+    let wait = other.waits().pop().unwrap();
+    other.resolve(&wait.id, Decision::approve()).unwrap();
+    let answer = agent(ScriptedModel::new().says("Done."), server()).resume(other).await.unwrap();
+    assert_eq!(outputs(&answer), ["rain"]);
+
+    open_page(&fake, &store).await;
+    let declined = "the MCP server `tickets` requires a login, and the user has not logged in";
+    for ((run, pool), expected) in runs.into_iter().zip(["read: read", declined, "read: read"]) {
+        let outcome = agent(ScriptedModel::new().says("Done."), pool).resume(run).await;
+        match outcome {
+            Ok(answer) => assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer)),
+            Err(error) => panic!("{expected}: {error}"),
+        }
+    }
 }
 
 #[tokio::test]
