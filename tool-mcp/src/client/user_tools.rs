@@ -157,7 +157,8 @@ impl McpUserTools {
         let user = user.into();
         let server = self.server.clone().for_user(&user);
         match &self.credentials {
-            Some(add) => add(server, &user),
+            // A login that the function has added is of the user, too.
+            Some(add) => add(server, &user).for_user(&user),
             None => server,
         }
     }

@@ -1,6 +1,7 @@
 //! Users of one program, of whom each has a connection and a login of their own.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
@@ -18,7 +19,7 @@ use tool_mcp::oauth::{
 use tool_mcp::testing::OAuthServer;
 use tool_mcp::{McpErrorKind, McpServer, McpUserTools};
 
-use super::support::{ROUTE, fake, finish, logged_in, parameter};
+use super::support::{ROUTE, fake, finish, logged_in, parameter, willing_user};
 
 /// A server that offers each user something else.
 #[derive(Default)]
@@ -398,4 +399,17 @@ async fn a_run_waits_only_for_logins_that_start_at_a_page() {
         );
     }
     pool(Login::route(ROUTE).page("http://127.0.0.1:8000/connect")).tools(Some(&"ada".into())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_login_among_the_credentials_is_of_its_user() {
+    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let (login, logins) = willing_user(&fake);
+    let oauth = OAuth::new(login).store(store);
+    let pool =
+        McpServer::http(fake.url()).per_user().credentials(move |server, _| server.oauth(oauth.clone()));
+    for (user, expected) in [("ada", 1), ("grace", 2), ("ada", 2)] {
+        pool.tools(Some(&user.into())).await.unwrap();
+        assert_eq!(logins.load(Ordering::SeqCst), expected, "{user}");
+    }
 }
