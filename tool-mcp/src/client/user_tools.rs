@@ -167,7 +167,8 @@ impl McpUserTools {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`McpServer::connect`] and [`McpTools::tools`], and an error if the connections of too many users are in use.
+    /// Returns the errors of [`McpServer::connect`] and [`McpTools::tools`], and an error if the connections of too many users are in use. It is
+    /// also an error if the user of an optional server has to log in at a [page](crate::oauth::Login::page).
     pub async fn tools(&self, user: Option<&RunUser>) -> Result<ToolSet, McpError> {
         let user = user.filter(|user| !user.as_str().is_empty());
         let place = self.place(user)?;
@@ -175,7 +176,17 @@ impl McpUserTools {
             let server = user.map_or_else(|| self.server.clone(), |user| self.server(user.clone()));
             Ok::<_, McpError>(self.map(server.connect().await?))
         };
-        place.get_or_try_init(connect).await?.tools().await
+        let tools = place.get_or_try_init(connect).await?;
+        let set = tools.tools().await?;
+        // An optional server has no tools, but its user can log in.
+        if set.is_empty()
+            && self.page(user).is_some()
+            && let Err(error) = tools.listed_tools().await
+            && error.kind() == McpErrorKind::LoginRequired
+        {
+            return Err(error);
+        }
+        Ok(set)
     }
 
     fn map(&self, tools: McpTools) -> McpTools {

@@ -664,10 +664,12 @@ impl Session {
                 break;
             }
         }
-        if let Some((key, revision)) = self.registration_of(&pending).await? {
-            self.store_registration(&key, revision, &pending.source.client, true).await?;
+        // The user is logged in, whatever becomes of these.
+        if let Ok(Some((key, revision))) = self.registration_of(&pending).await {
+            let _ = self.store_registration(&key, revision, &pending.source.client, true).await;
         }
-        remove(store, &self.challenge_key()).await
+        let _ = remove(store, &self.challenge_key()).await;
+        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ static SCHEMA: SqliteSchema = SqliteSchema {
     ",
 };
 
-/// The longest time of a lock, which no refresh reaches.
+/// The longest time of a lock. A refresh whose requests all time out can take longer; its revision then decides.
 const LOCK_MILLIS: i64 = 75_000;
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
