@@ -528,3 +528,34 @@ async fn a_summary_cuts_no_pair_of_a_repaired_conversation() {
         assert_eq!(requests[0].last().unwrap().text(), "Which one?");
     }
 }
+
+/// Another summary hides no less than the one before, however long what the user has said between is; and one step is not summarized for ever.
+#[tokio::test]
+async fn a_later_summary_hides_no_less() {
+    static SUMMARIES: AtomicUsize = AtomicUsize::new(0);
+    fn counted(request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        assert!(SUMMARIES.fetch_add(1, Ordering::Relaxed) < 20, "one summary after the other");
+        summarizes(request)
+    }
+    let keeps = || Compaction::when_it_pays().keep_recent_tokens(2_500);
+    let model = Long { summary: counted, ..Long::new(8, "contract") };
+    let plain = Agent::builder(model.clone()).tools(tools![contract]).build().unwrap();
+    let mut driver = plain.start("Read all contracts");
+    for turn in 0..6 {
+        if turn == 1 {
+            driver.push_user_message("x".repeat(12_000)).unwrap();
+        }
+        driver.advance().await.unwrap(); // asks
+        driver.advance().await.unwrap(); // calls
+    }
+    let run = driver.into_run();
+    let ordered = agent(&model, keeps()).build().unwrap();
+    let mut compacted: Run = serde_json::from_value(serde_json::to_value(&run).unwrap()).unwrap();
+    for _ in 0..3 {
+        compacted = ordered.compact(compacted).await.unwrap();
+    }
+    let hidden: Vec<_> = compacted.compactions().iter().map(|one| one.summarized_messages()).collect();
+    assert!(!hidden.is_empty() && hidden.is_sorted(), "{hidden:?}");
+    let marked = agent(&model, keeps().at_tokens(4_000)).build().unwrap();
+    assert_eq!(marked.resume(run).await.unwrap().text(), "Done.");
+}

@@ -138,8 +138,10 @@ impl Measure {
         // The model has not read the results of its last reply, also if the user has said something meanwhile.
         let last_reply = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
         let stays = last_reply.unwrap_or(messages.len().saturating_sub(1));
-        while boundary > 0 {
-            let start = group_start(&messages[..boundary]);
+        // What a summary stands for stays hidden.
+        let floor = run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default();
+        while boundary > floor {
+            let start = group_start(&messages[..boundary]).max(floor);
             let group: u64 = sizes[start..boundary].iter().sum();
             if recent + group > keep && boundary <= stays {
                 break;
@@ -147,8 +149,13 @@ impl Measure {
             (boundary, recent) = (start, recent + group);
         }
         let question = run.messages().len() - run.new_messages().len();
-        let is_hideable =
-            |position: usize| position != question && !matches!(messages[position], Message::System(_));
+        // Of the user's messages, a summary leaves the question and the last one before its end.
+        let asked = messages[..boundary].iter().rposition(|message| matches!(message, Message::User(_)));
+        let is_hideable = |position: usize| {
+            position != question
+                && Some(position) != asked
+                && !matches!(messages[position], Message::System(_))
+        };
         let hideable =
             (0..boundary).filter(|position| is_hideable(*position)).map(|position| sizes[position]).sum();
         let turn =
