@@ -125,6 +125,9 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(find_time(text, NOW).as_deref(), expected, "{text}");
         }
+        // An example of full minutes is never found, whenever it is reviewed.
+        let half_hour = (0..1_800).map(|second| Timestamp::from_millis(NOW.as_millis() + second * 1_000));
+        assert!(half_hour.into_iter().all(|now| find_time("Write times as 14:03:00.", now).is_none()));
         assert_eq!(find_time("1970-01-01", Timestamp::default()).as_deref(), Some("1970-01-01"));
     }
 }
