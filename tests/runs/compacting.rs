@@ -11,7 +11,7 @@ use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelError,
-    ModelErrorKind, ModelFuture,
+    ModelErrorKind, ModelFuture, ModelOptions,
 };
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
@@ -558,4 +558,73 @@ async fn a_later_summary_hides_no_less() {
     assert!(!hidden.is_empty() && hidden.is_sorted(), "{hidden:?}");
     let marked = agent(&model, keeps().at_tokens(4_000)).build().unwrap();
     assert_eq!(marked.resume(run).await.unwrap().text(), "Done.");
+}
+
+/// A model whose provider summarizes, and accepts reasoning only behind the messages that it had read. Knows the limits of summaries.
+#[derive(Clone)]
+struct Summarizing {
+    long: Long,
+    is_bound: bool,
+    limits: Arc<Mutex<Vec<Option<u32>>>>,
+}
+
+impl Summarizing {
+    fn new(turns: usize) -> Self {
+        Self { long: Long::new(turns, "contract"), is_bound: true, limits: Arc::default() }
+    }
+}
+
+impl ChatModel for Summarizing {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let is_own = request.messages().last().unwrap().text().starts_with("Summarize this");
+        if request.is_compaction() || is_own {
+            self.limits.lock().unwrap().push(request.options().max_output_tokens);
+        }
+        match request.is_compaction() {
+            true if self.is_bound => Box::pin(async {
+                let reply = ChatResponse::new(AssistantMessage::text(SUMMARY));
+                Ok(reply.with_finish_reason(FinishReason::Compaction))
+            }),
+            true => Box::pin(async { Err(ModelError::new("down")) }),
+            false => self.long.chat(request),
+        }
+    }
+
+    fn supports_compaction(&self) -> bool {
+        true
+    }
+
+    fn binds_reasoning(&self, _: &AssistantMessage) -> bool {
+        self.is_bound
+    }
+}
+
+async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
+    let mut driver = agent.resume(run).start();
+    for _ in 0..2 * turns {
+        assert!(driver.advance().await.unwrap());
+    }
+    driver.into_run()
+}
+
+/// A limit of the answers is none of summaries, whoever writes them.
+#[tokio::test]
+async fn a_summary_has_a_limit_of_its_own() {
+    let model = Summarizing { is_bound: false, ..Summarizing::new(8) };
+    let built = |limit: Option<u32>| {
+        let compaction = Compaction::when_it_pays().keep_recent_tokens(2_500);
+        let mut options = ModelOptions::default();
+        options.max_output_tokens = limit;
+        let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction);
+        agent.options(options).build().unwrap()
+    };
+    for (limit, expected) in
+        [(Some(100), [Some(8_192), Some(2_048)]), (Some(9_000), [Some(9_000); 2]), (None, [None; 2])]
+    {
+        model.long.requests.lock().unwrap().clear();
+        let agent = built(limit);
+        let run = advanced(&agent, agent.start("Read all contracts").into_run(), 5).await;
+        let _compacted = agent.compact(run).await.unwrap();
+        assert_eq!(std::mem::take(&mut *model.limits.lock().unwrap()), expected, "{limit:?}");
+    }
 }

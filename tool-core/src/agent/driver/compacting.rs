@@ -40,6 +40,11 @@ const MAX_OUTPUT_CHARS: usize = 500;
 /// The number of these calls that are named.
 const MAX_FACTS: usize = 30;
 
+/// The least limit of the output tokens of a summary, which the run's answers may stay far below: of the own model, and of a provider, which
+/// counts thinking and fails if the summary is not whole.
+const MIN_OUTPUT_TOKENS: u32 = 2_048;
+const MIN_PROVIDER_TOKENS: u32 = 8_192;
+
 /// What precedes the text of a summary.
 const SUMMARIZED: &str = "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n";
 
@@ -344,6 +349,10 @@ impl RunDriver {
                 let own = own.with_compaction(end_for_provider.is_some());
                 // The tools stay, because they precede the messages in the cache.
                 let own = own.with_response_format(None).with_tool_choice(ToolChoice::Auto);
+                let least = if end_for_provider.is_some() { MIN_PROVIDER_TOKENS } else { MIN_OUTPUT_TOKENS };
+                let mut options = own.options().clone();
+                options.max_output_tokens = options.max_output_tokens.map(|limit| limit.max(least));
+                let own = own.with_options(options);
                 (agent.model(), own.with_other_messages(&messages, None))
             }
         };
