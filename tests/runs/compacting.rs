@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{BuildErrorKind, Compaction};
+use tool_core::content::{Content, Image};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
 use tool_core::model::{
@@ -627,4 +628,23 @@ async fn a_summary_has_a_limit_of_its_own() {
         let _compacted = agent.compact(run).await.unwrap();
         assert_eq!(std::mem::take(&mut *model.limits.lock().unwrap()), expected, "{limit:?}");
     }
+}
+
+/// The provider's summary takes the place of the question, whose images stay.
+#[tokio::test]
+async fn images_of_the_question_stay() {
+    let model = Summarizing::new(8);
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(2_500);
+    let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).build().unwrap();
+    let photo = Image::from_url("https://example.com/photo.png");
+    let question = Content::from("What is in the picture?").with_part(photo.clone());
+    let run = advanced(&agent, agent.start(question).into_run(), 5).await;
+    let run = agent.compact(run).await.unwrap();
+    let run: Run = serde_json::from_value(serde_json::to_value(&run).unwrap()).unwrap();
+    let _run = advanced(&agent, run, 1).await;
+    let last = model.long.requests().pop().unwrap();
+    assert_eq!(last[0].text(), SUMMARY);
+    let Some(Message::User(note)) = last.last() else { panic!("there is no note") };
+    assert!(note.text().ends_with("What is in the picture?"));
+    assert!(note.images().eq([&photo]));
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::settings::is_default;
+use crate::content::Content;
 use crate::model::AssistantMessage;
 use crate::tool::Timestamp;
 
@@ -41,7 +42,7 @@ pub struct CompactionRecord {
 pub(crate) struct ProviderSummary {
     pub(crate) message: AssistantMessage,
     /// What the model must not forget of what is summarized, and the position of the message that follows it.
-    pub(crate) note: (usize, String),
+    pub(crate) note: (usize, Content),
 }
 
 impl CompactionRecord {

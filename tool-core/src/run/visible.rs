@@ -183,7 +183,7 @@ impl Run {
         let note = hidden.by_provider.map(|one| &one.note).filter(|(position, _)| from < *position);
         let note = move |at: usize| {
             let note = note.filter(|(position, _)| *position == at);
-            note.map(|(_, text)| Cow::Owned(Message::user(&**text)))
+            note.map(|(_, content)| Cow::Owned(Message::User(content.clone())))
         };
         let messages = self.messages().iter().enumerate().skip(from);
         let shown = messages.flat_map(move |(position, message)| {

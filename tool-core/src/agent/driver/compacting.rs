@@ -19,7 +19,7 @@ use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::lock::lock;
 use crate::agent::{Event, RunDriver};
-use crate::content::abbreviate;
+use crate::content::{Part, abbreviate};
 use crate::layer::{Phase, RunEnded};
 use crate::memory::group_start;
 use crate::model::{
@@ -186,7 +186,8 @@ impl RunDriver {
         });
         self.restart_measuring(message.is_none() || plan.is_small);
         let Some(message) = message else { return Ok(None) };
-        let question = self.run.new_messages().first().map(Message::text).unwrap_or_default();
+        let asked = self.run.new_messages().first();
+        let question = asked.map(Message::text).unwrap_or_default();
         let question = abbreviate(&question, MAX_OUTPUT_CHARS);
         let facts = self.facts(hidden);
         let note = format!(
@@ -194,6 +195,13 @@ impl RunDriver {
             question
         );
         let summary = Some(format!("{SUMMARIZED}{}{facts}", message.text));
+        // Images and files cannot be read again.
+        let parts = match asked {
+            Some(Message::User(content)) => content.parts(),
+            _ => &[],
+        };
+        let parts = parts.iter().filter(|part| matches!(part, Part::Image(_) | Part::File(_))).cloned();
+        let note = parts.chain([note.into()]).collect();
         let note = (self.run.messages().len(), note);
         let by_provider = Some(ProviderSummary { message, note });
         Ok(self.record_compaction(CompactionRecord { hidden, summary, by_provider, ..Default::default() }))
