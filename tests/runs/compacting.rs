@@ -608,6 +608,31 @@ async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
     driver.into_run()
 }
 
+/// A second summary of the provider keeps what it does not summarize as it was, the note of the first one, too.
+#[tokio::test]
+async fn a_summary_of_the_provider_leaves_the_rest_as_it_is() {
+    let model = Summarizing::new(13);
+    let built = || Agent::builder(model.clone()).tools(tools![contract]).limits(|l| l.max_turns(50));
+    let plain = built().build().unwrap();
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(3_500);
+    let ordered = built().compaction(compaction).build().unwrap();
+    let compact = async |run: Run| match ordered.compact(run).await {
+        Ok(run) => run,
+        Err(error) => error.into_run(),
+    };
+    let mut run: Run = plain.start("Read all contracts").into_run();
+    let mut compacted = Vec::new();
+    for turns in [6, 1, 6] {
+        run = compact(advanced(&plain, run, turns).await).await;
+        compacted.push(run.compactions().len());
+    }
+    assert_eq!(compacted, [1, 1, 2]);
+    assert_eq!(plain.resume(run).await.unwrap().text(), "Done.");
+    let requests = model.long.requests();
+    assert_eq!(breaks(&requests), 2);
+    assert!(requests[7].iter().any(|message| message.text().contains("The question was")));
+}
+
 /// A limit of the answers is none of summaries, whoever writes them.
 #[tokio::test]
 async fn a_summary_has_a_limit_of_its_own() {

@@ -207,22 +207,25 @@ impl RunDriver {
         Ok(self.record_compaction(CompactionRecord { hidden, summary, by_provider, ..Default::default() }))
     }
 
-    /// Returns the end of what the provider can summarize so that reasoning behind it stays valid: before a message of another role. There must
-    /// be no instructions among the messages, because these would stand before the summary.
+    /// Returns the end of what the provider can summarize so that reasoning behind it stays valid: before a message of another role, and not
+    /// before the note of the summary in use, which would be missing among the messages that stay. There must be no instructions among the
+    /// messages, because these would stand before the summary.
     fn end_for_provider(&self, mut end: usize) -> Option<usize> {
         let messages = self.run.messages();
         let leading = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
         if messages[leading..].iter().any(|message| matches!(message, Message::System(_))) {
             return None;
         }
-        let first =
-            self.run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default().max(leading);
+        let compactions = self.run.compactions();
+        let first = compactions.iter().map(|one| one.hidden).max().unwrap_or_default().max(leading);
+        let in_use = compactions.iter().rev().find(|one| one.summary.is_some());
+        let note = in_use.and_then(|one| one.by_provider.as_ref()).map_or(0, |one| one.note.0);
         let is_reply =
             |at: usize| messages.get(at).is_some_and(|message| matches!(message, Message::Assistant(_)));
         while end > first && is_reply(end) == is_reply(end - 1) {
             end = group_start(&messages[..end]);
         }
-        (end > first).then_some(end)
+        (end > first && end >= note).then_some(end)
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
