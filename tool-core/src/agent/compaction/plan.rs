@@ -245,7 +245,7 @@ impl Measure {
         let saved = match (is_enough, forgets) {
             (true, true) => self.clearable + self.reasoning,
             (true, false) => self.clearable,
-            (false, _) => self.hideable - summary,
+            (false, _) => self.hideable.saturating_sub(summary),
         };
         // One that pays is worth it, however small it is.
         let is_small = low.is_some() && saved < self.total / MIN_SHARE;
@@ -262,4 +262,28 @@ fn reasoning_tokens(reply: &AssistantMessage) -> u64 {
     let data = data.map_or(0, |json| json.as_str().len().saturating_sub(others));
     let text = reply.reasoning.as_ref().map_or(0, String::len);
     (data.max(text) / REASONING_BYTES_PER_TOKEN) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_may_be_longer_than_what_it_hides() {
+        let measure = Measure {
+            total: 1_000,
+            hideable: 100,
+            kept: 0,
+            boundary: 4,
+            clear: Vec::new(),
+            empty: Vec::new(),
+            clearable: 0,
+            turn: 2,
+            reasoning: 400,
+            behind: 0,
+        };
+        let options = Compaction::when_it_pays();
+        let plan = measure.plan(&options, 1_000_000, Rates::USUAL, false, None, Urgency::Usual);
+        assert_eq!(plan.unwrap().hide, Some(4));
+    }
 }
