@@ -382,7 +382,7 @@ fn ends_item(token: &TokenTree) -> bool {
 const RULES: [&str; 6] = ["exclusive", "layer", "limits", "max_cost", "policy", "retry"];
 
 /// Where such words stand in the world of Restate, and why.
-const NAMED: [(&str, &str, &str); 14] = [
+const NAMED: [(&str, &str, &str); 15] = [
     (
         "calls.rs",
         "exclusive",
@@ -401,6 +401,7 @@ const NAMED: [(&str, &str, &str); 14] = [
     ("tree.rs", "limits", "the run says whose time counts"),
     ("turns.rs", "limits", "a step ends with the time that the run says"),
     ("turns.rs", "policy", "that of a tool that undoes, because the worker that has it can be another one"),
+    ("waits.rs", "limits", "the run says whose time counts"),
 ];
 
 /// A world decides where and when something is done, and contains no rule of a run.

@@ -182,9 +182,9 @@ impl<'c> Drive<'c> {
             return Vec::new();
         }
         let (in_flight, node) = (self.in_flight(branch), &self.nodes[branch.node]);
-        let undo_policy = |handoffs, name: &str| node.undo_policy(handoffs, name).cloned();
+        let how_to_undo = |handoffs, name: &str| node.how_to_undo(handoffs, name);
         let calls = self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
-            match run.next_with_undo_tools(&node.definitions, undo_policy, &in_flight) {
+            match run.next_with_undo_tools(&node.definitions, how_to_undo, &in_flight) {
                 Step::CallTools(calls) => calls,
                 _ => Vec::new(),
             }

@@ -110,9 +110,9 @@ impl Node {
 }
 
 impl Node {
-    /// Returns the policy of the tool with this name that undoes calls of the agent after this number of handoffs.
-    pub(super) fn undo_policy(&self, handoffs: usize, name: &str) -> Option<&ToolPolicy> {
-        self.undoing.get(&(handoffs, name.to_owned())).map(|(policy, _)| policy)
+    /// Returns how the tool with this name undoes calls of the agent after this number of handoffs.
+    pub(super) fn how_to_undo(&self, handoffs: usize, name: &str) -> Option<ToolPolicy> {
+        self.undoing.get(&(handoffs, name.to_owned())).map(|(how, _)| how.clone())
     }
 }
 
