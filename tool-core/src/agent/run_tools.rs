@@ -184,7 +184,7 @@ impl RunTools {
     }
 
     /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit. A server that is not available stops
-    /// no open calls but its own, which stay open.
+    /// no open calls of the application's own tools, and leaves its own open.
     async fn ask_providers(
         &self,
         providers: &[Box<dyn ToolProvider>],
@@ -214,7 +214,13 @@ impl RunTools {
         fixed.append(&mut dynamic);
         let Some(error) = failed else { return Ok(fixed) };
         let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
-        let all = own.into_iter().chain(&self.question.offered).chain(fixed.iter().map(|(_, tools)| tools));
+        // Another server must not take the name of a tool that is missing now.
+        let is_trusted = |source: &Source| match source {
+            Source::Provider(index) => providers.get(*index).is_some_and(|one| !one.has_untrusted_names()),
+            _ => true,
+        };
+        let trusted = fixed.iter().filter(|(source, _)| is_trusted(source)).map(|(_, tools)| tools);
+        let all = own.into_iter().chain(&self.question.offered).chain(trusted);
         let names: HashSet<_> =
             all.flat_map(|tools| tools.definitions().iter()).map(ToolDefinition::name).collect();
         match run.open_calls().iter().all(|call| names.contains(&*call.name)) {
