@@ -72,7 +72,7 @@ impl Authorize for Verifier {
     fn authorize<'a>(&'a self, credentials: Credentials<'a>) -> AuthorizeFuture<'a> {
         Box::pin(async move {
             let token = credentials.bearer_token().ok_or_else(AuthorizeError::unauthenticated)?;
-            // The reason stays here: it would help whoever tries tokens.
+            // The reply has no reason, because a reason would help an attacker who tries tokens.
             let verified = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation);
             let claims = verified.map_err(|_| AuthorizeError::unauthenticated())?.claims;
             Ok(Principal::new(claims.sub, claims.scope.split_whitespace()))

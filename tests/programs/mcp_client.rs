@@ -1,5 +1,5 @@
 //! The client that the conformance suite starts for each scenario with the URL of its server. It connects, logs in if the scenario needs it,
-//! and calls every tool with arguments that match its schema, or those of the scenario. Questions are answered with their defaults.
+//! and calls every tool with arguments that match its schema, or the arguments that the scenario needs. Questions are answered with their defaults.
 
 use std::error::Error;
 use std::time::Duration;

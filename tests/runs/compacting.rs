@@ -633,7 +633,7 @@ async fn a_summary_of_the_provider_leaves_the_rest_as_it_is() {
     assert!(requests[7].iter().any(|message| message.text().contains("The question was")));
 }
 
-/// A limit of the answers is none of summaries, whoever writes them.
+/// The limit on the length of answers does not apply to summaries.
 #[tokio::test]
 async fn a_summary_has_a_limit_of_its_own() {
     let model = Summarizing { is_bound: false, ..Summarizing::new(8) };

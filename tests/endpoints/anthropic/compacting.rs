@@ -241,7 +241,7 @@ async fn thinking_behind_another_start_is_left_out() {
     }
 }
 
-/// A caller is told why a run with thinking cannot be compacted now.
+/// The error says why a run with thinking cannot be compacted now.
 #[tokio::test]
 async fn an_order_that_cannot_be_followed_fails() {
     let overloaded = whole_answer("503 Service Unavailable", &[], b"");
@@ -269,7 +269,7 @@ async fn an_order_that_cannot_be_followed_fails() {
     }
 }
 
-/// Where the API only lets thinking go from the start, that of earlier questions goes, and that of this one stays.
+/// The thinking of earlier questions is removed; the thinking of the current question stays.
 #[tokio::test]
 async fn thinking_of_earlier_questions_goes() {
     let thought = || json!({ "type": "thinking", "thinking": "", "signature": "c2ln".repeat(2_000) });

@@ -39,7 +39,7 @@ pub(super) struct ReplyBlocks {
 pub(super) struct Summary {
     pub(super) json: String,
     pub(super) text: String,
-    /// The digest of what preceded the messages that it summarizes, and that of these as well.
+    /// The digest of what preceded the summarized messages, and the digest that includes them.
     pub(super) seed: String,
     pub(super) prefix: String,
 }

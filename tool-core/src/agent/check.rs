@@ -9,7 +9,7 @@ impl Agent {
     /// Reviews the agent's own tools like [`ToolSet::check`](crate::ToolSet::check), and its instructions: if these contain the time, each
     /// start of the program, or each agent that it builds, loses the provider's prompt cache. Call it in a test, on an agent that was just
     /// built: today's date is found, and the time of the last ten seconds in any time zone. Other dates and times are taken for examples, and so are
-    /// full minutes, of which an example should be, so that it is never found by chance. Tools of providers and instructions of questions are not reviewed; [`track_cache`](crate::agent::AgentBuilder::track_cache)
+    /// full minutes; use full minutes in examples, which are never found by chance. Tools of providers and instructions of questions are not reviewed; [`track_cache`](crate::agent::AgentBuilder::track_cache)
     /// shows what these lose.
     ///
     /// ```

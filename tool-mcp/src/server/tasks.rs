@@ -28,9 +28,10 @@ use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
 use super::task_id::TaskId;
 
-/// The most open tasks of one caller, and of all, ended ones included.
-const MAX_TASKS_OF_CALLER: usize = 100;
-const MAX_TASKS: usize = 10_000;
+/// The most open tasks of one caller, its most tasks with those that have ended, and the most open tasks of all callers.
+const MAX_OPEN_TASKS_OF_CALLER: usize = 100;
+const MAX_TASKS_OF_CALLER: usize = 1_000;
+const MAX_OPEN_TASKS: usize = 10_000;
 /// The most tasks that this process drives at a time.
 const MAX_DRIVEN: usize = 256;
 /// The most bytes of the arguments of a call that waits.
@@ -92,25 +93,30 @@ impl Tasks {
                 "the call has to wait, and its arguments are too long to be stored",
             ));
         }
-        let _beginning = self.beginning.lock().await;
+        let beginning = self.beginning.lock().await;
         let listed = self.agent.list_runs(&self.filter()).await.map_err(|_| not_stored())?;
         let prefix = TaskId::run_prefix(caller);
-        let has_ended = |status| matches!(status, RunStatus::Finished | RunStatus::Expired);
-        let own = listed.iter().filter(|run| run.id.starts_with(&prefix));
-        // Those that have expired after effects are not removed by themselves.
-        for expired in own.clone().filter(|run| run.status == RunStatus::Expired).take(8) {
-            if let Ok(Some(stored)) = self.agent.stored_run(&expired.id).await {
-                let _ = self.agent.end(stored.run).await;
-            }
-        }
-        let of_caller = own.filter(|run| !has_ended(run.status)).count();
-        if of_caller >= MAX_TASKS_OF_CALLER || listed.len() >= MAX_TASKS {
+        let is_open = |status| !matches!(status, RunStatus::Finished | RunStatus::Expired);
+        let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
+        let open_of_caller = own().filter(|run| is_open(run.status)).count();
+        let open = listed.iter().filter(|run| is_open(run.status)).count();
+        if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
+            || own().count() >= MAX_TASKS_OF_CALLER
+            || open >= MAX_OPEN_TASKS
+        {
             return Err(ToolError::failed("too many calls wait; try again later"));
         }
         let run = Run::with_call(self.agent.name(), "An MCP host calls a tool.", request);
         let mut run = run.map_err(|_| not_stored())?;
         let (run_id, store) = (run.id().to_string(), self.agent.run_store().ok_or_else(not_stored)?);
         store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+        drop(beginning);
+        // A task that has expired after effects is not removed otherwise.
+        for expired in own().filter(|run| run.status == RunStatus::Expired).take(8) {
+            if let Ok(Some(stored)) = self.agent.stored_run(&expired.id).await {
+                let _ = self.agent.end(stored.run).await;
+            }
+        }
         let ask = self.agent.resume(run);
         self.drive(host, principal.into_iter().fold(ask, Ask::context));
         Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))

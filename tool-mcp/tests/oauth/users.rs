@@ -217,7 +217,7 @@ fn process(fake: &OAuthServer, store: &Started) -> McpUserTools {
 fn waiting(error: &RunError, fake: &OAuthServer) -> (Run, WaitId) {
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let stored = serde_json::to_string(error.run()).unwrap();
-    // Whoever reads it cannot take part in the login.
+    // A reader of the stored run cannot take part in the login.
     for text in ["state=", "authorize", &fake.issuer()] {
         assert!(!stored.contains(text), "{stored}");
     }

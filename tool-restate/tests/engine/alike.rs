@@ -208,7 +208,7 @@ async fn ask(#[inject] user: &Asker) -> Result<String, AskError> {
     user.ask("Which seat?").expires(Duration::from_millis(1500)).await
 }
 
-/// Fails the first time, once it is told to.
+/// Fails the first request once it is notified, and answers the others.
 struct Failing(Arc<Notify>, AtomicU32);
 
 impl ChatModel for Failing {

@@ -15,7 +15,7 @@ const DEFAULT_RECENT_TOKENS: u64 = 4_000;
 const CLEARED_TOKENS: u64 = 160;
 const EMPTIED_TOKENS: u64 = 30;
 
-/// The bytes of encrypted reasoning per token, and those of the form around a call or a text.
+/// The bytes of encrypted reasoning per token, and the bytes that the form around a call or a text adds.
 const REASONING_BYTES_PER_TOKEN: usize = 6;
 const CALL_BYTES: usize = 200;
 
@@ -194,7 +194,7 @@ impl Measure {
         measure
     }
 
-    /// Returns the same request, of which a summary alone can hide something.
+    /// Returns the same measure, where only a summary can hide something.
     pub(in crate::agent) fn of_summary(self) -> Self {
         Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, reasoning: 0, ..self }
     }
