@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
 use tool_core::agent::{Ask, Outcome, RecoveryTask};
-use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
+use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
 use tool_core::run::{Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
 use tool_core::{Agent, RunErrorKind, ToolError, ToolOutput};
@@ -104,6 +104,8 @@ impl Tasks {
             || own().count() >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
         {
+            drop(beginning);
+            self.end_expired(own().collect()).await;
             return Err(ToolError::failed("too many calls wait; try again later"));
         }
         let run = Run::with_call(self.agent.name(), "An MCP host calls a tool.", request);
@@ -111,15 +113,19 @@ impl Tasks {
         let (run_id, store) = (run.id().to_string(), self.agent.run_store().ok_or_else(not_stored)?);
         store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
         drop(beginning);
-        // A task that has expired after effects is not removed otherwise.
-        for expired in own().filter(|run| run.status == RunStatus::Expired).take(8) {
+        self.end_expired(own().collect()).await;
+        let ask = self.agent.resume(run);
+        self.drive(host, principal.into_iter().fold(ask, Ask::context));
+        Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))
+    }
+
+    /// Ends some of the tasks that have expired after effects, which nothing else removes.
+    async fn end_expired(&self, listed: Vec<&RunSummary>) {
+        for expired in listed.into_iter().filter(|run| run.status == RunStatus::Expired).take(8) {
             if let Ok(Some(stored)) = self.agent.stored_run(&expired.id).await {
                 let _ = self.agent.end(stored.run).await;
             }
         }
-        let ask = self.agent.resume(run);
-        self.drive(host, principal.into_iter().fold(ask, Ask::context));
-        Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))
     }
 
     fn filter(&self) -> RunFilter {
