@@ -140,7 +140,7 @@ impl McpError {
 
     pub(super) fn too_many_users(server: &str, max: usize) -> Self {
         let problem =
-            format_args!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
+            format!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
         Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
