@@ -3,6 +3,7 @@
 mod agents;
 mod approving;
 mod asking;
+mod asking_first;
 mod assistant;
 mod attempts;
 mod breaking;

@@ -57,7 +57,7 @@ impl<W: Write> Session<W> {
             let facts = format!("{status:?}, turn {turn}, {tokens} tokens{cost}");
             self.screen.line(&format!("{}: {facts}: {question}", position + 1))?;
             for wait in run.waits() {
-                self.screen.line(&format!("   waits: {} {}", wait.path, wait.tool))?;
+                self.screen.line(&format!("   waits: {}", format!("{} {}", wait.path, wait.tool).trim()))?;
             }
         }
         Ok(runs)
@@ -69,7 +69,7 @@ impl<W: Write> Session<W> {
         self.screen.line(&transcript)?;
         let mut decisions = Vec::new();
         for wait in run.waits() {
-            self.screen.line(&format!("{} waits:", wait.path))?;
+            self.screen.line(&format!("{} waits:", format!("{} {}", wait.path, wait.tool).trim()))?;
             let decision = self.ask_about(&wait).await?;
             decisions.extend(decision.map(|decision| (wait.id, decision.by(name))));
         }

@@ -18,9 +18,9 @@ use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
 use crate::content::printable;
-use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::run::{Run, RunErrorKind};
-use crate::tool::ToolContext;
+use crate::tool::{Asker, Asking, CallNotes, ToolContext};
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 type ToolsError = Box<dyn Error + Send + Sync>;
@@ -78,6 +78,16 @@ struct Supply {
     /// The same without those that were left out.
     offered: ToolSet,
 }
+
+/// What the sources supply for a step.
+pub(super) enum Resolved {
+    Tools(ToolSet),
+    /// This provider asks the user first.
+    Asks(String, CallNotes),
+}
+
+/// What the providers supply for a step, or which of them asks the user first.
+type Provided = Result<Vec<(Source, ToolSet)>, (String, CallNotes)>;
 
 /// The tools of a turn that layers chose among all.
 struct Chosen {
@@ -145,20 +155,23 @@ impl RunTools {
 
     /// Returns the tools for the next step: those to offer to the model if it is called, or those that it was offered if
     /// it has called some of them.
-    pub(super) async fn resolve(&mut self, run: &Run) -> Result<ToolSet, RunErrorKind> {
+    pub(super) async fn resolve(&mut self, run: &Run) -> Result<Resolved, RunErrorKind> {
         if run.is_done() {
-            return Ok(self.joined.clone().unwrap_or_default());
+            return Ok(Resolved::Tools(self.joined.clone().unwrap_or_default()));
         }
         let agent = self.agent.clone();
         let providers: &[_] = if self.question.replaces { &[] } else { &agent.0.providers };
         let is_current = !run.is_asking() || !providers.iter().any(|one| one.is_dynamic());
         if let Some(joined) = self.joined.as_ref().filter(|_| is_current) {
-            return Ok(joined.clone());
+            return Ok(Resolved::Tools(joined.clone()));
         }
         let provided = match providers {
             [] => Vec::new(),
             // Boxed, because most runs wait without it.
-            _ => Box::pin(self.ask_providers(providers, run)).await?,
+            _ => match Box::pin(self.ask_providers(providers, run)).await? {
+                Ok(provided) => provided,
+                Err((provider, notes)) => return Ok(Resolved::Asks(provider, notes)),
+            },
         };
         let is_unchanged = |(source, tools): &(Source, ToolSet)| {
             self.supplied_by(*source).is_some_and(|last| last.is_shared_with(tools))
@@ -175,7 +188,7 @@ impl RunTools {
             }
             self.joined = Some(tools.clone());
         }
-        Ok(tools)
+        Ok(Resolved::Tools(tools))
     }
 
     /// Returns the last tools of a source.
@@ -189,17 +202,19 @@ impl RunTools {
         &self,
         providers: &[Box<dyn ToolProvider>],
         run: &Run,
-    ) -> Result<Vec<(Source, ToolSet)>, RunErrorKind> {
-        let request = ToolProviderRequest::new(run.messages(), &self.context);
+    ) -> Result<Provided, RunErrorKind> {
         let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), None);
         let is_calling = !run.is_asking() && !run.is_undoing();
         for (index, provider) in providers.iter().enumerate() {
             let source = Source::Provider(index);
             let tools = match self.supplied_by(source) {
                 Some(tools) if !provider.is_dynamic() => Ok(tools.clone()),
-                _ => provider.tools(&request).await.map_err(|error| {
-                    RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
-                }),
+                _ => match self.ask_provider(provider.as_ref(), run).await {
+                    Ok(tools) => tools.map_err(|error| {
+                        RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
+                    }),
+                    Err(notes) => return Ok(Err((provider.name().to_owned(), notes))),
+                },
             };
             let tools = match tools {
                 // Asked again before the next request to the model.
@@ -212,7 +227,7 @@ impl RunTools {
             if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
         }
         fixed.append(&mut dynamic);
-        let Some(error) = failed else { return Ok(fixed) };
+        let Some(error) = failed else { return Ok(Ok(fixed)) };
         let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
         // Another server must not take the name of a tool that is missing now.
         let is_trusted = |source: &Source| match source {
@@ -224,9 +239,22 @@ impl RunTools {
         let names: HashSet<_> =
             all.flat_map(|tools| tools.definitions().iter()).map(ToolDefinition::name).collect();
         match run.open_calls().iter().all(|call| names.contains(&*call.name)) {
-            true => Ok(fixed),
+            true => Ok(Ok(fixed)),
             false => Err(error),
         }
+    }
+
+    /// Asks a provider for its tools. Fails with its notes if it asks the user, who can be asked between the turns only.
+    async fn ask_provider(
+        &self,
+        provider: &dyn ToolProvider,
+        run: &Run,
+    ) -> Result<Result<ToolSet, ToolsError>, CallNotes> {
+        let asking = Asking::new(run.provider_notes(provider.name()));
+        let asking = Arc::new(if run.is_asking() { asking } else { asking.close() });
+        let asker = Asker::new(&asking, false, &ToolPolicy::default());
+        let request = ToolProviderRequest::new(run.messages(), &self.context).with_asker(&asker);
+        asking.execute(provider.tools(&request)).await
     }
 
     /// Joins the tools of all sources. `provided` are the providers' tools.

@@ -157,7 +157,7 @@ impl Run {
     /// Returns `true` if the next step is a request to the model.
     #[must_use]
     pub fn is_asking(&self) -> bool {
-        matches!(self.stage, Stage::Asking)
+        matches!(self.stage, Stage::Asking) && !self.awaits_tools()
     }
 
     /// Returns `true` if nothing is left to do.
@@ -239,15 +239,20 @@ impl Run {
         self.head.turns
     }
 
+    /// Returns `true` if the last message is no reply that is worked on.
+    fn is_between_replies(&self) -> bool {
+        matches!(self.stage, Stage::Asking)
+    }
+
     /// Returns the number of the current turn, from 1.
     pub(crate) fn turn(&self) -> u32 {
-        self.head.turns.saturating_add(u32::from(self.is_asking()))
+        self.head.turns.saturating_add(u32::from(self.is_between_replies()))
     }
 
     /// Returns the messages that the model is sent in the current turn.
     pub(crate) fn sent_messages(&self) -> &[Message] {
         // In the middle of a turn, the last message is the reply.
-        let replies = usize::from(!self.is_asking());
+        let replies = usize::from(!self.is_between_replies());
         &self.messages()[..self.messages().len().saturating_sub(replies)]
     }
 

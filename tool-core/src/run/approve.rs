@@ -21,10 +21,11 @@ pub(super) fn is_object(text: &str) -> bool {
 }
 
 impl Run {
-    /// Returns `true` if every open call waits.
+    /// Returns `true` if every open call waits, or if the run waits before its next turn.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
+            || self.awaits_tools()
     }
 
     /// Returns `true` if the next step executes calls.

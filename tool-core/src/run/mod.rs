@@ -4,7 +4,7 @@
 //! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `room` (what may start), `visible` (what the model sees), `fork` and
+//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `visible` (what the model sees), `fork` and
 //! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
 //! `saved` and `saved_execution` are the stored form.
 
@@ -49,6 +49,7 @@ mod repeated_calls;
 mod undo;
 mod approve;
 mod resolve;
+mod provider_questions;
 mod room;
 mod transitions;
 mod review;

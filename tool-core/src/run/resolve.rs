@@ -20,7 +20,7 @@ use crate::tool::{
 };
 
 /// Returns the digest of what a wait of a call shows. The owner is the run, or the key of a call that belongs to none.
-fn wait_id(owner: &impl Serialize, call_id: &str, shown: &impl Serialize) -> WaitId {
+pub(super) fn wait_id(owner: &impl Serialize, call_id: &str, shown: &impl Serialize) -> WaitId {
     // These can always be serialized.
     let shown = serde_json::to_string(&(owner, call_id, shown)).unwrap_or_default();
     let digest = Sha256::digest(shown);
@@ -38,7 +38,12 @@ fn wait(
 }
 
 /// Returns what the notes of a call wait for.
-fn waits_of_notes(owner: &impl Serialize, call: &ToolCall, notes: &CallNotes, now: Timestamp) -> Vec<Wait> {
+pub(super) fn waits_of_notes(
+    owner: &impl Serialize,
+    call: &ToolCall,
+    notes: &CallNotes,
+    now: Timestamp,
+) -> Vec<Wait> {
     let open = notes.open().map(|(question, since)| {
         let deadline = since.and_then(|since| question.deadline(since));
         let id = wait_id(owner, &call.id, question);
@@ -52,7 +57,7 @@ fn waits_of_notes(owner: &impl Serialize, call: &ToolCall, notes: &CallNotes, no
 }
 
 /// Returns the reply that a decision gives to a question, if it fits one.
-fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<Reply> {
+pub(super) fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<Reply> {
     Some(match verdict {
         Verdict::Answer(answer) => Reply::Answer(answer),
         Verdict::Declined => Reply::Declined(author.why.clone()),
@@ -65,7 +70,7 @@ fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<Reply> {
     })
 }
 
-fn wrong_decision(reason: &WaitReason) -> ResolveError {
+pub(super) fn wrong_decision(reason: &WaitReason) -> ResolveError {
     let detail = Some(reason.expected_decision().to_owned());
     ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) }
 }
@@ -122,15 +127,15 @@ impl Run {
     /// Returns the waits, each with the number of levels further out at which approval is demanded: a decider of this run decides
     /// only about waits of level 0.
     pub(crate) fn waits_at_levels(&self) -> impl Iterator<Item = (Wait, usize)> {
-        self.calls_with_records().flat_map(|(call, record)| {
+        let of_tools = self.waits_for_tools().into_iter().map(|wait| (wait, 0));
+        let of_calls = self.calls_with_records().flat_map(|(call, record)| {
             let own = self.waits_of(call, record).into_iter().map(|wait| (wait, record.approval_level));
             let inner = record.open_inner().map(|inner| inner.run().waits_at_levels().collect::<Vec<_>>());
-            let inner = inner.into_iter().flatten().map(|(wait, level)| {
-                let path = format!("{}/{}", call.id, wait.path);
-                (Wait { path, ..wait }, level.saturating_sub(1))
-            });
+            let inner = inner.into_iter().flatten();
+            let inner = inner.map(|(wait, level)| (wait.inside(&call.id), level.saturating_sub(1)));
             own.chain(inner)
-        })
+        });
+        of_tools.chain(of_calls)
     }
 
     fn waits_of(&self, call: &ToolCall, record: &CallRecord) -> Vec<Wait> {
@@ -196,6 +201,9 @@ impl Run {
         drop(own);
         if let Some(found) = found {
             return self.resolve_own(found, decision);
+        }
+        if let Some(resolved) = self.resolve_for_tools(wait, &decision) {
+            return resolved;
         }
         if let Stage::Calling(turn) = &mut self.stage {
             for inner in
@@ -295,6 +303,11 @@ impl Run {
         Ok(())
     }
 
+    /// Returns the time, if the run knows it.
+    pub(super) fn known_time(&self) -> Option<Timestamp> {
+        Some(self.now).filter(|now| *now != Timestamp::default())
+    }
+
     pub(super) fn record_decision(
         &mut self,
         call_id: &str,
@@ -303,7 +316,7 @@ impl Run {
         author: Author,
     ) {
         let Author { by, at, why } = author;
-        let at = at.or_else(|| Some(self.now).filter(|now| *now != Timestamp::default()));
+        let at = at.or_else(|| self.known_time());
         if let (Some(kind), Ok(record)) = (kind, self.open_record(call_id)) {
             let decision = DecisionRecord { wait, kind, by, at, why };
             record.history.decisions.push(decision.clone());
@@ -341,6 +354,7 @@ impl Run {
             record.history.decisions.iter().chain(finished)
         });
         let own = self.tool_executions().iter().flat_map(ToolExecution::decisions).chain(open);
+        let own = own.chain(self.decisions_for_tools());
         Box::new(own.chain(self.inner_runs().flat_map(|inner| inner.run().decisions())))
     }
 
@@ -351,8 +365,8 @@ impl Run {
     pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         let (now, run_id) = (self.now, self.id.clone());
-        let Stage::Calling(turn) = &mut self.stage else { return false };
-        let mut has_changed = false;
+        let mut has_changed = self.tick_providers(now);
+        let Stage::Calling(turn) = &mut self.stage else { return has_changed };
         for (call, record) in self.history.last_calls().iter().zip(&mut turn.calls) {
             if record.awaits_approval() || record.awaits_result() {
                 record.is_touched |= record.since.is_none();

@@ -24,7 +24,8 @@ use crate::model::{
     ToolDefinition, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
-    CallDecision, CallHistory, CallNotes, CallRequest, Timestamp, ToolExecution, VerdictRecord,
+    CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, Timestamp, ToolExecution,
+    VerdictRecord,
 };
 
 /// A state machine for the loop between a model and its tools.
@@ -104,9 +105,21 @@ pub(super) struct Head {
     /// How long the requests are, if the agent compacts its runs or tracks the use of the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) context: Option<Box<ContextSize>>,
+    /// What providers of tools have asked the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) providers: Vec<ProviderState>,
     /// The run around this one stopped, and the calls of both are undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
+}
+
+/// What a provider of tools has asked the user, and what was decided.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ProviderState {
+    pub(super) name: String,
+    pub(super) notes: CallNotes,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) decisions: Vec<DecisionRecord>,
 }
 
 /// The state that decides the next step.

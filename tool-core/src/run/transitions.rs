@@ -29,6 +29,7 @@ impl Run {
     ) -> Step<'a> {
         self.apply_tool_policies(tools, undo_policy, in_flight);
         match &self.stage {
+            Stage::Asking if self.awaits_tools() => Step::Waiting(self.waits()),
             Stage::Asking => Step::CallModel(self.request(tools)),
             Stage::Calling(_) => {
                 if let Some(calls) = self.ready_calls(in_flight) {

@@ -14,7 +14,7 @@ use crate::tool::{
     DecisionKind, DecisionRecord, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome,
 };
 
-/// Something that a call of a run waits for. [`Run::waits`](crate::run::Run::waits) returns all of them, and
+/// Something that a run waits for, mostly one of its calls. [`Run::waits`](crate::run::Run::waits) returns all of them, and
 /// [`Run::resolve`](crate::run::Run::resolve) ends one.
 ///
 /// ```
@@ -39,9 +39,11 @@ use crate::tool::{
 pub struct Wait {
     /// The id, by which the wait is resolved.
     pub id: WaitId,
-    /// The path of the call: its id, behind the ids of the calls that lead to its agent, as in `call_1/call_2`.
+    /// The path of the call: its id, behind the ids of the calls that lead to its agent, as in `call_1/call_2`. If a [provider of
+    /// tools](crate::toolset::ToolProviderRequest::asker) asks before a turn, this is the path of the call that asked the agent, and empty for the
+    /// outermost one.
     pub path: String,
-    /// The name of the call's tool.
+    /// The name of the call's tool, or of the provider that asks.
     pub tool: String,
     /// What the call waits for.
     pub reason: WaitReason,
@@ -99,6 +101,15 @@ impl Wait {
             WaitReason::Answer(question) => Some(question),
             _ => None,
         }
+    }
+
+    /// Returns the wait as the run around its own one has it, in which this call asked the agent.
+    pub(super) fn inside(self, call_id: &str) -> Self {
+        let path = match &*self.path {
+            "" => call_id.to_owned(),
+            path => format!("{call_id}/{path}"),
+        };
+        Self { path, ..self }
     }
 
     /// Creates the wait for the approval of a call that belongs to no run.

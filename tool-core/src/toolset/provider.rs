@@ -8,7 +8,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 
 use crate::model::{ConversationId, Message};
-use crate::tool::ToolContext;
+use crate::tool::{Asker, ToolContext};
 use crate::toolset::ToolSet;
 
 /// The future that [`ToolProvider::tools`] returns.
@@ -201,6 +201,7 @@ impl<T: ProvidedTools, E: Into<Box<dyn Error + Send + Sync>>> ProvidedTools for 
 pub struct ToolProviderRequest<'a> {
     messages: &'a [Message],
     context: &'a ToolContext,
+    asker: &'a Asker,
     conversation: ConversationId,
 }
 
@@ -210,7 +211,11 @@ impl<'a> ToolProviderRequest<'a> {
     #[must_use]
     pub fn new(messages: &'a [Message], context: &'a ToolContext) -> Self {
         let conversation = context.get().cloned().unwrap_or_else(ConversationId::unique);
-        Self { messages, context, conversation }
+        Self { messages, context, asker: &Asker::NOBODY, conversation }
+    }
+
+    pub(crate) fn with_asker(self, asker: &'a Asker) -> Self {
+        Self { asker, ..self }
     }
 
     /// Returns the text of the last user message.
@@ -230,6 +235,31 @@ impl<'a> ToolProviderRequest<'a> {
     #[must_use]
     pub fn context(&self) -> &'a ToolContext {
         self.context
+    }
+
+    /// Returns the way to ask the user, without whom the tools cannot be provided. The run waits for the answer like for that of a
+    /// [tool](crate::ToolContext::asker), and any process can take it; then the provider is asked for its tools again, and its questions have
+    /// their replies at once, in later turns as well. Nothing new can be asked while calls of a resumed run are
+    /// open, and nobody at all outside of the run, also where calls are executed apart from it, as on Restate.
+    ///
+    /// ```
+    /// use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+    /// use tool_core::ToolSet;
+    ///
+    /// struct Files(ToolSet);
+    ///
+    /// impl ToolProvider for Files {
+    ///     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+    ///         Box::pin(async {
+    ///             let may_read = request.asker().ask::<bool>("May the assistant read your files?").await;
+    ///             Ok(if may_read.unwrap_or(false) { self.0.clone() } else { ToolSet::default() })
+    ///         })
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn asker(&self) -> &'a Asker {
+        self.asker
     }
 
     /// Returns the id of the conversation.

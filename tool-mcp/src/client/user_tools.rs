@@ -2,8 +2,8 @@
 //!
 //! Nothing of a user is shared with another one: neither the connection, whose session and stored lists are of its token, nor the list of tools.
 //!
-//! A server that requires a login before it lists its tools does not stop the run: until its user has logged in, one tool takes the place of all,
-//! and the run of a model that calls it waits for the user. So nobody has to log in to a server that the question does not need.
+//! A run waits before its turn until its user has logged in to a server that lists its tools only then. Without an optional server, and after the
+//! user has declined, the run goes on: one tool takes the place of all of the server's, and the run of a model that calls it waits.
 //!
 //! The number of connections is bounded. Those of runs in progress are never closed, because calls would be lost; so the pool lets go of the
 //! least recently used one, and goes on with a weak reference to it as long as a run holds its tools.
@@ -29,6 +29,9 @@ use super::{McpError, McpErrorKind, McpServer, McpTools};
 /// The number of users that are connected at a time by default.
 const MAX_USERS: usize = 100;
 
+/// The number of times that a run asks its user to log in before a turn.
+const MAX_LOGIN_QUESTIONS: usize = 3;
+
 type Credentials = Arc<dyn Fn(McpServer, &RunUser) -> McpServer + Send + Sync>;
 type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
 
@@ -39,10 +42,11 @@ type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
 /// [`OAuth`](crate::oauth::OAuth), each user has a login of their own. Runs without a user share a connection that is not that of any user,
 /// with the login of the program.
 ///
-/// If the user has to log in at a [page](crate::oauth::Login::page) before the server lists its tools, the model is offered the tool
-/// `log_in_to_NAME` in place of them. A run whose model calls it waits for the user, like one that asks a question: the question has the URL of the
-/// page, and any process can take the answer. The tools are there from the next turn on. If the user declines, the model reads that and goes on
-/// without them. A route without a page lets the run fail, and a login of another kind starts when the tools are needed.
+/// If the user has to log in at a [page](crate::oauth::Login::page) before the server lists its tools, the run waits before its turn, like one that
+/// asks a question: the question has the URL of the page, and any process can take the answer. If the user declines, and if the server is
+/// [optional](McpServer::optional), the run goes on without the tools: the model is offered the tool `log_in_to_NAME` in place of them, whose call
+/// waits in the same way, and they are there from the next turn on. A route without a page lets the run fail, and a login of another kind starts when
+/// the tools are needed.
 ///
 /// ```
 /// use tool_core::Agent;
@@ -265,6 +269,10 @@ impl McpUserTools {
     }
 }
 
+fn needs_login(provided: &Result<ToolSet, McpError>) -> bool {
+    provided.as_ref().is_err_and(|error| error.kind() == McpErrorKind::LoginRequired)
+}
+
 impl ToolProvider for McpUserTools {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         Box::pin(async {
@@ -276,11 +284,21 @@ impl ToolProvider for McpUserTools {
             // Where a call is executed apart from its run, providers are asked without messages.
             let is_apart = request.messages().is_empty();
             let is_logging_in = is_apart || calls.iter().any(is_login);
-            match (McpUserTools::tools(self, user).await, self.page(user)) {
+            let (page, is_required) =
+                (self.page(user), self.server.config().is_ok_and(|one| !one.is_optional));
+            let mut provided = McpUserTools::tools(self, user).await;
+            for _ in 0..MAX_LOGIN_QUESTIONS {
+                let Some(page) = page.as_ref().filter(|_| is_required && needs_login(&provided)) else {
+                    break;
+                };
+                if page.show(&self.name, request.asker()).await.is_err() {
+                    break;
+                }
+                provided = McpUserTools::tools(self, user).await;
+            }
+            match (provided, page) {
                 // Open calls of its tools stay open, instead of ending as those of tools that are unknown.
-                (Err(error), Some(page))
-                    if error.kind() == McpErrorKind::LoginRequired && (calls.is_empty() || is_logging_in) =>
-                {
+                (provided, Some(page)) if needs_login(&provided) && (calls.is_empty() || is_logging_in) => {
                     Ok(self.login_tool(page)?)
                 }
                 // The user has logged in while the call waited, which has the same tool afterwards.

@@ -321,8 +321,11 @@ async fn open_calls_survive_the_end_of_a_login() {
         runs.push((error.run().clone(), server()));
     }
     // Calls of other tools need no login.
-    let error = agent(ScriptedModel::new().calls("look", "{}"), server()).ask("Look").user("ada").await;
-    let mut other = error.unwrap_err().run().clone();
+    let error = agent(ScriptedModel::new(), server()).ask("Look").user("ada").await.unwrap_err();
+    let (mut other, wait) = waiting(&error, &fake);
+    other.resolve(&wait, Decision::decline()).unwrap();
+    let model = ScriptedModel::new().calls("look", "{}");
+    let mut other = agent(model, server()).resume(other).await.unwrap_err().run().clone();
     let wait = other.waits().pop().unwrap();
     other.resolve(&wait.id, Decision::approve()).unwrap();
     let answer = agent(ScriptedModel::new().says("Done."), server()).resume(other).await.unwrap();
@@ -346,24 +349,42 @@ async fn a_run_waits_for_the_login_that_its_tools_need() {
         let pool = process(&fake, &store);
         Agent::builder(model).tool_provider(pool).build().unwrap()
     };
-    // Nobody has to log in for a question that needs no tools.
-    agent(ScriptedModel::new().says("Hello.")).ask("Hello").user("ada").await.unwrap();
-    let model = ScriptedModel::new().calls("log_in_to_tickets", "{}");
-    let error = agent(model).ask("Read").user("ada").await.unwrap_err();
+    // The model is not asked before.
+    let error = agent(ScriptedModel::new()).ask("Read").user("ada").await.unwrap_err();
     let (run, wait) = waiting(&error, &fake);
+    assert_eq!((&*run.waits()[0].path, &*run.waits()[0].tool, run.turns()), ("", "tickets", 0));
     assert_eq!(store.count(), 0);
+    let answered = |run: &Run, wait: &WaitId, answer: bool| {
+        let mut run = run.clone();
+        run.resolve(wait, Decision::answer(answer)).unwrap();
+        run
+    };
 
-    let mut declined = run.clone();
-    declined.resolve(&wait, Decision::answer(json!(false))).unwrap();
-    let answer = agent(ScriptedModel::new().says("Done.")).resume(declined).await.unwrap();
+    // Who declines is not asked again, unless the model asks.
+    let declined = answered(&run, &wait, false);
+    let answer = agent(ScriptedModel::new().says("Hello.")).resume(declined.clone()).await.unwrap();
+    assert_eq!(answer.text(), "Hello.");
+    let model = ScriptedModel::new().calls("log_in_to_tickets", "{}");
+    let error = agent(model).resume(declined).await.unwrap_err();
+    let (asked, login) = waiting(&error, &fake);
+    let model = || ScriptedModel::new().calls("read", "{}").says("Done.");
+    let answer = agent(model()).resume(answered(&asked, &login, false)).await.unwrap();
     let expected = "the MCP server `tickets` requires a login, and the user has not logged in";
     assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer));
 
-    let mut run = run;
+    // Who has not logged in is asked twice more.
+    let (mut early, mut open) = (run.clone(), wait.clone());
+    for _ in 0..2 {
+        let error = agent(ScriptedModel::new()).resume(answered(&early, &open, true)).await.unwrap_err();
+        (early, open) = waiting(&error, &fake);
+    }
+    agent(ScriptedModel::new().says("Hello.")).resume(answered(&early, &open, true)).await.unwrap();
+    assert_eq!(store.count(), 0);
+
     open_page(&fake, &store).await;
-    run.resolve(&wait, Decision::answer(json!(true))).unwrap();
-    let model = ScriptedModel::new().calls("read", "{}").says("Done.");
-    let answer = agent(model).resume(run).await.unwrap();
+    let answer = agent(model()).resume(answered(&run, &wait, true)).await.unwrap();
+    assert_eq!(outputs(&answer), ["read: read"]);
+    let answer = agent(model()).resume(answered(&asked, &login, true)).await.unwrap();
     let logged_in = "The user has logged in. If that is so, the tools of the server are there from now on.";
     assert_eq!(outputs(&answer), [logged_in, "read: read"]);
 

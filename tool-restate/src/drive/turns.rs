@@ -89,6 +89,7 @@ impl<'c> Drive<'c> {
             Ok(Taken { changes, reply, tools, offered, profile, sees, events }) => {
                 self.unpublished.extend(events);
                 self.change(branch, &changes);
+                self.refuse_secrets();
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.nodes[branch.node].sees = sees;
                 self.offer(branch, tools, offered);

@@ -11,7 +11,7 @@ use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::content::Content;
-use tool_core::run::{Decision, Run};
+use tool_core::run::{Decision, Run, Wait};
 use tool_core::tool::{self, ToolExecution, WaitId};
 
 use super::state::{Arrived, Branch, Drive, Driven};
@@ -37,7 +37,9 @@ impl<'c> Drive<'c> {
             let names = self.tree(&branch.path).names();
             let waits = self.run_at(&branch.path).filter(|_| !names.is_empty()).map(Run::waits);
             let waits = waits.unwrap_or_default().into_iter();
-            agents.extend(waits.map(|wait| (format!("{before}{}", wait.path), names.clone())));
+            // A provider of tools asks for the run itself.
+            let path = |wait: Wait| format!("{before}{}", wait.path).trim_end_matches('/').to_owned();
+            agents.extend(waits.map(|wait| (path(wait), names.clone())));
         }
         agents
     }
@@ -132,10 +134,15 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    /// Records a call that waits. Secrets are not asked for, because the engine stores every answer.
+    /// Records a call that waits.
     pub(super) fn record_waiting(&mut self, branch: &Branch, execution: ToolExecution) {
         self.nodes[branch.node].waited.insert(execution.call().id.clone());
         let _ = self.change_at(&branch.path, |run| run.record_result(execution));
+        self.refuse_secrets();
+    }
+
+    /// Answers questions for secrets, which are not asked for, because the engine stores every answer.
+    pub(super) fn refuse_secrets(&mut self) {
         for wait in self.run.waits() {
             if wait.question().is_some_and(tool::Question::is_secret) {
                 let nobody = Decision::unavailable().because("the engine would store the secret answer");

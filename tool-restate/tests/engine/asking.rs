@@ -12,7 +12,8 @@ use tool_core::model::{
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
-use tool_core::{Agent, ToolCall, tool, tools};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::{Agent, ToolCall, ToolSet, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{Serving, agent, answer, end_by_engine, failure, serve, unique, waiting_calls, within};
@@ -34,6 +35,56 @@ async fn a_question_with_a_call_is_answered() {
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "It is 42.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "42.0");
+}
+
+/// Has a tool once the user has agreed. Asks for a secret first, which nobody is asked for here.
+struct Files(Arc<Mutex<bool>>);
+
+impl ToolProvider for Files {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async {
+            let has_agreed = || *self.0.lock().unwrap();
+            if !has_agreed() {
+                request.asker().ask::<String>("Which password?").secret().await.unwrap_err();
+                let agreed = request.asker().ask::<bool>("May I?").await.unwrap_or(false);
+                *self.0.lock().unwrap() |= agreed;
+            }
+            Ok(if has_agreed() { tools![sum] } else { ToolSet::default() })
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+}
+
+/// A provider of tools asks before a turn, of an agent inside as well, while other calls go on.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_provider_of_tools_asks_before_a_turn() {
+    for is_inside in [false, true] {
+        let (name, agreed) = (unique("clerk"), Arc::new(Mutex::new(false)));
+        let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+        let mut clerk = Agent::builder(model).tool_provider(Files(Arc::clone(&agreed)));
+        if is_inside {
+            let inside = clerk.build().unwrap().as_tool("inner", "Sums");
+            let calls = [("sum", r#"{"a": 1, "b": 1}"#), ("inner", r#"{"question": "2 + 40?"}"#)];
+            let model = ScriptedModel::new().calls_all(calls).says("It is 42.");
+            clerk = Agent::builder(model).tools(tools![sum]).tool(inside);
+        }
+        let _worker = serve(Worker::new().agent(clerk.name(&*name).build().unwrap())).await;
+        let run = agent(&name).ask("What is 2 + 40?").send().await.unwrap();
+        let waits = waiting_calls(&run).await;
+        let path = if is_inside { "call_1_1" } else { "" };
+        assert_eq!((waits.len(), &*waits[0].path), (1, path));
+        assert_eq!(waits[0].question().unwrap().text(), "May I?");
+        run.decide(&waits[0].id, Decision::answer(true).by("ada")).await.unwrap();
+        let answer = answer(&run).await;
+        assert_eq!(answer.text(), "It is 42.");
+        let called =
+            if is_inside { answer.inner_runs()[0].run().tool_executions() } else { answer.tool_executions() };
+        assert_eq!(called[0].output().unwrap().to_string(), "42.0");
+    }
 }
 
 struct Member(String);

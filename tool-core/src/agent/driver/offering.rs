@@ -4,7 +4,7 @@ use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::compaction::{COMPACT, READ_OUTPUT};
-use crate::agent::run_tools::invalid_tools;
+use crate::agent::run_tools::{Resolved, invalid_tools};
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
 use crate::run::{InFlight, ResolveError, RunErrorKind};
@@ -12,10 +12,16 @@ use crate::tool::Timestamp;
 use crate::toolset::ToolSet;
 
 impl RunDriver {
-    /// Resolves the tools and options of this turn.
+    /// Resolves the tools and options of this turn, unless a provider of tools asks the user first.
     pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
-        let tools = self.tools.resolve(&self.run).await?;
+        let tools = match self.tools.resolve(&self.run).await? {
+            Resolved::Tools(tools) => tools,
+            Resolved::Asks(provider, notes) => {
+                self.change_run().await_tools(&provider, notes);
+                return Ok(());
+            }
+        };
         let (layers, run) = (&self.layers, &self.run);
         let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
             true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,

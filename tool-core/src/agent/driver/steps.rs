@@ -183,7 +183,8 @@ impl RunDriver {
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
-            let needs_tools = !self.question.is_elsewhere || self.layers.see_calls();
+            let needs_tools =
+                !self.run.awaits_tools() && (!self.question.is_elsewhere || self.layers.see_calls());
             if self.run.is_asking() || !self.offer.is_resolved && needs_tools {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {

@@ -22,6 +22,8 @@ use crate::tool::Question;
 pub(crate) struct Asking {
     state: Mutex<State>,
     pub(super) store: Option<StoreNotes>,
+    /// Questions without a reply are not asked.
+    pub(super) is_closed: bool,
 }
 
 /// Stores the notes of a call in flight. Returns `false` if that is not possible.
@@ -43,7 +45,12 @@ pub(super) struct State {
 
 impl Asking {
     pub(crate) fn new(notes: CallNotes) -> Self {
-        Self { state: Mutex::new(State { notes, ..State::default() }), store: None }
+        Self { state: Mutex::new(State { notes, ..State::default() }), store: None, is_closed: false }
+    }
+
+    /// Only gives the replies to earlier questions.
+    pub(crate) fn close(self) -> Self {
+        Self { is_closed: true, ..self }
     }
 
     pub(crate) fn store(self, store: StoreNotes) -> Self {

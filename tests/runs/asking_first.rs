@@ -1,0 +1,212 @@
+//! Providers of tools that ask the user before a turn.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tests::support::ways::{resolved_in_all_ways, restored};
+use tool_core::agent::{AgentBuilder, Outcome, on_question};
+use tool_core::memory::{InMemoryStore, RunStatus};
+use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{AskErrorKind, DecisionKind, Question, Timestamp};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::{Agent, Event, RunError, RunErrorKind, ToolSet, tool, tools};
+
+const QUESTION: &str = "May the assistant read your files?";
+
+#[tool("Reads a file")]
+fn read(path: String) -> String {
+    format!("the text of {path}")
+}
+
+/// Provides a tool to read files once the user has agreed. Notes what it learns.
+#[derive(Clone, Default)]
+struct Files(Arc<Mutex<Vec<Result<bool, AskErrorKind>>>>);
+
+impl Files {
+    fn learned(&self) -> Vec<Result<bool, AskErrorKind>> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl ToolProvider for Files {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move {
+            let question = request.asker().ask::<bool>(QUESTION).expires(Duration::from_secs(60));
+            let agreed = question.await.map_err(|refusal| refusal.kind());
+            self.0.lock().unwrap().push(agreed);
+            Ok(if agreed == Ok(true) { tools![read] } else { ToolSet::default() })
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "files"
+    }
+}
+
+fn agent(files: &Files) -> AgentBuilder {
+    let model = ScriptedModel::new().calls("read", r#"{"path": "a"}"#).says("Done.");
+    Agent::builder(model).tool_provider(files.clone())
+}
+
+fn waiting(outcome: Result<tool_core::Answer, RunError>) -> Run {
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+    restored(error.into_run())
+}
+
+#[tokio::test]
+async fn the_run_waits_before_its_turn_in_all_ways() {
+    let files = Files::default();
+    let agree = |wait: &Wait| {
+        assert_eq!((wait.question().unwrap().text(), &*wait.path, &*wait.tool), (QUESTION, "", "files"));
+        Some(Decision::answer(true).by("ada"))
+    };
+    let answer = resolved_in_all_ways(|| agent(&files), &agree).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "the text of a");
+    // Nobody is asked again in the second turn.
+    assert!(files.learned().iter().all(|learned| *learned == Ok(true)));
+
+    let decline = |_: &Wait| Some(Decision::decline());
+    let answer = resolved_in_all_ways(|| agent(&files), &decline).await.unwrap();
+    assert!(answer.messages()[2].text().contains("there is no tool"), "{}", answer.messages()[2].text());
+    assert!(files.learned().iter().all(|learned| *learned == Err(AskErrorKind::Declined)));
+
+    let cancel = |_: &Wait| None;
+    let error = resolved_in_all_ways(|| agent(&files), &cancel).await.unwrap_err();
+    assert!(error.run().is_done() && error.run().waits().is_empty());
+    assert_eq!(files.learned(), []);
+}
+
+#[tokio::test]
+async fn nothing_but_the_decision_ends_the_wait() {
+    let (files, model) = (Files::default(), ScriptedModel::new().says("Good morning!"));
+    let agent = Agent::builder(model).tool_provider(files.clone()).build().unwrap();
+    let mut run = waiting(agent.ask("Hello").await);
+    let id = run.waits()[0].id.clone();
+    // Another process asks the same.
+    run = waiting(agent.resume(run).await);
+    assert_eq!(run.waits()[0].id, id);
+    assert!(run.is_blocked() && !run.is_asking());
+    assert!(matches!(run.next(agent.tools().definitions()), Step::Waiting(waits) if waits.len() == 1));
+    let response = tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text("Hi"));
+    run.record_response(response).unwrap_err();
+    let mut wrong = |decision| run.resolve(&id, decision).unwrap_err().kind();
+    assert_eq!(wrong(Decision::approve()), ResolveErrorKind::WrongDecision);
+    run.resolve(&id, Decision::defer()).unwrap();
+    assert_eq!(run.waits().len(), 1);
+    run.resolve(&id, Decision::answer("maybe")).unwrap();
+    let mut run = waiting(agent.resume(run).await);
+    let again = run.waits().remove(0);
+    assert!(again.question().unwrap().problem().is_some() && again.id != id);
+    let id = again.id;
+    assert_eq!(files.learned(), []);
+
+    run.resolve(&id, Decision::answer(true).by("ada").because("today")).unwrap();
+    let mut run = restored(run);
+    assert_eq!(
+        run.resolve(&id, Decision::decline()).unwrap_err().decided().unwrap().by.as_deref(),
+        Some("ada")
+    );
+    let mut driver = agent.resume(run).start();
+    let mut decided = Vec::new();
+    while driver.advance().await.unwrap() {}
+    decided.extend(driver.run().decisions().map(|one| (one.kind, one.why.clone())));
+    assert_eq!(decided, [(DecisionKind::Answered, None), (DecisionKind::Answered, Some("today".to_owned()))]);
+    assert_eq!(files.learned(), [Ok(true)]);
+}
+
+#[tokio::test]
+async fn time_and_messages_of_the_user_end_the_wait() {
+    let (files, model) = (Files::default(), ScriptedModel::new().says("Late.").says("Never mind."));
+    let agent = Agent::builder(model).tool_provider(files.clone()).build().unwrap();
+    let mut run = waiting(agent.ask("Hello").await);
+    let deadline = run.waits()[0].deadline.unwrap();
+    assert!(!run.tick(Timestamp::from_millis(deadline.as_millis() - 1)));
+    assert!(run.tick(deadline));
+    assert_eq!(run.decisions().map(|one| one.kind).collect::<Vec<_>>(), [DecisionKind::Expired]);
+    assert_eq!(agent.resume(restored(run)).await.unwrap().text(), "Late.");
+    assert_eq!(files.learned(), [Err(AskErrorKind::Expired)]);
+
+    let mut run = waiting(agent.ask("Hello").await);
+    run.push_user_message("Never mind").unwrap();
+    assert!(run.waits().is_empty());
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Never mind.");
+    assert_eq!(files.learned(), [Err(AskErrorKind::Declined)]);
+}
+
+#[tokio::test]
+async fn deciders_and_other_processes_answer() {
+    let files = Files::default();
+    let agreeing = on_question(|question: &Question| {
+        assert_eq!(question.text(), QUESTION);
+        Decision::answer(true)
+    });
+    let answer = agent(&files).decider(agreeing).build().unwrap().ask("Read").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&events);
+    let on_event = move |event: &Event| {
+        if let Event::CallDecided(decided) = event {
+            record.lock().unwrap().push((decided.tool.clone(), decided.record.kind));
+        }
+    };
+    let stored = agent(&files).run_store(InMemoryStore::new()).on_event(on_event).build().unwrap();
+    let run = waiting(stored.ask("Read").await);
+    let listed = stored.stored_runs().await.unwrap().runs.remove(0);
+    assert_eq!((listed.status, listed.run.waits().len()), (RunStatus::Waiting, 1));
+    let decided = stored.decide(run.id().as_str(), &run.waits()[0].id, Decision::answer(true)).await.unwrap();
+    let outcome = decided.resume().unwrap().outcome().await;
+    assert!(matches!(&outcome, Outcome::Answer(answer) if answer.text() == "Done."), "{outcome:?}");
+    assert_eq!(*events.lock().unwrap(), [("files".to_owned(), DecisionKind::Answered)]);
+}
+
+#[tokio::test]
+async fn the_provider_of_an_agent_inside_asks_as_well() {
+    let files = Files::default();
+    let build = || {
+        let inside = agent(&files).build().unwrap();
+        let model = ScriptedModel::new().calls("ask", r#"{"question": "Read a"}"#).says("All done.");
+        Agent::builder(model).tool(inside.as_tool("ask", "Asks"))
+    };
+    let agree = |wait: &Wait| {
+        assert!(matches!(wait.reason, WaitReason::Answer(_)));
+        assert_eq!((&*wait.path, &*wait.tool), ("call_1_0", "files"));
+        Some(Decision::answer(true))
+    };
+    let answer = resolved_in_all_ways(build, &agree).await.unwrap();
+    assert_eq!(answer.text(), "All done.");
+    assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 1);
+}
+
+#[tokio::test]
+async fn open_calls_of_a_resumed_run_do_not_wait_for_providers() {
+    let files = Files::default();
+    #[tool("Asks for a name")]
+    async fn name(#[inject] user: &tool_core::tool::Asker) -> Result<String, tool_core::ToolError> {
+        Ok(user.ask("Which name?").await?)
+    }
+    let model = ScriptedModel::new().calls("name", "{}").says("Done.");
+    let build =
+        |model| Agent::builder(model).tools(tools![name]).tool_provider(files.clone()).build().unwrap();
+    let agent = build(model);
+    let mut run = waiting(agent.ask("Hello").await);
+    run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+    let mut run = waiting(agent.resume(run).await);
+    files.learned();
+    run.resolve(&run.waits()[0].id.clone(), Decision::answer("Ada")).unwrap();
+    let mut stored = serde_json::to_value(&run).unwrap();
+    agent.resume(run).await.unwrap();
+    assert_eq!(files.learned(), [Ok(true), Ok(true)]);
+    // A deployment adds the provider while the call waits.
+    stored["head"].as_object_mut().unwrap().remove("providers").unwrap();
+    let run: Run = serde_json::from_value(stored).unwrap();
+    let agent = build(ScriptedModel::new().says("Done."));
+    assert_eq!(waiting(agent.resume(run).await).waits()[0].tool, "files");
+    assert_eq!(files.learned(), [Err(AskErrorKind::Unavailable)]);
+}

@@ -1,0 +1,126 @@
+//! What providers of tools ask the user before a turn.
+//!
+//! A provider that asks is asked for its tools again once all its questions have a reply, and finds the replies in its notes. They stay for the
+//! whole run, because a user who has declined must not be asked again in each turn.
+
+use super::resolve::{reply_to_question, wait_id, waits_of_notes, wrong_decision};
+use super::resolve_error::ResolveError;
+use super::state::{ProviderState, Run, Stage};
+use super::wait::{Decision, Wait, WaitReason};
+use crate::model::ToolCall;
+use crate::tool::{CallDecision, CallNotes, DecisionRecord, Reply, Timestamp, WaitId};
+
+/// The id of the call that a provider has not.
+const NO_CALL: &str = "";
+
+impl Run {
+    /// Returns `true` if the run waits for the answer to a question of a provider of tools before its next turn.
+    pub(crate) fn awaits_tools(&self) -> bool {
+        matches!(self.stage, Stage::Asking) && self.head.providers.iter().any(|one| one.notes.is_waiting())
+    }
+
+    /// Returns what a provider of tools has asked.
+    pub(crate) fn provider_notes(&self, provider: &str) -> CallNotes {
+        let found = self.head.providers.iter().find(|one| one.name == provider);
+        found.map(|one| one.notes.clone()).unwrap_or_default()
+    }
+
+    /// Waits for what a provider of tools asks before the next turn.
+    pub(crate) fn await_tools(&mut self, provider: &str, notes: CallNotes) {
+        self.touch();
+        match self.head.providers.iter_mut().find(|one| one.name == provider) {
+            Some(one) => one.notes = notes,
+            None => {
+                let name = provider.to_owned();
+                self.head.providers.push(ProviderState { name, notes, decisions: Vec::new() });
+            }
+        }
+    }
+
+    /// Returns what providers of tools wait for.
+    pub(super) fn waits_for_tools(&self) -> Vec<Wait> {
+        if !self.awaits_tools() {
+            return Vec::new();
+        }
+        self.head.providers.iter().flat_map(|one| self.waits_of_provider(one)).collect()
+    }
+
+    fn waits_of_provider(&self, provider: &ProviderState) -> Vec<Wait> {
+        let call = ToolCall::new(NO_CALL, &*provider.name, "");
+        waits_of_notes(&(&self.id, &provider.name), &call, &provider.notes, self.now)
+    }
+
+    /// Records a decision about a question of a provider, if the run waits for this one.
+    pub(super) fn resolve_for_tools(
+        &mut self,
+        wait: &WaitId,
+        decision: &Decision,
+    ) -> Option<Result<(), ResolveError>> {
+        let is_it = |found: &Wait| found.id == *wait;
+        let find = |one| self.waits_of_provider(one).into_iter().find(is_it);
+        let mut providers = self.head.providers.iter().enumerate().filter(|_| self.awaits_tools());
+        let (position, found) = providers.find_map(|(position, one)| Some((position, find(one)?)))?;
+        drop(providers);
+        Some(self.answer_provider(position, found, decision.clone()))
+    }
+
+    fn answer_provider(
+        &mut self,
+        position: usize,
+        wait: Wait,
+        decision: Decision,
+    ) -> Result<(), ResolveError> {
+        if decision.is_deferred() {
+            return Ok(());
+        }
+        wait.check(&decision)?;
+        let (record, Decision { verdict, mut author, .. }) = (decision.record(&wait.id), decision);
+        let (WaitReason::Answer(question), Some(reply)) =
+            (&wait.reason, reply_to_question(verdict, &mut author))
+        else {
+            return Err(wrong_decision(&wait.reason));
+        };
+        self.head.providers[position].notes.reply(question, reply);
+        if let Some(mut record) = record {
+            record.why = record.why.or(author.why);
+            record.at = record.at.or_else(|| self.known_time());
+            self.decide_for_provider(position, record);
+        }
+        Ok(())
+    }
+
+    fn decide_for_provider(&mut self, position: usize, record: DecisionRecord) {
+        let provider = &mut self.head.providers[position];
+        provider.decisions.push(record.clone());
+        let decision = CallDecision { call_id: NO_CALL.to_owned(), tool: provider.name.clone(), record };
+        self.head.unreported.push(decision);
+        self.touch();
+    }
+
+    /// Lets questions of providers expire. Returns `true` if one has.
+    pub(super) fn tick_providers(&mut self, now: Timestamp) -> bool {
+        if !self.awaits_tools() {
+            return false;
+        }
+        let mut has_expired = false;
+        for position in 0..self.head.providers.len() {
+            let provider = &mut self.head.providers[position];
+            let expired = provider.notes.tick(now);
+            let owner = (self.id.clone(), provider.name.clone());
+            for question in &expired {
+                self.head.providers[position].notes.reply(question, Reply::Expired);
+                let id = wait_id(&owner, NO_CALL, question);
+                self.decide_for_provider(position, DecisionRecord::expired(id, now));
+                has_expired = true;
+            }
+        }
+        // The time since when they wait is stored.
+        self.touch();
+        has_expired
+    }
+
+    /// Returns the decisions about questions of providers.
+    pub(super) fn decisions_for_tools(&self) -> impl Iterator<Item = &DecisionRecord> {
+        self.head.providers.iter().flat_map(|one| &one.decisions)
+    }
+}
