@@ -232,8 +232,8 @@ impl Agent {
         }
         match self.tools_with(name, context).await {
             Ok(Some(tools)) => tools.accept(request),
-            // It was offered, so the application gave it to the run.
-            Ok(None) if agent.per_run.is_some() && request.definition.is_some() => {
+            // It was offered, so the application or a provider had it.
+            Ok(None) if request.definition.is_some() => {
                 Err(ToolExecution::new(request.call.clone(), Err(withdrawn())).into())
             }
             Ok(None) => Ok(agent.tools.clone()),

@@ -11,8 +11,8 @@ use tool_core::memory::StoreFuture;
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunErrorKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ToolExecution, WaitId};
-use tool_core::{Agent, Answer, RunError, ToolCall, ToolContext, ToolSet, tool, tools};
+use tool_core::tool::{Progress, ToolExecution, WaitId};
+use tool_core::{Agent, Answer, CancellationToken, RunError, ToolCall, ToolContext, ToolSet, tool, tools};
 use tool_mcp::oauth::{
     Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
 };
@@ -339,6 +339,29 @@ async fn open_calls_survive_the_end_of_a_login() {
             Ok(answer) => assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer)),
             Err(error) => panic!("{expected}: {error}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn a_call_in_another_process_is_denied_after_the_end_of_a_login() {
+    let (fake, store) = (fake().await, Started::default());
+    finish(&fake, &process(&fake, &store).server("ada")).await.unwrap();
+    let agent = |model| Agent::builder(model).tool_provider(process(&fake, &store)).build().unwrap();
+    let mut driver = agent(ScriptedModel::new().calls("read", "{}")).ask("Read").user("ada").start();
+    driver.advance().await.unwrap();
+    let definition = driver.tools().definitions().iter().find(|one| one.name() == "read").unwrap().hash();
+    let mut request = driver.into_run().request_call("call_1_0").unwrap();
+    request.definition = Some(definition);
+    for (has_ended, expected) in [(false, "read: read"), (true, "this tool is no longer available here")] {
+        if has_ended {
+            fake.end_logins();
+        }
+        let (context, never) = (ToolContext::new(), CancellationToken::new());
+        let other = agent(ScriptedModel::new());
+        let execution =
+            other.execute_request(&[], request.clone(), &context, &never, Progress::default()).await;
+        let outcome = execution.outcome().map_or_else(ToString::to_string, ToString::to_string);
+        assert!(outcome.ends_with(expected), "{outcome}");
     }
 }
 
