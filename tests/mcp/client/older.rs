@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tool_core::ToolSet;
 use tool_core::run::Decision;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, RunErrorKind, ToolSet};
 use tool_mcp::McpServer;
 
 use super::asking::{agent, form, restored, url};
@@ -226,4 +227,26 @@ async fn a_page_is_opened_before_the_call_is_sent_again() {
             assert_eq!(error, "the user has not opened the page that the server needs");
         }
     }
+}
+
+/// The connection of a user is not closed for another one while a call of a waiting run is open.
+#[tokio::test]
+async fn an_open_call_keeps_the_connection_of_its_user() {
+    let (server, received) = asking(vec![form("Which seat?", "seat")]);
+    let pool = server.question_timeout(LIMIT).per_user().max_users(1);
+    let ask = |user: &'static str| {
+        let model = ScriptedModel::new().calls("book", "{}").says("Done.");
+        let agent = Agent::builder(model).tool_provider(pool.clone()).build().unwrap();
+        async move { (agent.ask("Book").user(user).await.unwrap_err(), agent) }
+    };
+    let (waiting, agent) = ask("ada").await;
+    let (refused, _) = ask("grace").await;
+    assert!(refused.to_string().contains("is in use by 1 users"), "{refused}");
+    let mut run = waiting.into_run();
+    run.resolve(&run.waits()[0].id.clone(), Decision::answer(json!({ "seat": "12C" }))).unwrap();
+    let answer = agent.resume(run).await.unwrap();
+    let expected = json!([accepted("12C")]).to_string();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), expected);
+    assert_eq!(received.count("tools/call"), 1);
+    assert!(matches!(ask("grace").await.0.kind(), RunErrorKind::Waiting));
 }

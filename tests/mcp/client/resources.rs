@@ -169,3 +169,27 @@ async fn endless_lists_are_bounded() {
     assert_eq!(listed.matches("doc://").count(), 1000);
     assert_eq!(received.count("resources/list"), 4);
 }
+
+#[tokio::test]
+async fn a_resource_is_read_again_on_a_new_connection() {
+    let (server, received) = scripted_server(|connection, method, message| {
+        let mut result = match method {
+            "server/discover" => discovered(json!({ "tools": {}, "resources": {} })),
+            "tools/list" => json!({ "tools": [] }),
+            "resources/list" => json!({ "resources": [resource("doc://1")] }),
+            "resources/read" if connection.number == 1 => return Reply::Disconnect,
+            "resources/read" => {
+                json!({ "contents": [{ "uri": message["params"]["uri"], "text": "content" }] })
+            }
+            _ => return Reply::Error(-32601, "Method not found"),
+        };
+        (result["resultType"], result["ttlMs"], result["cacheScope"]) =
+            ("complete".into(), 0.into(), "private".into());
+        Reply::Result(result)
+    });
+    let connected = server.resources().connect().await.unwrap();
+    let set = connected.tools().await.unwrap();
+    let output = call(&set, "read_resource", json!({ "uri": "doc://1" })).await.unwrap();
+    assert!(output.to_string().ends_with("\ncontent"), "{output}");
+    assert_eq!(received.count("resources/read"), 2);
+}

@@ -1,7 +1,6 @@
 //! One call of a tool: sends the request, waits for the response, and retries if the connection is lost.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rmcp::model::CallToolResult;
 use serde::{Deserialize, Serialize};
@@ -17,10 +16,7 @@ use super::open_call::{CallError, Reply, WaitingCall, call_once};
 use super::output::into_output;
 use super::resources::use_resources;
 use super::task::Task;
-use super::{McpError, McpTool};
-
-/// The longest wait for a new connection before a call that can be repeated fails.
-const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
+use super::{McpError, McpErrorKind, McpTool};
 
 /// Calls the tool.
 ///
@@ -140,6 +136,10 @@ async fn read_resources(
             Ok(output) => return output,
             Err(error) => error,
         };
+        let is_lost = matches!(error.kind(), McpErrorKind::ConnectionLost | McpErrorKind::Unreachable);
+        if is_lost && number == 1 && manager.is_reconnected(connection.number()).await {
+            continue;
+        }
         let Err(error) = config.log_in(error, &mut logins, true).await else { continue };
         let started = async { LoginPage::for_call(config, context, error).map_err(ToolError::failed) };
         asker.once(&format!("login {number}"), started).await?.show(&config.name, asker).await?;
@@ -213,8 +213,7 @@ async fn send(
         Err(CallError::OutcomeUnknown(_)) => !tool.offered().policy().at_most_once,
         _ => false,
     };
-    let limit = config.timeout.min(MAX_RECONNECT_WAIT);
-    if is_repeatable && manager.is_reconnected(connection.number(), limit).await {
+    if is_repeatable && manager.is_reconnected(connection.number()).await {
         let connection = manager.verified().await.map_err(CallError::Failed)?;
         return call_once(config, &connection, tool, arguments, given, progress).await;
     }

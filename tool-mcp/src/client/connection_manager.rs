@@ -1,5 +1,6 @@
 //! Keeps a server connected: reconnects when a connection is lost, and lists and verifies its tools.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,13 @@ use super::connection::{Connection, VerifiedConnection, VerifiedListing};
 use super::fetch_listing::fetch_listing;
 use super::listing::Listing;
 use super::open_call::HeldCalls;
-use super::{Fingerprint, McpError};
+use super::{Fingerprint, McpError, McpErrorKind};
 
 /// The delays before attempts to reconnect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+
+/// The longest wait for a new connection before a call that can be repeated fails.
+const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The number of times that the tools are listed for one call if they change each time.
 const MAX_VERIFICATIONS: usize = 3;
@@ -35,6 +39,8 @@ struct Shared {
     config: ServerConfig,
     current: Mutex<Result<Arc<Connection>, McpError>>,
     connection_changed: Notify,
+    /// Ends the delay before the next attempt to connect.
+    retry: Notify,
     /// The last listing of any connection that was verified. Locked during a request for the tools, so that concurrent
     /// callers share one request.
     last_listing: tokio::sync::Mutex<Option<Arc<Listing>>>,
@@ -55,6 +61,7 @@ impl ConnectionManager {
             config,
             current: Mutex::new(first),
             connection_changed: Notify::new(),
+            retry: Notify::new(),
             last_listing: tokio::sync::Mutex::new(None),
         });
         let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
@@ -85,6 +92,19 @@ impl ConnectionManager {
         }
     }
 
+    /// Returns the current connection like [`connection`](Self::connection). If the user had to log in for it, it is tried again at once,
+    /// because that may have happened.
+    async fn connection_after_login(&self) -> Result<Arc<Connection>, McpError> {
+        let needs_login = |error: &McpError| error.kind() == McpErrorKind::LoginRequired;
+        let mut changed = pin!(self.shared.connection_changed.notified());
+        changed.as_mut().enable();
+        if self.connection().as_ref().is_err_and(needs_login) {
+            self.shared.retry.notify_one();
+            let _ = tokio::time::timeout(self.shared.config.connect_timeout, changed).await;
+        }
+        self.connection()
+    }
+
     /// Returns the reason why the server is unavailable.
     pub(super) fn last_error(&self) -> Option<McpError> {
         self.connection().err()
@@ -102,7 +122,7 @@ impl ConnectionManager {
     /// Returns the reason why the server is unavailable, or why its tools cannot be verified.
     pub(super) async fn verified(&self) -> Result<VerifiedConnection, McpError> {
         for _ in 0..MAX_VERIFICATIONS {
-            let connection = self.connection()?;
+            let connection = self.connection_after_login().await?;
             if let Some(verified) = VerifiedConnection::new(Arc::clone(&connection), self.pinned()) {
                 return Ok(verified);
             }
@@ -111,8 +131,9 @@ impl ConnectionManager {
         self.verified_now().ok_or_else(|| McpError::unstable(&self.shared.config.name))
     }
 
-    /// Waits up to `limit` until there is a connection other than the numbered one. Returns `false` if there is none.
-    pub(super) async fn is_reconnected(&self, after: u64, limit: Duration) -> bool {
+    /// Waits some time until there is a connection other than the numbered one. Returns `false` if there is none.
+    pub(super) async fn is_reconnected(&self, after: u64) -> bool {
+        let limit = self.shared.config.timeout.min(MAX_RECONNECT_WAIT);
         let next = async {
             loop {
                 let changed = self.shared.connection_changed.notified();
@@ -135,7 +156,7 @@ impl ConnectionManager {
     /// Returns an error if the tools differ from the pinned fingerprint, or if they cannot be listed and never were. With a
     /// pinned fingerprint, it is also an error if a connected server does not list them.
     pub(super) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
-        let error = match self.connection() {
+        let error = match self.connection_after_login().await {
             Ok(connection) => match self.list(&connection).await {
                 Err(error) if self.pinned().is_none() => error,
                 listed => return listed,
@@ -213,7 +234,7 @@ async fn reconnect_forever(shared: Arc<Shared>) {
             attempts = 0;
         }
         loop {
-            tokio::time::sleep(BACKOFF.delay(attempts)).await;
+            let _ = tokio::time::timeout(BACKOFF.delay(attempts), shared.retry.notified()).await;
             attempts = attempts.saturating_add(1);
             let opened = Connection::open(&shared.config, is_legacy).await.map(Arc::new);
             let is_connected = opened.is_ok();

@@ -249,6 +249,10 @@ impl HeldCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls().is_empty()
+    }
+
     /// Holds a call until it goes on, or until nobody can answer any more.
     fn hold(self: &Arc<Self>, key: String, call: Box<OpenCall>, limit: Duration) {
         let Ok(runtime) = Handle::try_current() else { return };

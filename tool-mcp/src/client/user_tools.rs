@@ -83,6 +83,8 @@ enum Place {
     Held {
         /// Empty while the user connects.
         tools: Arc<OnceCell<McpTools>>,
+        /// A connection that was let go and is still in use.
+        released: Weak<ConnectionManager>,
         last_use: u64,
     },
     /// Runs hold the tools, and the connection ends with them.
@@ -92,7 +94,9 @@ enum Place {
 impl Place {
     fn is_open(&self) -> bool {
         match self {
-            Self::Held { tools, .. } => tools.initialized() || Arc::strong_count(tools) > 1,
+            Self::Held { tools, released, .. } => {
+                tools.initialized() || Arc::strong_count(tools) > 1 || released.strong_count() > 0
+            }
             Self::Released(manager) => manager.strong_count() > 0,
         }
     }
@@ -102,9 +106,12 @@ impl Places {
     /// Lets go of the least recently used connection. Returns what is to be dropped, which can close it.
     fn release(&mut self) -> Option<Arc<OnceCell<McpTools>>> {
         let held = self.by_user.values_mut().filter_map(|place| match place {
-            Place::Held { tools, last_use } => {
-                let manager = Arc::downgrade(tools.get()?.manager());
-                Some((*last_use, manager, place))
+            Place::Held { tools, last_use, .. } => {
+                // The calls of waiting runs would end with it.
+                let manager = tools.get()?.manager();
+                let is_free = manager.held().is_empty();
+                let (last_use, manager) = (*last_use, Arc::downgrade(manager));
+                is_free.then_some((last_use, manager, place))
             }
             Place::Released(_) => None,
         });
@@ -175,8 +182,11 @@ impl McpUserTools {
     /// also an error if the user of an optional server has to log in at a [page](crate::oauth::Login::page).
     pub async fn tools(&self, user: Option<&RunUser>) -> Result<ToolSet, McpError> {
         let user = user.filter(|user| !user.as_str().is_empty());
-        let place = self.place(user)?;
+        let (place, released) = self.place(user)?;
         let connect = async || {
+            if let Some(manager) = released {
+                return Ok(self.map(McpTools::new(manager)));
+            }
             let server = user.map_or_else(|| self.server.clone(), |user| self.server(user.clone()));
             Ok::<_, McpError>(self.map(server.connect().await?))
         };
@@ -201,8 +211,11 @@ impl McpUserTools {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the place of a user, and makes room for it if there is none.
-    fn place(&self, user: Option<&RunUser>) -> Result<Arc<OnceCell<McpTools>>, McpError> {
+    /// Returns the place of a user, and makes room for it if there is none. A connection that was let go and is still in use is taken again.
+    fn place(
+        &self,
+        user: Option<&RunUser>,
+    ) -> Result<(Arc<OnceCell<McpTools>>, Option<Arc<ConnectionManager>>), McpError> {
         let user = user.cloned();
         loop {
             // Dropped without the lock, because it can close a connection.
@@ -211,23 +224,20 @@ impl McpUserTools {
                 places.by_user.retain(|_, place| place.is_open());
                 places.uses += 1;
                 let (next_use, has_room) = (places.uses, places.by_user.len() < self.max_users);
-                let tools = match places.by_user.get_mut(&user) {
-                    Some(Place::Held { tools, last_use }) => {
+                let released = match places.by_user.get_mut(&user) {
+                    Some(Place::Held { tools, released, last_use }) => {
                         *last_use = next_use;
-                        return Ok(Arc::clone(tools));
+                        return Ok((Arc::clone(tools), released.upgrade()));
                     }
-                    Some(Place::Released(manager)) => {
-                        let tools = manager.upgrade().map(|manager| self.map(McpTools::new(manager)));
-                        Some(OnceCell::new_with(tools))
-                    }
-                    None if has_room => Some(OnceCell::new()),
+                    Some(Place::Released(manager)) => Some(manager.clone()),
+                    None if has_room => Some(Weak::new()),
                     None => None,
                 };
-                if let Some(tools) = tools {
-                    let tools = Arc::new(tools);
-                    let place = Place::Held { tools: Arc::clone(&tools), last_use: next_use };
+                if let Some(released) = released {
+                    let (tools, manager) = (Arc::<OnceCell<_>>::default(), released.upgrade());
+                    let place = Place::Held { tools: Arc::clone(&tools), released, last_use: next_use };
                     places.by_user.insert(user, place);
-                    return Ok(tools);
+                    return Ok((tools, manager));
                 }
                 places.release()
             };

@@ -64,6 +64,9 @@ impl SqliteCredentials {
         let path = path.as_ref();
         let worker = SqliteWorker::open(path, &SCHEMA).await.map_err(io::Error::other)?;
         check_mode(path, &path.metadata()?).map_err(io::Error::other)?;
+        // What is removed must not stay in the file.
+        let set = worker.run(|connection| Ok(connection.pragma_update(None, "secure_delete", true)?)).await;
+        set.map_err(io::Error::other)?;
         Ok(Self(worker))
     }
 }

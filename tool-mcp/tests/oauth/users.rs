@@ -462,11 +462,16 @@ async fn a_login_among_the_credentials_is_of_its_user() {
 async fn an_optional_server_offers_the_login() {
     let fake = fake().await;
     let oauth = OAuth::new(Login::route(ROUTE).page(PAGE));
-    let pool = McpServer::http(fake.url()).name("tickets").oauth(oauth).optional().per_user();
+    let pool = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted().optional().per_user();
     let agent = |model| Agent::builder(model).tool_provider(pool.clone()).build().unwrap();
     let model = ScriptedModel::new().calls("log_in_to_tickets", "{}");
     let error = agent(model).ask("Read").user("ada").await.unwrap_err();
-    assert_eq!(waiting(&error, &fake).0.waits().len(), 1);
+    let (mut run, wait) = waiting(&error, &fake);
+    // The connection is tried again at once.
+    finish(&fake, &pool.server("ada")).await.unwrap();
+    run.resolve(&wait, Decision::answer(true)).unwrap();
+    let answer = agent(ScriptedModel::new().calls("read", "{}").says("Done.")).resume(run).await;
+    assert_eq!(outputs(&answer.unwrap())[1], "read: read");
     // Without a user, it is a server that is not available.
     agent(ScriptedModel::new().says("Hello.")).ask("Hello").await.unwrap();
 }
