@@ -35,6 +35,9 @@ const MAX_LOGIN_QUESTIONS: usize = 3;
 type Credentials = Arc<dyn Fn(McpServer, &RunUser) -> McpServer + Send + Sync>;
 type Mapping = Arc<dyn Fn(McpTools) -> McpTools + Send + Sync>;
 
+/// Empty while the user connects.
+type Tools = Arc<OnceCell<McpTools>>;
+
 /// The tools of an MCP server, with a connection, a list of tools and a login for each [user](tool_core::agent::Ask::user). Created by
 /// [`McpServer::per_user`].
 ///
@@ -81,8 +84,7 @@ struct Places {
 
 enum Place {
     Held {
-        /// Empty while the user connects.
-        tools: Arc<OnceCell<McpTools>>,
+        tools: Tools,
         /// A connection that was let go and is still in use.
         released: Weak<ConnectionManager>,
         last_use: u64,
@@ -104,7 +106,7 @@ impl Place {
 
 impl Places {
     /// Lets go of the least recently used connection. Returns what is to be dropped, which can close it.
-    fn release(&mut self) -> Option<Arc<OnceCell<McpTools>>> {
+    fn release(&mut self) -> Option<Tools> {
         let held = self.by_user.values_mut().filter_map(|place| match place {
             Place::Held { tools, last_use, .. } => {
                 // The calls of waiting runs would end with it.
@@ -212,10 +214,7 @@ impl McpUserTools {
     }
 
     /// Returns the place of a user, and makes room for it if there is none. A connection that was let go and is still in use is taken again.
-    fn place(
-        &self,
-        user: Option<&RunUser>,
-    ) -> Result<(Arc<OnceCell<McpTools>>, Option<Arc<ConnectionManager>>), McpError> {
+    fn place(&self, user: Option<&RunUser>) -> Result<(Tools, Option<Arc<ConnectionManager>>), McpError> {
         let user = user.cloned();
         loop {
             // Dropped without the lock, because it can close a connection.
@@ -234,7 +233,7 @@ impl McpUserTools {
                     None => None,
                 };
                 if let Some(released) = released {
-                    let (tools, manager) = (Arc::<OnceCell<_>>::default(), released.upgrade());
+                    let (tools, manager) = (Tools::default(), released.upgrade());
                     let place = Place::Held { tools: Arc::clone(&tools), released, last_use: next_use };
                     places.by_user.insert(user, place);
                     return Ok((tools, manager));
