@@ -309,6 +309,7 @@ impl Fake {
             ("/.well-known/oauth-authorization-server", _) => json_response(200, &self.metadata()),
             ("/register", _) => self.register(&body),
             ("/authorize", _) => self.authorize(&parameters(&query)),
+            ("/revoke", _) => self.revoke(&parameters(&body)),
             ("/token", _) => self.token(&head.headers, &parameters(&body)),
             _ => json_response(404, &json!({})),
         };
@@ -326,6 +327,7 @@ impl Fake {
             "authorization_endpoint": format!("{origin}/authorize"),
             "token_endpoint": format!("{origin}/token"),
             "registration_endpoint": format!("{origin}/register"),
+            "revocation_endpoint": format!("{origin}/revoke"),
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
             "client_id_metadata_document_supported": true,
@@ -380,6 +382,14 @@ impl Fake {
             state.codes.insert(code, code_of);
         }
         with_header(json_response(302, &json!({})), header::LOCATION, url.as_str())
+    }
+
+    /// Ends the login of a refresh token.
+    fn revoke(&self, form: &HashMap<String, String>) -> Response<Body> {
+        let mut state = self.state();
+        let login = form.get("token").and_then(|token| Some(state.refresh_tokens.get(token)?.login.clone()));
+        state.ended_logins.extend(login);
+        json_response(200, &json!({}))
     }
 
     fn token(&self, headers: &HeaderMap, form: &HashMap<String, String>) -> Response<Body> {

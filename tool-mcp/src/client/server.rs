@@ -317,6 +317,24 @@ impl McpServer {
         finished.map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
     }
 
+    /// Ends the login of the user, for all processes that share the store: removes it, and revokes its tokens if the authorization server has an
+    /// endpoint for that (RFC 7009). Without one, a process that has a token uses it until it expires.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server is not available, if the store fails, or if the tokens cannot be revoked, which are removed nevertheless.
+    pub async fn log_out(&self) -> Result<(), McpError> {
+        let (config, session) = self.session()?;
+        // Its challenge leads to the login.
+        session.forget_token();
+        match Connection::open(config, false).await {
+            Err(error) if error.kind() != McpErrorKind::LoginRequired => return Err(error),
+            _ => {}
+        }
+        let ended = session.log_out().await;
+        ended.map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
+    }
+
     /// Sets the longest time for a response, and for the list of tools as a whole; 60 seconds by default. For a call, the time
     /// restarts when the server reports progress, up to twenty times the timeout in total. A call that times out is cancelled at
     /// the server.

@@ -205,6 +205,19 @@ impl McpUserTools {
         Ok(set)
     }
 
+    /// Ends the login of a user like [`McpServer::log_out`], and closes the connection unless a run uses it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`McpServer::log_out`].
+    pub async fn log_out(&self, user: impl Into<RunUser>) -> Result<(), McpError> {
+        let user = user.into();
+        let ended = self.server(user.clone()).log_out().await;
+        let place = self.places().by_user.remove(&Some(user));
+        drop(place);
+        ended
+    }
+
     fn map(&self, tools: McpTools) -> McpTools {
         self.mappings.iter().fold(tools, |tools, map| map(tools))
     }

@@ -32,7 +32,7 @@ use super::metadata::{Discovery, ServerMetadata};
 use super::random::{digest, random_text};
 use super::redirect::Redirect;
 use super::request::encode_for_shells;
-use super::store::{CredentialKey, load, remove, swap};
+use super::store::{CredentialKey, CredentialLock, load, remove, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
 /// The longest time from the start of a login to its redirect.
@@ -264,10 +264,7 @@ impl Session {
         lacking: Vec<String>,
     ) -> Result<String, OAuthError> {
         let store = &*self.oauth.store;
-        let lock = tokio::time::timeout(LOCK_TIMEOUT, store.lock(&key)).await;
-        let _lock = lock
-            .map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
-            .map_err(OAuthError::store)?;
+        let _lock = self.lock(&key).await?;
         let mut used = None;
         for _ in 0..MAX_RENEWALS {
             let stored = load::<LoginRecord>(store, &key).await?;
@@ -292,10 +289,7 @@ impl Session {
                 tokio::time::sleep(STORE_LAG).await;
                 continue;
             }
-            let mut source = login.source;
-            if let Some(registered) = self.oauth.registered_client(&key.issuer) {
-                source.client.secret = registered.secret();
-            }
+            let source = self.with_secret(login.source, &key);
             let grant = [("grant_type", "refresh_token"), ("refresh_token", &refresh_token)];
             let mut renewed = match self.request(&source, &key.issuer, &grant).await {
                 Err(error) if ends_login(&error, &key) => {
@@ -318,6 +312,39 @@ impl Session {
         Err(OAuthError::store("it did not replace a login that was renewed"))
     }
 
+    async fn lock(&self, key: &CredentialKey) -> Result<CredentialLock, OAuthError> {
+        let lock = tokio::time::timeout(LOCK_TIMEOUT, self.oauth.store.lock(key)).await;
+        lock.map_err(|_| OAuthError::store(format!("another process holds its lock for {LOCK_TIMEOUT:?}")))?
+            .map_err(OAuthError::store)
+    }
+
+    /// Removes the login of the user, and revokes its tokens if the authorization server has told where.
+    pub(crate) async fn log_out(&self) -> Result<(), OAuthError> {
+        let challenge = self.state().challenge.clone();
+        let key = self.login_key(&self.discover(&challenge).await?);
+        // A process that renews the login would store it again.
+        let lock = self.lock(&key).await?;
+        let stored = load::<LoginRecord>(&*self.oauth.store, &key).await?;
+        remove(&*self.oauth.store, &key).await?;
+        drop(lock);
+        self.forget_token();
+        let Some((LoginRecord { source, access_token, refresh_token, .. }, _)) = stored else {
+            return Ok(());
+        };
+        let source = self.with_secret(source, &key);
+        let Some(endpoint) = &source.revocation_endpoint else { return Ok(()) };
+        let endpoint = self.oauth.check_url(endpoint, &key.issuer, &self.server)?;
+        source.revoke(endpoint, &refresh_token.unwrap_or(access_token)).await
+    }
+
+    /// Adds the secret of a configured client, which is not stored.
+    fn with_secret(&self, mut source: TokenSource, key: &CredentialKey) -> TokenSource {
+        if let Some(registered) = self.oauth.registered_client(&key.issuer) {
+            source.client.secret = registered.secret();
+        }
+        source
+    }
+
     /// Obtains a token with the credentials of the program, which no other process needs.
     async fn request_for_program(
         &self,
@@ -330,7 +357,7 @@ impl Session {
         let client = client
             .ok_or_else(|| OAuthError::failed(format!("the client of `{}` has no secret", server.issuer)))?;
         let scope = scopes.join(" ");
-        let source = TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes };
+        let source = TokenSource::new(client, &server, resource, scopes);
         let mut grant = vec![("grant_type", "client_credentials")];
         if !scope.is_empty() {
             grant.push(("scope", &scope));
@@ -544,12 +571,12 @@ impl Session {
         let prompt = LoginPrompt {
             url: url.into(),
             server: redact_url(&self.server),
-            issuer: server.issuer,
+            issuer: server.issuer.clone(),
             scopes: scopes.clone(),
         };
         let pending = PendingLogin {
             key,
-            source: TokenSource { client, token_endpoint: server.token_endpoint, resource, scopes },
+            source: TokenSource::new(client, &server, resource, scopes),
             redirect_uri: redirect_uri.to_owned(),
             verifier,
             requires_issuer: server.authorization_response_iss_parameter_supported,

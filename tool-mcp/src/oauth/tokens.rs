@@ -8,10 +8,11 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tool_http::client::Redactor;
+use tool_http::client::{Redactor, redact_url};
 
 use super::client::Client;
 use super::error::OAuthError;
+use super::metadata::ServerMetadata;
 use super::request::{encode_form, send};
 
 /// From where the tokens of a login come.
@@ -20,6 +21,9 @@ pub(super) struct TokenSource {
     pub(super) client: Client,
     /// Recorded when the login was started: neither code nor refresh token is sent anywhere else, whatever the metadata states later.
     pub(super) token_endpoint: String,
+    /// Where tokens are revoked, also recorded then.
+    #[serde(default)]
+    pub(super) revocation_endpoint: Option<String>,
     pub(super) resource: String,
     /// All that were requested or granted.
     pub(super) scopes: Vec<String>,
@@ -54,6 +58,17 @@ struct TokenResponse {
 }
 
 impl TokenSource {
+    pub(super) fn new(
+        client: Client,
+        server: &ServerMetadata,
+        resource: String,
+        scopes: Vec<String>,
+    ) -> Self {
+        let (token_endpoint, revocation_endpoint) =
+            (server.token_endpoint.clone(), server.revocation_endpoint.clone());
+        Self { client, token_endpoint, revocation_endpoint, resource, scopes }
+    }
+
     /// Requests tokens at the token endpoint, whose URL was checked, with the parameters of a grant, which appear in no error.
     pub(super) async fn request(
         &self,
@@ -62,26 +77,11 @@ impl TokenSource {
     ) -> Result<LoginRecord, OAuthError> {
         let mut pairs = grant.to_vec();
         pairs.push(("resource", &self.resource));
-        let Client { id, secret, authentication, .. } = &self.client;
-        let secret = secret.as_deref().unwrap_or_default();
-        let mut authorization = None;
-        match authentication.as_deref() {
-            Some("client_secret_basic") => {
-                authorization = sensitive(&format!("Basic {}", self.client.basic()));
-            }
-            Some("client_secret_post") => pairs.extend([("client_id", &**id), ("client_secret", secret)]),
-            _ => pairs.push(("client_id", id)),
-        }
         // Counted from before the request, so that the token is not used for longer than it is valid.
         let requested_at = SystemTime::now();
-        let response = send(&endpoint, |client| {
-            let request = client.post(endpoint.clone()).body(encode_form(pairs));
-            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-            authorization.into_iter().fold(request, |request, value| request.header(AUTHORIZATION, value))
-        });
-        let (status, body) = response.await?;
+        let (status, body) = self.post(&endpoint, pairs).await?;
         if !status.is_success() {
-            return Err(self.error(status, &body, grant));
+            return Err(self.error(&endpoint, status, &body, grant));
         }
         // The text of serde's error could contain a part of a token.
         let tokens = serde_json::from_slice::<TokenResponse>(&body).ok();
@@ -103,16 +103,47 @@ impl TokenSource {
         })
     }
 
-    fn error(&self, status: StatusCode, body: &[u8], grant: &[(&str, &str)]) -> OAuthError {
+    /// Revokes a token at an endpoint whose URL was checked, which ends its login (RFC 7009).
+    pub(super) async fn revoke(&self, endpoint: Url, token: &str) -> Result<(), OAuthError> {
+        let pairs = [("token", token)];
+        let (status, body) = self.post(&endpoint, pairs.to_vec()).await?;
+        if status.is_success() { Ok(()) } else { Err(self.error(&endpoint, status, &body, &pairs)) }
+    }
+
+    /// Sends parameters and the credentials of the client to an endpoint of the authorization server.
+    async fn post<'a>(
+        &'a self,
+        endpoint: &Url,
+        mut pairs: Vec<(&'a str, &'a str)>,
+    ) -> Result<(StatusCode, Vec<u8>), OAuthError> {
+        let Client { id, secret, authentication, .. } = &self.client;
+        let secret = secret.as_deref().unwrap_or_default();
+        let mut authorization = None;
+        match authentication.as_deref() {
+            Some("client_secret_basic") => {
+                authorization = sensitive(&format!("Basic {}", self.client.basic()));
+            }
+            Some("client_secret_post") => pairs.extend([("client_id", &**id), ("client_secret", secret)]),
+            _ => pairs.push(("client_id", id)),
+        }
+        let response = send(endpoint, |client| {
+            let request = client.post(endpoint.clone()).body(encode_form(pairs));
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            authorization.into_iter().fold(request, |request, value| request.header(AUTHORIZATION, value))
+        });
+        response.await
+    }
+
+    fn error(&self, endpoint: &Url, status: StatusCode, body: &[u8], sent: &[(&str, &str)]) -> OAuthError {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let get = |name: &str| body[name].as_str().unwrap_or_default();
         // Some servers repeat what was sent.
         let mut redactor = Redactor::new("[…]", 1);
-        grant.iter().filter(|(name, _)| *name != "grant_type").for_each(|(_, value)| redactor.add(value));
+        sent.iter().filter(|(name, _)| *name != "grant_type").for_each(|(_, value)| redactor.add(value));
         self.client.secret.iter().for_each(|secret| redactor.add(secret));
         redactor.add(&self.client.basic());
         let text = redactor.redact(format!("{} {}", get("error"), get("error_description")).trim());
-        let problem = format!("the token endpoint `{}` refused (HTTP {status}): {text}", self.token_endpoint);
+        let problem = format!("the endpoint `{}` refused (HTTP {status}): {text}", redact_url(endpoint));
         match get("error") {
             "invalid_grant" => OAuthError::InvalidGrant(problem),
             "invalid_client" => OAuthError::InvalidClient(problem),

@@ -327,7 +327,7 @@ async fn a_login_that_has_ended_is_started_again() {
     let tools = server.clone().connect().await.unwrap();
     fake.end_logins();
     let problem = problem(&call_error(&tools, "read").await, McpErrorKind::LoginRequired);
-    assert!(problem.starts_with("requires a login: the token endpoint"), "{problem}");
+    assert!(problem.starts_with("requires a login: the endpoint"), "{problem}");
     finish(&fake, &server).await.unwrap();
     assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
 }

@@ -446,6 +446,40 @@ async fn a_run_waits_only_for_logins_that_start_at_a_page() {
 }
 
 #[tokio::test]
+async fn who_logs_out_has_no_login_anywhere() {
+    for is_revoked in [true, false] {
+        let (fake, store) = (fake().await, Started::default());
+        if !is_revoked {
+            fake.set_metadata("revocation_endpoint", Value::Null);
+        }
+        let [one, other] = [process(&fake, &store), process(&fake, &store)];
+        for user in ["ada", "grace"] {
+            finish(&fake, &one.server(user)).await.unwrap();
+            one.tools(Some(&user.into())).await.unwrap();
+        }
+        let connected = other.tools(Some(&"ada".into())).await.unwrap();
+        // Where the metadata leads later does not matter.
+        fake.set_metadata("revocation_endpoint", json!(format!("{}/stolen", fake.issuer())));
+        one.log_out("ada").await.unwrap();
+        one.log_out("ada").await.unwrap();
+        assert_eq!(
+            (fake.requests("/revoke").len(), fake.requests("/stolen").len()),
+            (usize::from(is_revoked), 0)
+        );
+        for pool in [&one, &process(&fake, &store)] {
+            assert_eq!(
+                pool.tools(Some(&"ada".into())).await.unwrap_err().kind(),
+                McpErrorKind::LoginRequired
+            );
+        }
+        let called = call(&connected, "read", "ada").await;
+        assert_eq!(called.contains("requires a login"), is_revoked, "{called}");
+        one.tools(Some(&"grace".into())).await.unwrap();
+        assert_eq!(process(&fake, &store).tools(Some(&"grace".into())).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_login_among_the_credentials_is_of_its_user() {
     let (fake, store) = (fake().await, InMemoryCredentials::default());
     let (login, logins) = willing_user(&fake);
