@@ -1,5 +1,7 @@
 //! The client against real servers, which `tests/mcp/everything` installs.
 
+mod oauth;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -41,6 +43,12 @@ async fn start_http_server(modules: &Path) -> (String, Child) {
     let mut command = Command::new(node(modules));
     command.arg(script(modules, "server-everything")).arg("streamableHttp").env("PORT", port.to_string());
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    until_listening(&mut child).await;
+    (format!("http://127.0.0.1:{port}/mcp"), child)
+}
+
+/// Waits until a server says that it listens.
+async fn until_listening(child: &mut Child) {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let listening = async {
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -51,7 +59,6 @@ async fn start_http_server(modules: &Path) -> (String, Child) {
     };
     tokio::time::timeout(Duration::from_secs(120), listening).await.expect("the server does not listen");
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    (format!("http://127.0.0.1:{port}/mcp"), child)
 }
 
 /// Calls each tool that needs no other capability of the client.
