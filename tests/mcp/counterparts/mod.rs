@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tool_core::agent::on_approval;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Event, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
@@ -169,4 +169,25 @@ async fn approves_and_denies_writes_to_a_filesystem() {
     assert_eq!(std::fs::read_to_string(directory.join("b.txt")).unwrap(), "written");
     assert!(!directory.join("c.txt").exists());
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A server of the newest revision that asks.
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn a_server_of_the_typescript_sdk_asks() {
+    let modules = installed_modules();
+    let script = modules.join("typescript.mjs");
+    let server = McpServer::stdio(node(&modules)).arg(script).arg("serve").name("seats").trusted();
+    let tools = server.connect().await.unwrap();
+    assert!(!tools.info().unwrap().protocol_version.has_initialize());
+    let model = || ScriptedModel::new().calls("book", r#"{"flight": "OS 87"}"#).says("Done.");
+    let agent = |model| Agent::builder(model).tool_provider(tools.clone()).build().unwrap();
+    let error = agent(model()).ask("Book").await.unwrap_err();
+    // Another process takes the answer.
+    let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
+    let wait = run.waits().remove(0);
+    assert_eq!(wait.question().unwrap().text(), "The server `seats` asks: Which seat?");
+    run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
+    let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "12C on OS 87");
 }
