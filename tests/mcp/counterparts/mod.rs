@@ -171,23 +171,37 @@ async fn approves_and_denies_writes_to_a_filesystem() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// A server of the newest revision that asks.
-#[tokio::test]
-#[ignore = "needs servers that `tests/mcp/everything` installs"]
-async fn a_server_of_the_typescript_sdk_asks() {
-    let modules = installed_modules();
-    let script = modules.join("typescript.mjs");
-    let server = McpServer::stdio(node(&modules)).arg(script).arg("serve").name("seats").trusted();
-    let tools = server.connect().await.unwrap();
+/// Books at a server of the newest revision, which asks. Another process takes the answer, with another process of the server.
+async fn answer_elsewhere(server: McpServer) {
+    let tools = server.clone().connect().await.unwrap();
     assert!(!tools.info().unwrap().protocol_version.has_initialize());
-    let model = || ScriptedModel::new().calls("book", r#"{"flight": "OS 87"}"#).says("Done.");
-    let agent = |model| Agent::builder(model).tool_provider(tools.clone()).build().unwrap();
-    let error = agent(model()).ask("Book").await.unwrap_err();
-    // Another process takes the answer.
+    let model = ScriptedModel::new().calls("book", r#"{"flight": "OS 87"}"#);
+    let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
+    let error = agent.ask("Book").await.unwrap_err();
     let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
     let wait = run.waits().remove(0);
     assert_eq!(wait.question().unwrap().text(), "The server `seats` asks: Which seat?");
     run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
-    let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
-    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "12C on OS 87");
+    let tools = server.connect().await.unwrap();
+    let model = ScriptedModel::new().says("Done.");
+    let answer = Agent::builder(model).tool_provider(tools).build().unwrap().resume(run).await.unwrap();
+    let outcome = answer.tool_executions()[0].outcome().map_or_else(ToString::to_string, ToString::to_string);
+    assert_eq!(outcome, "12C on OS 87");
+}
+
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn a_server_of_the_typescript_sdk_asks() {
+    let modules = installed_modules();
+    let server = McpServer::stdio(node(&modules)).arg(modules.join("typescript.mjs")).arg("serve");
+    answer_elsewhere(server.name("seats").trusted()).await;
+}
+
+/// It seals its state with a key of its process, so that the call is sent again without it.
+#[tokio::test]
+#[ignore = "needs the SDK that `tests/mcp/server/python/run` installs"]
+async fn a_server_of_the_python_sdk_asks() {
+    let python = std::env::var_os("MCP_PYTHON").expect("`tests/mcp/server/python/run` sets MCP_PYTHON");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/mcp/server/python/seats.py");
+    answer_elsewhere(McpServer::stdio(python).arg(script).name("seats").trust_annotations().trusted()).await;
 }
