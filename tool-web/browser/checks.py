@@ -164,6 +164,9 @@ def told(driver):
 def questions(driver):
     run = ask("book")
     open_run(driver, run)
+    [link] = find(driver, ".wait .prose").find_elements(By.TAG_NAME, "a")
+    parts = [link.get_attribute(name) for name in ("href", "text", "rel", "target")]
+    assert parts == ["https://air.example/classes"] * 2 + ["noopener noreferrer", "_blank"], parts
     Select(find(driver, ".wait select")).select_by_visible_text("business")
     click(driver, "button", "Answer")
     find(driver, ".wait", "Which seat?")

@@ -70,7 +70,9 @@ struct Seat {
 
 #[tool("Books a seat on a flight", at_most_once)]
 async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolError> {
-    let class: String = user.ask("Which class?").choices(["economy", "business"]).await?;
+    let text =
+        "Which class?\nhttps://air.example/classes\nhttps://bank.example@evil.example/\njavascript:alert(1)";
+    let class: String = user.ask(text).choices(["economy", "business"]).await?;
     let seat: Seat = user.ask("Which seat?").await?;
     let code: String = user.ask("Which code has your card?").secret().await?;
     Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))

@@ -148,7 +148,7 @@ const tests = {
           return chat.status === "ready" && next;
         });
       };
-      assert.deepEqual([open().input.text, open().input.choices], ["Which class?", ["economy", "business"]]);
+      assert.deepEqual([open().input.text.split("\n")[0], open().input.choices], ["Which class?", ["economy", "business"]]);
       if (declines) {
         await chat.addToolOutput({ tool: "ask_user", toolCallId: open().toolCallId, state: "output-error", errorText: "no" });
         await until(() => chat.status === "ready" && text(chat).includes("Result"));

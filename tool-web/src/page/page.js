@@ -28,6 +28,13 @@ function visible(text) {
   });
 }
 
+/** The lines of a text, of which those that are URLs lead there. What leads nowhere else than it seems to is shown in full, and names no user. */
+function linked(text) {
+  const isUrl = (line) => /^https?:\/\/[!-?A-~]+$/.test(line);
+  const link = (url) => el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url);
+  return visible(text).split(/(\n)/).map((line) => (isUrl(line) ? link(line) : line));
+}
+
 /** The parts of a JSON text, whose strings cannot reorder what is around them although they are written from right to left. */
 const isolated = (json) => visible(json).split(/("(?:[^"\\]|\\.)*")/).map((part) => (part[0] === '"' ? el("bdi", {}, part) : part));
 
@@ -196,7 +203,7 @@ function waitCard(id, wait, run) {
       left ? el("span", { className: "tag" }, left) : null),
     wait.description ? el("p", { className: "muted" }, visible(wait.description)) : null,
     wait.why ? el("p", {}, visible(wait.why)) : null,
-    question ? el("p", { className: "prose" }, visible(question.text)) : null,
+    question ? el("p", { className: "prose" }, ...linked(question.text)) : null,
     question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
     call ? long(call.arguments, "json", isolated) : null);
   if (recorded) card.append(el("p", { className: wait.recorded.kind }, visible(recorded)));
