@@ -48,7 +48,7 @@ pub(crate) struct ProviderSummary {
 impl CompactionRecord {
     /// Returns `true` if it hides nothing from this position on.
     pub(super) fn is_before(&self, position: usize) -> bool {
-        self.hidden <= position
+        self.hidden.max(self.unreasoned) <= position
             && self.cleared.iter().all(|one| *one < position)
             && self.by_provider.as_ref().is_none_or(|one| one.note.0 <= position)
     }
@@ -107,4 +107,24 @@ pub(crate) struct ContextSize {
     pub(crate) reread: u64,
     /// The number of compactions in a row that hid too little, or failed.
     pub(crate) useless: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_before_all_that_it_hides() {
+        let note =
+            |at| ProviderSummary { message: AssistantMessage::text("so far"), note: (at, "so far".into()) };
+        let records = [
+            CompactionRecord { cleared: vec![2, 4], ..CompactionRecord::default() },
+            CompactionRecord { hidden: 5, ..CompactionRecord::default() },
+            CompactionRecord { unreasoned: 5, cleared: vec![2], ..CompactionRecord::default() },
+            CompactionRecord { hidden: 3, by_provider: Some(note(5)), ..CompactionRecord::default() },
+        ];
+        for record in records {
+            assert_eq!([4, 5].map(|position| record.is_before(position)), [false, true], "{record:?}");
+        }
+    }
 }
