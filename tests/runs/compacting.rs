@@ -595,6 +595,10 @@ impl ChatModel for Summarizing {
         true
     }
 
+    fn reads_summary(&self, _: &AssistantMessage) -> bool {
+        true
+    }
+
     fn binds_reasoning(&self, _: &AssistantMessage) -> bool {
         self.is_bound
     }

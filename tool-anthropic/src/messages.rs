@@ -10,7 +10,7 @@ use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture, M
 use crate::client::Client;
 use crate::model_info;
 use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
-use crate::request::{MAX_TOOLS, ModelRequest, has_thinking, lacks_compaction};
+use crate::request::{MAX_TOOLS, ModelRequest, has_thinking, is_summary, lacks_compaction};
 use crate::turn::{self, Turn};
 
 /// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
@@ -99,6 +99,10 @@ impl ChatModel for Messages {
 
     fn supports_compaction(&self) -> bool {
         self.client.endpoint.supports_compaction && !lacks_compaction(&self.model)
+    }
+
+    fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+        self.supports_compaction() && is_summary(summary, &self.client.provider())
     }
 
     fn supports_response_format(&self) -> bool {

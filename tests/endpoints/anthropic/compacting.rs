@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{Endpoint, Messages};
+use tool_anthropic::{Anthropic, Endpoint};
 use tool_core::agent::Compaction;
 use tool_core::layer::rewrite;
 use tool_core::memory::InMemoryStore;
-use tool_core::model::{ChatRequest, FinishReason};
+use tool_core::model::{ChatRequest, Fallback, FinishReason};
 use tool_core::run::{Run, RunErrorKind};
 use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, tool, tools};
 
@@ -55,7 +55,7 @@ fn compaction() -> Compaction {
     Compaction::when_it_pays().at_tokens(1).keep_recent_tokens(1_000)
 }
 
-fn agent(model: Messages) -> tool_core::agent::AgentBuilder {
+fn agent(model: impl ChatModel + 'static) -> tool_core::agent::AgentBuilder {
     Agent::builder(model).instructions("You read.").tools(tools![read_table]).compaction(compaction())
 }
 
@@ -130,6 +130,57 @@ async fn the_provider_summarizes_and_thinking_stays() {
     assert!(summaries[1].contains("Table 2 was read."), "{summaries:?}");
     let usage = answer.usage();
     assert_eq!((usage.input_tokens, usage.cached_tokens), (2 * 1_000 + 4 * 10, Some(1_800)));
+}
+
+/// Another model of the provider reads its summary, any other one the text of it, behind the question.
+#[tokio::test]
+async fn only_models_of_the_provider_read_its_summary() {
+    let first = RawServer::answering_in_turn(vec![
+        call(1),
+        call(2),
+        summary(1),
+        call(3),
+        done(),
+        done(),
+        done(),
+        done(),
+    ])
+    .await;
+    let other = RawServer::answering_in_turn(vec![done()]).await;
+    let gateway = || Anthropic::builder().base_url(other.base_url()).build().unwrap().chat_model(MODEL);
+    let claude = |name: &str| builder(&first).build().unwrap().chat_model(name);
+    let both = || Fallback::new(claude("claude-opus-5-5")).or(model(&first));
+    let mut driver = agent(both()).build().unwrap().start("Read all tables");
+    while driver.run().compactions().is_empty() {
+        driver.advance().await.unwrap();
+    }
+    let run = serde_json::to_string(&driver.into_run()).unwrap();
+    let models: [(Box<dyn ChatModel>, _, _); 5] = [
+        (Box::new(model(&first)), &first, true),
+        (Box::new(claude("claude-opus-5-5")), &first, true),
+        (Box::new(Fallback::new(model(&first)).or(claude("claude-opus-5-5"))), &first, true),
+        (Box::new(gateway()), &other, false),
+        (Box::new(Fallback::new(model(&first)).or(gateway())), &first, false),
+    ];
+    for (at, (model, server, reads)) in models.into_iter().enumerate() {
+        let run: Run = serde_json::from_str(&run).unwrap();
+        Agent::builder(model).tools(tools![read_table]).build().unwrap().resume(run).await.unwrap();
+        let body = sent(server).pop().unwrap();
+        let summary = json!({ "role": "assistant", "content": [block(1)] });
+        assert_eq!(messages(&body)[0] == summary, reads, "{at}: {body}");
+        if !reads {
+            let question = &messages(&body)[0];
+            assert_eq!(
+                (&question["role"], &question["content"][0]["text"]),
+                (&json!("user"), &json!("Read all tables"))
+            );
+            assert!(
+                question["content"][1]["text"].as_str().unwrap().ends_with("Table 1 was read."),
+                "{body}"
+            );
+            assert!(!body.to_string().contains(r#""compaction""#), "{body}");
+        }
+    }
 }
 
 /// The question is replaced, too, and can be read.

@@ -49,6 +49,11 @@ pub(crate) fn has_thinking(message: &AssistantMessage, provider: &str) -> bool {
     blocks(message, provider, true).prefix.is_some()
 }
 
+/// Returns `true` if a message is a summary that this provider wrote.
+pub(crate) fn is_summary(message: &AssistantMessage, provider: &str) -> bool {
+    blocks(message, provider, true).summary.is_some()
+}
+
 /// Returns the blocks of a reply. A refused one has none, as the API asks for.
 pub(super) fn blocks(message: &AssistantMessage, provider: &str, is_last: bool) -> ReplyBlocks {
     if message.refusal.is_some() {

@@ -16,7 +16,7 @@ use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, Message, ToolChoice, ToolDefinition};
 use tool_http::client::{Error, FieldWriter, RequestBody};
 
-pub(crate) use self::assistant::has_thinking;
+pub(crate) use self::assistant::{has_thinking, is_summary};
 use self::cache_points::{Prefix, with_messages};
 use self::content::ContentRules;
 use self::messages::{MessageCache, reject_pending, short};

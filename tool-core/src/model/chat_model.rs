@@ -169,6 +169,13 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
+    /// Returns `true` if the model reads this summary of a [provider](Self::supports_compaction) in its own form. Another model is sent the text of
+    /// the summary instead, as a message of the user.
+    fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+        let _ = summary;
+        false
+    }
+
     /// Returns `true` if the model supports the request's [response format](ChatRequest::response_format). Other models
     /// ignore it: to get an answer that matches a schema from them, provide a tool that accepts the answer. The default is `false`.
     fn supports_response_format(&self) -> bool {
@@ -248,6 +255,10 @@ macro_rules! delegate {
 
             fn supports_compaction(&self) -> bool {
                 (**self).supports_compaction()
+            }
+
+            fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+                (**self).reads_summary(summary)
             }
 
             fn supports_tool_search(&self, tools: usize) -> bool {

@@ -43,7 +43,9 @@ impl Member {
     fn own_request<'a>(&self, request: &'a ChatRequest<'_>) -> ChatRequest<'a> {
         let own = if self.shares_cache { request.borrowed() } else { request.for_other_model() };
         let name = self.model.model_name();
-        let is_of_other = |reply: &AssistantMessage| reply.model.is_some() && reply.model.as_deref() != name;
+        let is_of_other = |reply: &AssistantMessage| {
+            reply.model.is_some() && reply.model.as_deref() != name && !self.model.reads_summary(reply)
+        };
         if !request.messages().iter().filter_map(Message::as_assistant).any(is_of_other) {
             return own;
         }
@@ -96,6 +98,10 @@ macro_rules! impl_by_members {
 
             fn supports_compaction(&self) -> bool {
                 self.models().all(|model| model.supports_compaction())
+            }
+
+            fn reads_summary(&self, summary: &$crate::model::AssistantMessage) -> bool {
+                self.models().all(|model| model.reads_summary(summary))
             }
 
             fn supports_tool_search(&self, tools: usize) -> bool {

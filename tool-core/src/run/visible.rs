@@ -12,7 +12,7 @@ use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize, ProviderSummary};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
-use crate::model::{Message, Usage};
+use crate::model::{ChatModel, Message, Usage};
 use crate::tool::Timestamp;
 
 /// The characters that remain of an output that is hidden.
@@ -38,10 +38,9 @@ impl<'a> Hidden<'a> {
             && !matches!(message, Message::System(_))
     }
 
-    /// Shows a summary of the provider in its own form, for a model that reads that.
-    pub(crate) fn for_provider(mut self, run: &'a Run, reads_summaries: bool) -> Self {
-        let last = run.compactions().iter().rev().find(|one| one.summary.is_some());
-        self.by_provider = last.and_then(|one| one.by_provider.as_ref()).filter(|_| reads_summaries);
+    /// Shows a summary of the provider in its own form, for a model that reads it.
+    pub(crate) fn for_provider(mut self, summary: Option<&'a ProviderSummary>) -> Self {
+        self.by_provider = summary;
         self
     }
 
@@ -66,6 +65,17 @@ impl Run {
     /// Returns the text that stands for hidden messages now.
     pub(crate) fn summary_in_use(&self) -> Option<&str> {
         self.compactions().iter().rev().find_map(CompactionRecord::summary)
+    }
+
+    /// Returns the summary in use in the form of the provider that wrote it.
+    pub(crate) fn provider_summary(&self) -> Option<&ProviderSummary> {
+        let in_use = self.compactions().iter().rev().find(|one| one.summary.is_some())?;
+        in_use.by_provider.as_ref()
+    }
+
+    /// Returns this summary if the model reads it. Another one reads the text.
+    pub(crate) fn summary_read_by(&self, model: &dyn ChatModel) -> Option<&ProviderSummary> {
+        self.provider_summary().filter(|one| model.reads_summary(&one.message))
     }
 
     pub(crate) fn record_compaction(&mut self, mut compaction: CompactionRecord) {

@@ -90,7 +90,7 @@ impl Reader {
 /// Creates the tool that reads what the compactions of a run hide, and its long outputs.
 fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
     // A summary of the provider takes the place of the question, too.
-    let hidden = run.hidden().for_provider(run, true);
+    let hidden = run.hidden().for_provider(run.provider_summary());
     let messages = run.messages().iter().enumerate();
     let removed = messages.filter(|(position, message)| hidden.changes(*position, message));
     let removed = removed.map(|(position, message)| removed_message(position, message));

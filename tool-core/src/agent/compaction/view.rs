@@ -1,6 +1,6 @@
 //! The messages of a run as the model sees them, once it was compacted.
 
-use crate::model::{Message, RequestCache};
+use crate::model::{ChatModel, Message, RequestCache};
 use crate::run::Run;
 
 /// The messages of a run as the model sees them.
@@ -13,20 +13,22 @@ pub(in crate::agent) struct CompactedView {
     /// The number of messages of the run, and of its compactions, that it contains.
     taken: usize,
     compactions: usize,
-    reads_summaries: bool,
+    reads_summary: bool,
 }
 
 impl CompactedView {
     /// Adds the messages that were not sent yet. After a compaction, all are looked at again, and so they are for a model of another kind: one
-    /// that reads summaries of its provider, or not.
-    pub(in crate::agent) fn update(&mut self, run: &Run, reads_summaries: bool) {
+    /// that reads the summary in use in the form of its provider, or not.
+    pub(in crate::agent) fn update(&mut self, run: &Run, model: &dyn ChatModel) {
         let compactions = run.compactions().len();
-        if (self.compactions, self.reads_summaries) != (compactions, reads_summaries)
+        let summary = run.summary_read_by(model);
+        let reads_summary = summary.is_some();
+        if (self.compactions, self.reads_summary) != (compactions, reads_summary)
             || run.messages().len() < self.taken
         {
-            *self = Self { compactions, reads_summaries, ..Self::default() };
+            *self = Self { compactions, reads_summary, ..Self::default() };
         }
-        let hidden = run.hidden().for_provider(run, reads_summaries);
+        let hidden = run.hidden().for_provider(summary);
         if self.taken == 0 {
             let rest = run.visible(run.unreasoned(), &hidden).count();
             self.reasoning_start = run.visible(0, &hidden).count().saturating_sub(rest);

@@ -218,8 +218,7 @@ impl RunDriver {
         }
         let compactions = self.run.compactions();
         let first = compactions.iter().map(|one| one.hidden).max().unwrap_or_default().max(leading);
-        let in_use = compactions.iter().rev().find(|one| one.summary.is_some());
-        let note = in_use.and_then(|one| one.by_provider.as_ref()).map_or(0, |one| one.note.0);
+        let note = self.run.provider_summary().map_or(0, |one| one.note.0);
         let is_reply =
             |at: usize| messages.get(at).is_some_and(|message| matches!(message, Message::Assistant(_)));
         while end > first && is_reply(end) == is_reply(end - 1) {
@@ -351,7 +350,7 @@ impl RunDriver {
                 let (end, prompt) = match end_for_provider {
                     None => (own.messages().len(), Some(Message::user(&*options.prompt))),
                     Some(end) => {
-                        let hidden = self.run.hidden().for_provider(&self.run, true);
+                        let hidden = self.run.hidden().for_provider(self.run.summary_read_by(agent.model()));
                         let stays = self.run.visible(end, &hidden).count();
                         (own.messages().len().saturating_sub(stays), None)
                     }

@@ -48,8 +48,7 @@ impl RunDriver {
     /// Brings what the model sees of a compacted run up to date.
     fn update_view(&mut self) {
         if !self.run.compactions().is_empty() && self.run.is_in_turn() {
-            let reads_summaries = self.tools.agent.model().supports_compaction();
-            self.sent.view.get_or_insert_default().update(&self.run, reads_summaries);
+            self.sent.view.get_or_insert_default().update(&self.run, self.tools.agent.model());
         }
     }
 
