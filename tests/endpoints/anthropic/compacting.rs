@@ -183,6 +183,53 @@ async fn only_models_of_the_provider_read_its_summary() {
     }
 }
 
+/// A typed answer uses up limits of strict schemas. The request for a summary has no format, but the same tools, and the prompt of the author.
+#[tokio::test]
+async fn a_summary_has_the_tools_of_a_typed_answer() {
+    type Number = Option<u32>;
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Wide {
+        _a: Number,
+        _b: Number,
+        _c: Number,
+        _d: Number,
+        _e: Number,
+        _f: Number,
+        _g: Number,
+        _h: Number,
+        _i: Number,
+    }
+    #[tool("Adds numbers", strict)]
+    fn add(
+        a: Number,
+        b: Number,
+        c: Number,
+        d: Number,
+        e: Number,
+        f: Number,
+        g: Number,
+        h: Number,
+        i: Number,
+    ) -> u32 {
+        [a, b, c, d, e, f, g, h, i].into_iter().flatten().sum()
+    }
+    let members =
+        ["_a", "_b", "_c", "_d", "_e", "_f", "_g", "_h", "_i"].map(|name| (name.to_owned(), json!(1)));
+    let typed = Value::Object(members.into_iter().collect()).to_string();
+    let typed = json_answer(&reply(json!([text(&typed)]), "end_turn"));
+    let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), typed]).await;
+    let compaction = compaction().summary_prompt("Name all tables.");
+    let agent = agent(model(&server)).tools(tools![add]).compaction(compaction).build().unwrap();
+    agent.ask("Read all tables").answer_as::<Wide>().await.unwrap();
+    let sent = sent(&server);
+    assert_eq!(sent[2]["compaction"], json!({ "type": "summarize", "instructions": "Name all tables." }));
+    let has_format = |body: &Value| body["output_config"]["format"].is_object();
+    assert_eq!(sent[..4].iter().map(has_format).collect::<Vec<_>>(), [true, true, false, true]);
+    for body in &sent {
+        assert_eq!((&body["tools"], &body["system"]), (&sent[0]["tools"], &sent[0]["system"]));
+    }
+}
+
 /// The question is replaced, too, and can be read.
 #[tokio::test]
 async fn the_question_can_be_read_again() {

@@ -162,11 +162,17 @@ impl ModelRequest<'_> {
                 client.warn(&Warning::ThinkingOmitted);
             }
             fields.write("thinking", thinking.map(Thinking::to_json))?;
+            // The API rejects a format beside a summary. It counts above nevertheless, so that the tools are the same.
+            let format = format.filter(|_| !is_compaction);
             fields.write("output_config", output_config(request.options(), format))?;
             if purpose != Purpose::Count {
                 self.write_options(&mut fields)?;
             }
-            fields.write("compaction", is_compaction.then(|| json!({ "type": "summarize" })))?;
+            let compaction = || match request.summary_prompt() {
+                Some(prompt) => json!({ "type": "summarize", "instructions": prompt }),
+                None => json!({ "type": "summarize" }),
+            };
+            fields.write("compaction", is_compaction.then(compaction))?;
             fields.write_json("tools", tools.as_deref())?;
             fields.write_json("system", system.as_deref())?;
             let has_tools = tools.is_some() || fields.has_extra("tools");

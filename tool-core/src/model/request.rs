@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,7 @@ pub struct ChatRequest<'a> {
     tools: ToolDefinitions,
     has_tool_search: bool,
     is_compaction: bool,
+    summary_prompt: Option<Arc<str>>,
     reasoning_start: usize,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
@@ -99,6 +100,7 @@ impl<'a> ChatRequest<'a> {
             .with_tools(self.tools.clone())
             .with_tool_search(self.has_tool_search)
             .with_compaction(self.is_compaction)
+            .with_summary_prompt(self.summary_prompt.clone())
             .with_reasoning_start(self.reasoning_start)
             .with_tool_choice(self.tool_choice.clone())
             .with_parallel_tool_calls(self.parallel_tool_calls)
@@ -125,8 +127,10 @@ setters! {
         /// all others.
         with_tool_search(is_by_provider: bool) has_tool_search = is_by_provider;
         /// Sets whether the provider is to summarize the conversation instead of letting the model reply, if the model
-        /// [supports](crate::ChatModel::supports_compaction) that.
+        /// [supports](crate::ChatModel::supports_compaction) that. The format of the last message does not apply to the summary.
         with_compaction(is_compaction: bool) is_compaction = is_compaction;
+        /// Sets what the provider is asked for a summary, in place of a prompt of its own.
+        with_summary_prompt(prompt: impl Into<Option<Arc<str>>>) summary_prompt = prompt.into();
         /// Sets the position of the first message whose reasoning the model has to read. That of earlier replies can be left out. By default,
         /// it is 0, and so it is once the messages are changed.
         with_reasoning_start(position: usize) reasoning_start = position;
@@ -158,6 +162,7 @@ impl<'a> ChatRequest<'a> {
             tools: ToolDefinitions::default(),
             has_tool_search: false,
             is_compaction: false,
+            summary_prompt: None,
             reasoning_start: 0,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
@@ -190,6 +195,7 @@ impl<'a> ChatRequest<'a> {
             tools: self.tools.clone(),
             has_tool_search: self.has_tool_search,
             is_compaction: self.is_compaction,
+            summary_prompt: self.summary_prompt.clone(),
             reasoning_start: self.reasoning_start,
             tool_choice: self.tool_choice.clone(),
             parallel_tool_calls: self.parallel_tool_calls,
@@ -301,6 +307,12 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn is_compaction(&self) -> bool {
         self.is_compaction
+    }
+
+    /// Returns what the provider is asked for a summary, if it is not to use a prompt of its own.
+    #[must_use]
+    pub fn summary_prompt(&self) -> Option<&str> {
+        self.summary_prompt.as_deref()
     }
 
     /// Returns whether the model can, must or must not call a tool.

@@ -1,6 +1,5 @@
 //! The options of compaction.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +69,8 @@ pub struct Compaction {
     pub(in crate::agent) cache_lifetime: Duration,
     pub(in crate::agent) offers_tool: bool,
     pub(in crate::agent) model: Option<Arc<dyn ChatModel>>,
-    pub(in crate::agent) prompt: Cow<'static, str>,
+    /// The author's text, in place of [`PROMPT`] or the provider's own.
+    pub(in crate::agent) prompt: Option<Arc<str>>,
     pub(in crate::agent) timeout: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Compaction {
             cache_lifetime: CACHE_LIFETIME,
             offers_tool: false,
             model: None,
-            prompt: Cow::Borrowed(PROMPT),
+            prompt: None,
             timeout: TIMEOUT,
         }
     }
@@ -138,10 +138,16 @@ impl Compaction {
         self
     }
 
-    /// Sets what the model is asked for a summary. A provider that summarizes by itself has its own prompt.
+    /// Sets what the model is asked for a summary, also if the provider summarizes by itself, which has a prompt of its own otherwise. Say in it
+    /// what must not be lost, and that no tool is to be called.
     pub fn summary_prompt(mut self, text: impl Into<String>) -> Self {
-        self.prompt = Cow::Owned(text.into());
+        self.prompt = Some(text.into().into());
         self
+    }
+
+    /// Returns what a model is asked for a summary.
+    pub(in crate::agent) fn prompt(&self) -> &str {
+        self.prompt.as_deref().unwrap_or(PROMPT)
     }
 
     /// Limits the time of a summary, also of one by the provider; 60 seconds by default.

@@ -342,13 +342,13 @@ impl RunDriver {
         let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match own_model {
             Some(model) => {
                 let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
-                prompt = [Message::user(format!("{text}\n\n{}", options.prompt))];
+                prompt = [Message::user(format!("{text}\n\n{}", options.prompt()))];
                 (&**model, ChatRequest::borrowing(&prompt))
             }
             None => {
                 let own = self.offer.request(&self.run, &self.sent);
                 let (end, prompt) = match end_for_provider {
-                    None => (own.messages().len(), Some(Message::user(&*options.prompt))),
+                    None => (own.messages().len(), Some(Message::user(options.prompt()))),
                     Some(end) => {
                         let hidden = self.run.hidden().for_provider(self.run.summary_read_by(agent.model()));
                         let stays = self.run.visible(end, &hidden).count();
@@ -356,10 +356,15 @@ impl RunDriver {
                     }
                 };
                 messages = own.messages()[..end].iter().cloned().chain(prompt).collect::<Vec<_>>();
-                let own = own.with_compaction(end_for_provider.is_some());
-                // The tools stay, because they precede the messages in the cache.
-                let own = own.with_response_format(None).with_tool_choice(ToolChoice::Auto);
-                let least = if end_for_provider.is_some() { MIN_PROVIDER_TOKENS } else { MIN_OUTPUT_TOKENS };
+                // The tools stay, because they precede the messages in the cache. The format stays for a provider, whose tools may depend on it.
+                let own = own.with_tool_choice(ToolChoice::Auto);
+                let (own, least) = match end_for_provider {
+                    None => (own.with_response_format(None), MIN_OUTPUT_TOKENS),
+                    Some(_) => {
+                        let own = own.with_compaction(true).with_summary_prompt(options.prompt.clone());
+                        (own, MIN_PROVIDER_TOKENS)
+                    }
+                };
                 let mut options = own.options().clone();
                 options.max_output_tokens = options.max_output_tokens.map(|limit| limit.max(least));
                 let own = own.with_options(options);
