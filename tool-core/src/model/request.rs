@@ -32,7 +32,8 @@ pub struct ChatRequest<'a> {
     has_tool_search: bool,
     is_compaction: bool,
     summary_prompt: Option<Arc<str>>,
-    reasoning_start: usize,
+    /// The first message whose reasoning has to be read, and the number of messages when that was set.
+    reasoning_start: (usize, usize),
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
@@ -101,7 +102,7 @@ impl<'a> ChatRequest<'a> {
             .with_tool_search(self.has_tool_search)
             .with_compaction(self.is_compaction)
             .with_summary_prompt(self.summary_prompt.clone())
-            .with_reasoning_start(self.reasoning_start)
+            .with_reasoning_start(self.reasoning_start())
             .with_tool_choice(self.tool_choice.clone())
             .with_parallel_tool_calls(self.parallel_tool_calls)
             .with_options(self.options().clone())
@@ -131,9 +132,6 @@ setters! {
         with_compaction(is_compaction: bool) is_compaction = is_compaction;
         /// Sets what the provider is asked for a summary, in place of a prompt of its own.
         with_summary_prompt(prompt: impl Into<Option<Arc<str>>>) summary_prompt = prompt.into();
-        /// Sets the position of the first message whose reasoning the model has to read. That of earlier replies can be left out. By default,
-        /// it is 0, and so it is once the messages are changed.
-        with_reasoning_start(position: usize) reasoning_start = position;
         /// Sets whether the model can, must or must not call a tool.
         with_tool_choice(choice: ToolChoice) tool_choice = choice;
         /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
@@ -163,7 +161,7 @@ impl<'a> ChatRequest<'a> {
             has_tool_search: false,
             is_compaction: false,
             summary_prompt: None,
-            reasoning_start: 0,
+            reasoning_start: (0, 0),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
@@ -220,16 +218,23 @@ impl<'a> ChatRequest<'a> {
         self.shared.meter.zip(self.shared.attempt)
     }
 
+    /// Sets the position of the first message whose reasoning the model has to read. That of earlier replies can be left out. By default,
+    /// it is 0. It stays when messages are changed or added, and is 0 once there are fewer: set it again if you move messages.
+    pub fn with_reasoning_start(mut self, position: usize) -> Self {
+        self.reasoning_start = (position, self.messages.len());
+        self
+    }
+
     /// Replaces the conversation.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
-        (self.messages, self.shared.cache, self.reasoning_start) = (Cow::Owned(messages.into()), None, 0);
+        (self.messages, self.shared.cache) = (Cow::Owned(messages.into()), None);
         self
     }
 
     /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
     /// in the same way in every request of a run.
     pub fn messages_mut(&mut self) -> &mut Vec<Message> {
-        (self.shared.cache, self.reasoning_start) = (None, 0);
+        self.shared.cache = None;
         self.messages.to_mut()
     }
 
@@ -252,7 +257,11 @@ impl<'a> ChatRequest<'a> {
         let messages = self.messages_mut();
         match messages.first_mut() {
             Some(first @ Message::System(_)) => *first = instructions,
-            _ => messages.insert(0, instructions),
+            _ => {
+                messages.insert(0, instructions);
+                let start = &mut self.reasoning_start.0;
+                *start += usize::from(*start > 0);
+            }
         }
         self
     }
@@ -275,8 +284,9 @@ impl<'a> ChatRequest<'a> {
         messages: &'a [Message],
         cache: Option<&'a RequestCache>,
     ) -> Self {
+        let start = self.reasoning_start();
         (self.messages, self.shared.cache) = (Cow::Borrowed(messages), cache);
-        self
+        self.with_reasoning_start(start)
     }
 
     /// Returns the conversation so far.
@@ -300,7 +310,8 @@ impl<'a> ChatRequest<'a> {
     /// Returns the position of the first message whose reasoning the model has to read.
     #[must_use]
     pub fn reasoning_start(&self) -> usize {
-        self.reasoning_start
+        let (start, messages) = self.reasoning_start;
+        if self.messages.len() < messages { 0 } else { start }
     }
 
     /// Returns `true` if the provider is to summarize the conversation instead of letting the model reply.
@@ -353,4 +364,36 @@ pub enum ToolChoice {
     Required,
     /// The model must call the tool with this name.
     Tool(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_reasoning_stays_where_it_is_valid() {
+        let messages = ["One?", "Two?", "Three?"].map(Message::user);
+        let request = || ChatRequest::borrowing(&messages).with_reasoning_start(2);
+        let mut changed = request();
+        changed.messages_mut()[0] = Message::user("[redacted]");
+        let mut longer = request();
+        longer.messages_mut().push(Message::user("Be brief."));
+        let mut shorter = request();
+        shorter.messages_mut().remove(0);
+        let instructed = request().with_instructions("Be brief.");
+        let table = [
+            (changed, 2),
+            (longer, 2),
+            (shorter, 0),
+            (instructed.clone(), 3),
+            (instructed.with_instructions("Be polite."), 3),
+            (request().with_messages(messages.to_vec()), 2),
+            (request().with_messages([Message::user("Hello")]), 0),
+            (request().with_other_messages(&messages[1..], None), 2),
+            (ChatRequest::borrowing(&messages).with_instructions("Be brief."), 0),
+        ];
+        for (at, (request, expected)) in table.into_iter().enumerate() {
+            assert_eq!(request.reasoning_start(), expected, "row {at}");
+        }
+    }
 }
