@@ -11,10 +11,10 @@ use tool_core::content::{Content, Image};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, Message, ModelError,
-    ModelErrorKind, ModelFuture, ModelOptions,
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, Currency, FinishReason, Message, ModelError,
+    ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices,
 };
-use tool_core::run::{Run, RunErrorKind};
+use tool_core::run::{Run, RunErrorKind, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
@@ -458,6 +458,57 @@ async fn useless_orders_end() {
     assert_eq!(SUMMARIES.load(Ordering::Relaxed), 3);
 }
 
+/// Summaries that fail end after the third one, also in a window that is nearly full, and one is asked for per turn, in whatever way a run is
+/// driven.
+#[tokio::test]
+async fn summaries_that_fail_end_at_a_full_window() {
+    #[derive(Clone)]
+    struct Failing(Long, Arc<AtomicUsize>);
+    impl ChatModel for Failing {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            if request.messages().last().unwrap().text().starts_with("Summarize this") {
+                self.1.fetch_add(1, Ordering::Relaxed);
+            }
+            self.0.chat(request)
+        }
+
+        fn model_name(&self) -> Option<&str> {
+            Some("m")
+        }
+    }
+    for is_stepped in [false, true] {
+        let long = Long { summary: |_| Err(ModelError::new("down")), ..Long::new(12, "contract") };
+        let model = Failing(long, Arc::default());
+        let prices = Prices::from_fn(Currency::USD, |_, _| {
+            Some(ModelPrices::new(0.0, 0.0).with_context_window(5_000))
+        });
+        let agent = Agent::builder(model.clone()).tools(tools![contract]).prices(prices);
+        let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
+        let agent = agent.compaction(compaction).limits(|l| l.max_turns(50)).build().unwrap();
+        let mut driver = agent.start("Read all contracts");
+        while !is_stepped && driver.advance().await.unwrap() {}
+        while is_stepped {
+            match driver.next().await.unwrap() {
+                Step::CallModel(_) => {
+                    let before = model.1.load(Ordering::Relaxed);
+                    let response = driver.call_model().await.unwrap();
+                    assert_eq!(model.1.load(Ordering::Relaxed), before);
+                    driver.record_response(response).await.unwrap();
+                }
+                Step::CallTools(calls) => {
+                    for call in calls {
+                        let execution = driver.execute(call).await.unwrap();
+                        driver.record_result(execution).await.unwrap();
+                    }
+                }
+                _ => break,
+            }
+        }
+        assert_eq!(driver.finish().await.unwrap().text(), "Done.");
+        assert_eq!(model.1.load(Ordering::Relaxed), 3, "{is_stepped}");
+    }
+}
+
 /// The next question of a conversation begins with the summary of the last one, and the conversation is stored whole.
 #[tokio::test]
 async fn a_summary_is_carried_to_the_next_question() {
@@ -657,6 +708,17 @@ async fn a_summary_has_a_limit_of_its_own() {
         let _compacted = agent.compact(run).await.unwrap();
         assert_eq!(std::mem::take(&mut *model.limits.lock().unwrap()), expected, "{limit:?}");
     }
+}
+
+/// A run is as compact as possible if there is nothing to hide, whatever its reasoning is bound to.
+#[tokio::test]
+async fn an_order_without_an_effect_is_no_error() {
+    let agent = Agent::builder(Summarizing::new(8)).tools(tools![contract]);
+    let agent = agent.compaction(Compaction::when_it_pays().keep_recent_tokens(2_500)).build().unwrap();
+    let run = advanced(&agent, agent.start("Read all contracts").into_run(), 1).await;
+    let messages = run.messages().to_vec();
+    let run = agent.compact(run).await.unwrap();
+    assert_eq!((run.messages(), run.compactions().len()), (&*messages, 0));
 }
 
 /// The provider's summary takes the place of the question, whose images stay.

@@ -34,7 +34,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails with a [`Step`](crate::run::RunErrorKind::Step) error, and changes nothing, if the provider accepts the reasoning of the last replies
+    /// Fails with a [`Step`](crate::run::RunErrorKind::Step) error, and changes nothing, if something could be hidden, but the provider accepts the reasoning of the last replies
     /// only [behind](crate::ChatModel::binds_reasoning) the original messages and does not summarize them by itself, or fails to: this ends with
     /// the next message of the user. Also fails if another process drives the run, if its tools cannot be resolved, if a layer fails, or if it cannot be stored.
     pub async fn compact(&self, run: Run) -> Result<Run, RunError> {

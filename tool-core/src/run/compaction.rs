@@ -107,6 +107,12 @@ pub(crate) struct ContextSize {
     pub(crate) reread: u64,
     /// The number of compactions in a row that hid too little, or failed.
     pub(crate) useless: u8,
+    /// The number of messages at the last one of them. It is not repeated before there are more.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) useless_at: usize,
+    /// The model whose provider has refused to summarize.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused_by: Option<String>,
 }
 
 #[cfg(test)]

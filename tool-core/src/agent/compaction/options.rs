@@ -31,8 +31,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///   500 characters of each output. Outputs of tools declared with `keep_output` are hidden only by a summary.
 /// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.
 /// - **A summary that fails**, is empty, is cut off, calls a tool, takes too long or is longer than what it replaces is discarded: only outputs
-///   are hidden, and the run continues. After three compactions in a row that hid too little, the run is compacted only when the context
-///   window is nearly full, when the provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact).
+///   are hidden, and the run continues. After three compactions in a row that failed or hid too little, the run is compacted only when the
+///   provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact). A provider that refuses to summarize as if the
+///   request were invalid is not asked again in a run.
 /// - **Its tokens** count for the run, as those of the layer `compaction` in [`Run::usage_by_layer`](crate::run::Run::usage_by_layer). The
 ///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text as the output of a call named `summarize`.
 ///

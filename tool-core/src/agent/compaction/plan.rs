@@ -79,16 +79,6 @@ pub(in crate::agent) struct Plan {
     pub(in crate::agent) is_small: bool,
 }
 
-/// How urgent a compaction is.
-#[derive(Clone, Copy, PartialEq)]
-pub(in crate::agent) enum Urgency {
-    Usual,
-    /// Earlier compactions hid too little. Only a nearly full window justifies another one.
-    OnlyAtWindow,
-    /// The request is too long, or somebody has asked for it.
-    Required,
-}
-
 impl Rates {
     /// Without prices.
     const USUAL: Self = Self { cached: 0.1, written: 1.25, output: 5.0 };
@@ -199,7 +189,7 @@ impl Measure {
         Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, reasoning: 0, ..self }
     }
 
-    /// Returns what is to be hidden now, if it pays, or has to be.
+    /// Returns what is to be hidden now, if it pays, or has to be: it is required if the request is too long, or somebody has asked for it.
     pub(in crate::agent) fn plan(
         self,
         options: &Compaction,
@@ -207,9 +197,8 @@ impl Measure {
         rates: Rates,
         is_cold: bool,
         window: Option<u64>,
-        urgency: Urgency,
+        is_required: bool,
     ) -> Option<Plan> {
-        let (is_required, is_last) = (urgency == Urgency::Required, urgency == Urgency::OnlyAtWindow);
         let summary = (self.hideable / 8).clamp(200, 1_500);
         let (hideable, clearable) = (self.hideable as f64, self.clearable as f64);
         // Nothing is in a cold cache: the next request is paid for like a new one, whatever is hidden.
@@ -220,11 +209,11 @@ impl Measure {
         let summarizing = self.total as f64 * read
             + summary as f64 * rates.output
             + (self.kept + summary) as f64 * rates.written;
-        let is_worth = hideable > 0.0 && options.at.is_none() && !is_last;
+        let is_worth = hideable > 0.0 && options.at.is_none();
         let has_enough = if is_cold { self.clearable >= self.total / MIN_SHARE } else { self.clearable > 0 };
         let clears = is_worth && has_enough && reread * (clearable / hideable) >= MIN_GAIN_FACTOR * clearing;
         let summarizes = is_worth && reread >= MIN_GAIN_FACTOR * summarizing;
-        let marks = options.at.into_iter().chain(options.at_most).filter(|_| !is_last);
+        let marks = options.at.into_iter().chain(options.at_most);
         let safe = window.map(|window| (window as f64 * WINDOW_SHARE) as u64);
         let mark = marks.chain(safe).min().filter(|mark| self.total >= *mark);
         // What has to be hidden brings the request below half of the mark, or near to what always stays.
@@ -283,7 +272,7 @@ mod tests {
             behind: 0,
         };
         let options = Compaction::when_it_pays();
-        let plan = measure.plan(&options, 1_000_000, Rates::USUAL, false, None, Urgency::Usual);
+        let plan = measure.plan(&options, 1_000_000, Rates::USUAL, false, None, false);
         assert_eq!(plan.unwrap().hide, Some(4));
     }
 }

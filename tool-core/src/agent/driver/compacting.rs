@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 
 use super::hold::Hold;
 use super::model_request::{Passage, call_model};
-use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts, Urgency};
+use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::lock::lock;
@@ -23,14 +23,14 @@ use crate::content::{Part, abbreviate};
 use crate::layer::{Phase, RunEnded};
 use crate::memory::group_start;
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ToolCall, ToolChoice, ToolPolicy,
+    ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ModelErrorKind, ToolCall, ToolChoice,
+    ToolPolicy,
 };
-use crate::run::{CompactionRecord, ProviderSummary, RunErrorKind, StepError};
+use crate::run::{CompactionRecord, ContextSize, ProviderSummary, RunErrorKind, StepError};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
 
-/// The number of compactions in a row that hide too little, after which only a nearly full window or a request that is
-/// too long causes another one.
+/// The number of compactions in a row that hide too little or fail, after which only a request that is too long causes another one.
 const MAX_USELESS: u8 = 3;
 
 /// The characters of arguments and outputs that remain of calls that must not be repeated.
@@ -60,10 +60,13 @@ impl RunDriver {
     pub(super) async fn compact_if_needed(&mut self) -> Result<Option<Event>, RunErrorKind> {
         if let Some(options) = self.ordered_compaction.take() {
             let compacted = self.compact_now(&options, true).await?;
-            if compacted.is_none() && self.run.is_asking() && self.has_bound_reasoning() {
-                return Err(RunErrorKind::Step(StepError(BOUND)));
-            }
-            return Ok(compacted);
+            let is_bound = self.run.is_asking() && self.has_bound_reasoning();
+            return match compacted {
+                None if is_bound && plan_now(&options, self.measure(&options)).is_some() => {
+                    Err(RunErrorKind::Step(StepError(BOUND)))
+                }
+                compacted => Ok(compacted),
+            };
         }
         let agent = self.tools.agent.clone();
         let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
@@ -72,20 +75,20 @@ impl RunDriver {
         let measure = self.measure(options);
         self.hideable = measure.hideable;
         let model = agent.model();
-        let (is_bound, by_provider) = (self.has_bound_reasoning(), model.supports_compaction());
-        if is_bound && !by_provider {
+        let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
+        let size = self.run.context_size();
+        let has_failed = size.useless >= MAX_USELESS || size.useless_at == self.run.messages().len();
+        if has_failed || is_bound && !by_provider {
             return Ok(None);
         }
-        if options.offers_tool && self.run.context_size().useless < MAX_USELESS && self.has_order() {
+        if options.offers_tool && self.has_order() {
             return self.compact_now(options, true).await;
         }
         let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
         let window = self.context_window(model.model_name());
         let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
-        let size = self.run.context_size();
-        let urgency = if size.useless < MAX_USELESS { Urgency::Usual } else { Urgency::OnlyAtWindow };
-        let reread = size.reread;
-        let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, urgency);
+        let reread = self.run.context_size().reread;
+        let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, false);
         if by_provider && let Some(plan) = plan(self.measure(options).of_summary()) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
             if compacted.is_some() || !self.run.is_asking() {
@@ -145,17 +148,16 @@ impl RunDriver {
         options: &Compaction,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let rates = Rates::from_prices(None, None);
-        let plan = |measure: Measure| measure.plan(options, 0, rates, false, None, Urgency::Required);
-        let by_provider = can_read && self.tools.agent.model().supports_compaction();
-        if by_provider && let Some(plan) = plan(self.measure(options).of_summary()) {
+        let by_provider = can_read && self.is_summarized_by_provider();
+        if by_provider && let Some(plan) = plan_now(options, self.measure(options).of_summary()) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
             if compacted.is_some() || !self.run.is_asking() {
                 return Ok(compacted);
             }
         }
         // What the provider refuses as too long cannot be continued otherwise.
-        match plan(self.measure(options)).filter(|_| !can_read || !self.has_bound_reasoning()) {
+        let plan = plan_now(options, self.measure(options));
+        match plan.filter(|_| !can_read || !self.has_bound_reasoning()) {
             Some(plan) => self.compact(options, plan, can_read).boxed().await,
             None => Ok(None),
         }
@@ -227,6 +229,13 @@ impl RunDriver {
         (end > first && end >= note).then_some(end)
     }
 
+    /// Returns `true` if the provider summarizes by itself, and has not refused to in this run.
+    fn is_summarized_by_provider(&self) -> bool {
+        let (model, size) = (self.tools.agent.model(), self.run.context_size());
+        model.supports_compaction()
+            && size.refused_by.as_deref() != Some(model.model_name().unwrap_or_default())
+    }
+
     fn measure(&self, options: &Compaction) -> Measure {
         Measure::new(options, &self.run, |name| {
             let policy = self.policy(name);
@@ -285,12 +294,16 @@ impl RunDriver {
         Ok(self.record_compaction(record))
     }
 
-    /// Measures anew what is read again, after an attempt to compact the run.
+    /// Measures anew what is read again, after an attempt to compact the run. Several of them before one request count as one.
     fn restart_measuring(&mut self, is_useless: bool) {
+        let messages = self.run.messages().len();
         self.change_run().change_context_size(|size| {
-            let useless = if is_useless { size.useless.saturating_add(1) } else { 0 };
-            *size = Default::default();
-            size.useless = useless;
+            let ContextSize { useless, useless_at, refused_by, .. } = std::mem::take(size);
+            size.refused_by = refused_by;
+            if is_useless {
+                size.useless = useless.saturating_add(u8::from(useless_at != messages));
+                size.useless_at = messages;
+            }
         });
     }
 
@@ -338,7 +351,8 @@ impl RunDriver {
         let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
         let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
         let (prompt, messages);
-        let own_model = options.model.as_ref().filter(|_| end_for_provider.is_none());
+        let is_by_provider = end_for_provider.is_some();
+        let own_model = options.model.as_ref().filter(|_| !is_by_provider);
         let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match own_model {
             Some(model) => {
                 let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
@@ -383,9 +397,16 @@ impl RunDriver {
             Ok(Ok(reply)) => match reply.into_response() {
                 Some(Err(error)) => {
                     // A layer can end the run by any of its requests.
-                    if let Ok(ended) = error.downcast::<RunEnded>() {
-                        let end = self.layers.end_of_reply(ended);
-                        self.change_run().stop_by_layer(end);
+                    match error.downcast::<RunEnded>() {
+                        Ok(ended) => {
+                            let end = self.layers.end_of_reply(ended);
+                            self.change_run().stop_by_layer(end);
+                        }
+                        Err(error) if is_by_provider && error.kind() == ModelErrorKind::InvalidRequest => {
+                            let name = model.model_name().unwrap_or_default().to_owned();
+                            self.change_run().change_context_size(|size| size.refused_by = Some(name));
+                        }
+                        Err(_) => {}
                     }
                     None
                 }
@@ -490,4 +511,9 @@ impl RunDriver {
             };
         });
     }
+}
+
+/// Returns what is to be hidden of a run that is compacted as far as possible, unless there is nothing.
+fn plan_now(options: &Compaction, measure: Measure) -> Option<Plan> {
+    measure.plan(options, 0, Rates::from_prices(None, None), false, None, true)
 }
