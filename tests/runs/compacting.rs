@@ -710,6 +710,22 @@ async fn a_summary_has_a_limit_of_its_own() {
     }
 }
 
+/// What the model does not read again saves nothing: the text of reasoning that stays with the run.
+#[tokio::test]
+async fn reasoning_that_does_not_go_back_is_not_counted() {
+    let mut reply = AssistantMessage::text("Done.");
+    reply.reasoning = Some("I wonder. ".repeat(2_000));
+    let (reply, long) = (ChatResponse::new(reply), "x".repeat(8_000));
+    let model = ScriptedModel::new().replies(reply).says("Yes.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_500).keep_recent_tokens(100);
+    let agent = Agent::builder(model).compaction(compaction).memory(InMemoryStore::new()).build().unwrap();
+    agent.ask(long).conversation("c").await.unwrap();
+    let mut driver = agent.ask("Are you sure?").conversation("c").start();
+    while driver.advance().await.unwrap() {}
+    assert!(driver.run().compactions().is_empty());
+    assert_eq!(driver.finish().await.unwrap().text(), "Yes.");
+}
+
 /// A run is as compact as possible if there is nothing to hide, whatever its reasoning is bound to.
 #[tokio::test]
 async fn an_order_without_an_effect_is_no_error() {

@@ -10,7 +10,9 @@ use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture, M
 use crate::client::Client;
 use crate::model_info;
 use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
-use crate::request::{MAX_TOOLS, ModelRequest, has_thinking, is_summary, lacks_compaction};
+use crate::request::{
+    MAX_TOOLS, ModelRequest, forgets_thinking, has_thinking, is_summary, lacks_compaction, thinking_bytes,
+};
 use crate::turn::{self, Turn};
 
 /// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
@@ -95,6 +97,10 @@ impl ChatModel for Messages {
 
     fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
         has_thinking(reply, &self.client.provider())
+    }
+
+    fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+        if forgets_thinking(&self.model) { 0 } else { thinking_bytes(reply, &self.client.provider()) }
     }
 
     fn supports_compaction(&self) -> bool {

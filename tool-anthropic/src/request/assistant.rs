@@ -49,6 +49,12 @@ pub(crate) fn has_thinking(message: &AssistantMessage, provider: &str) -> bool {
     blocks(message, provider, true).prefix.is_some()
 }
 
+/// Returns the number of bytes of the thinking in a reply.
+pub(crate) fn thinking_bytes(message: &AssistantMessage, provider: &str) -> usize {
+    let blocks = blocks(message, provider, true).blocks;
+    blocks.iter().filter(|block| block.is_thinking).map(|block| block.json.len()).sum()
+}
+
 /// Returns `true` if a message is a summary that this provider wrote.
 pub(crate) fn is_summary(message: &AssistantMessage, provider: &str) -> bool {
     blocks(message, provider, true).summary.is_some()

@@ -16,11 +16,11 @@ use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, Message, ToolChoice, ToolDefinition};
 use tool_http::client::{Error, FieldWriter, RequestBody};
 
-pub(crate) use self::assistant::{has_thinking, is_summary};
+pub(crate) use self::assistant::{has_thinking, is_summary, thinking_bytes};
 use self::cache_points::{Prefix, with_messages};
 use self::content::ContentRules;
 use self::messages::{MessageCache, reject_pending, short};
-pub(crate) use self::model_name::lacks_compaction;
+pub(crate) use self::model_name::{forgets_thinking, lacks_compaction};
 use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::Rules;

@@ -39,9 +39,29 @@ pub(crate) fn lacks_compaction(name: &str) -> bool {
     parse(name).is_some_and(|(family, version)| family == "haiku" || version < (4, 6))
 }
 
+/// Returns `true` for models whose provider leaves out the thinking before the last message of the user: Haiku, Opus before 4.5 and Sonnet
+/// before 4.6. See <https://platform.claude.com/docs/en/build-with-claude/context-windows>.
+pub(crate) fn forgets_thinking(name: &str) -> bool {
+    match parse(name) {
+        Some(("haiku", _)) => true,
+        Some(("opus", version)) => version < (4, 5),
+        Some(("sonnet", version)) => version < (4, 6),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn newer_models_keep_their_thinking() {
+        let keeping = ["claude-opus-4-5", "claude-sonnet-4-6", "claude-sonnet-5", "claude-fable-5", "qwen3"];
+        let forgetting =
+            ["claude-opus-4-1", "claude-sonnet-4-5-20250929", "claude-haiku-4-5", "claude-haiku-5-5"];
+        assert_eq!(keeping.map(forgets_thinking), [false; 5]);
+        assert_eq!(forgetting.map(forgets_thinking), [true; 4]);
+    }
 
     #[test]
     fn newer_models_summarize() {

@@ -161,6 +161,13 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
+    /// Returns the number of bytes of the reasoning in a reply that the model reads again with later messages of the user, unless a request
+    /// [leaves it out](ChatRequest::with_reasoning_start). The default is 0.
+    fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+        let _ = reply;
+        0
+    }
+
     /// Returns `true` if the provider summarizes conversations by itself: a [request](ChatRequest::with_compaction) that asks for it gets a
     /// response with the [finish reason](crate::model::FinishReason::Compaction) `Compaction`, whose text is the summary. Sent first among the
     /// messages, with its provider's data unchanged, its message takes the place of those that it summarizes. By default, no provider does, and an
@@ -251,6 +258,10 @@ macro_rules! delegate {
 
             fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
                 (**self).binds_reasoning(reply)
+            }
+
+            fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+                (**self).reasoning_bytes(reply)
             }
 
             fn supports_compaction(&self) -> bool {

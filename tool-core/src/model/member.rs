@@ -96,6 +96,10 @@ macro_rules! impl_by_members {
                 self.models().any(|model| model.binds_reasoning(reply))
             }
 
+            fn reasoning_bytes(&self, reply: &$crate::model::AssistantMessage) -> usize {
+                self.models().map(|model| model.reasoning_bytes(reply)).max().unwrap_or_default()
+            }
+
             fn supports_compaction(&self) -> bool {
                 self.models().all(|model| model.supports_compaction())
             }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture};
 use tool_http::client::json::Members;
 use tool_http::client::{Error, RequestBody};
 
@@ -137,6 +137,10 @@ impl ChatModel for Responses {
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         ChatStream::new(once(api::open_stream(self, request)).try_flatten())
+    }
+
+    fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+        replay::reasoning_bytes(reply, &self.dialect)
     }
 
     fn supports_response_format(&self) -> bool {

@@ -26,8 +26,10 @@ pub(super) fn provider_data<'a>(
 }
 
 /// Returns the stored items of a message, if they are this provider's.
-fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
-    Some(message.provider_data.as_ref()?.for_provider(provider)?.as_str())
+fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Vec<(&'a RawValue, OutputItem)> {
+    let data = message.provider_data.as_ref().and_then(|data| data.for_provider(provider));
+    let stored = data.and_then(|json| serde_json::from_str::<Vec<&RawValue>>(json.as_str()).ok());
+    stored.into_iter().flatten().map(|json| (json, OutputItem::parse(json))).collect()
 }
 
 /// Writes the stored items instead of the message. Returns `false`, without writing anything, if there are none or they do
@@ -38,15 +40,12 @@ pub(super) fn write(
     has_reasoning: bool,
     dialect: &Dialect,
 ) -> bool {
-    let stored = stored_items(message, &dialect.provider)
-        .and_then(|stored| serde_json::from_str::<Vec<&RawValue>>(stored).ok());
-    let stored: Vec<_> = stored.into_iter().flatten().map(|json| (json, OutputItem::parse(json))).collect();
+    let stored = stored_items(message, &dialect.provider);
     if !matches_message(&stored, message) {
         return false;
     }
     // Without its reasoning, the API rejects an item by its id. What cannot be written anew keeps it.
-    let is_plain = |kind| matches!(kind, ItemKind::Message | ItemKind::Reasoning | ItemKind::FunctionCall);
-    if !has_reasoning && stored.iter().all(|(_, item)| is_plain(item.kind)) {
+    if !has_reasoning && stored.iter().all(|(_, item)| is_plain(item)) {
         return false;
     }
     // Trailing reasoning belongs to a reply that was truncated while the model reasoned, and a trailing search has no output.
@@ -55,8 +54,7 @@ pub(super) fn write(
     let Some(last) = last else { return false };
     let mut calls = message.tool_calls.iter();
     for (json, item) in &stored[..=last] {
-        // A provider that has not stored the reasoning does not find it by its id.
-        if item.kind == ItemKind::Reasoning && !item.is_self_contained && !dialect.is_stored {
+        if !is_sent(item, dialect) {
             continue;
         }
         let call = if item.kind == ItemKind::FunctionCall { calls.next() } else { None };
@@ -70,6 +68,26 @@ pub(super) fn write(
         items.next().extend_from_slice(updated.as_deref().unwrap_or(json.get()).as_bytes());
     }
     true
+}
+
+/// Returns the number of bytes of the reasoning that goes back with a message and can be left out.
+pub(super) fn reasoning_bytes(message: &AssistantMessage, dialect: &Dialect) -> usize {
+    let stored = stored_items(message, &dialect.provider);
+    if !stored.iter().all(|(_, item)| is_plain(item)) {
+        return 0;
+    }
+    let sent = stored.iter().filter(|(_, item)| item.kind == ItemKind::Reasoning && is_sent(item, dialect));
+    sent.map(|(json, _)| json.get().len()).sum()
+}
+
+/// Returns `true` for an item that can be written anew. The others keep their reasoning.
+fn is_plain(item: &OutputItem) -> bool {
+    matches!(item.kind, ItemKind::Message | ItemKind::Reasoning | ItemKind::FunctionCall)
+}
+
+/// A provider that has not stored the reasoning does not find it by its id.
+fn is_sent(item: &OutputItem, dialect: &Dialect) -> bool {
+    item.kind != ItemKind::Reasoning || item.is_self_contained || dialect.is_stored
 }
 
 /// Returns `true` if the items have the texts of the message and as many calls.
@@ -150,10 +168,14 @@ mod tests {
         let now = [ToolCall::new("1", "now", "{}")];
         let plain = message("So.", &now, &[reasoning(), text_item("So."), call("1", "{}")]);
         assert_eq!(sent_with(&plain, false, &dialect()), None);
+        assert_eq!(reasoning_bytes(&plain, &dialect()), reasoning().to_string().len());
+        let other = Dialect { provider: "there".into(), ..dialect() };
+        assert_eq!(reasoning_bytes(&plain, &other), 0);
         let search = json!({ "type": "web_search_call", "id": "ws_1" });
         let searched = [reasoning(), search, text_item("So.")];
         let message = message("So.", &[], &searched);
         assert_eq!(sent_with(&message, false, &dialect()), Some(json!(searched)));
+        assert_eq!(reasoning_bytes(&message, &dialect()), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::options::Compaction;
 use crate::memory::group_start;
-use crate::model::{AssistantMessage, Message, Prices, Usage, estimate_tokens};
+use crate::model::{ChatModel, Message, Prices, Usage, estimate_tokens};
 use crate::run::Run;
 
 /// The tokens of the last messages that stay by default.
@@ -15,9 +15,8 @@ const DEFAULT_RECENT_TOKENS: u64 = 4_000;
 const CLEARED_TOKENS: u64 = 160;
 const EMPTIED_TOKENS: u64 = 30;
 
-/// The bytes of encrypted reasoning per token, and the bytes that the form around a call or a text adds.
+/// The bytes of encrypted reasoning per token.
 const REASONING_BYTES_PER_TOKEN: usize = 6;
-const CALL_BYTES: usize = 200;
 
 /// How many times its price a compaction has to be worth.
 const MIN_GAIN_FACTOR: f64 = 2.0;
@@ -105,7 +104,12 @@ impl Rates {
 }
 
 impl Measure {
-    pub(in crate::agent) fn new(options: &Compaction, run: &Run, facts: impl Fn(&str) -> ToolFacts) -> Self {
+    pub(in crate::agent) fn new(
+        options: &Compaction,
+        run: &Run,
+        model: &dyn ChatModel,
+        facts: impl Fn(&str) -> ToolFacts,
+    ) -> Self {
         let (messages, hidden) = (run.messages(), run.hidden());
         let size = |position: usize| -> u64 {
             let message = &messages[position];
@@ -151,11 +155,11 @@ impl Measure {
         let turn =
             messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or_default();
         let reasoning = (run.unreasoned()..turn).filter(|position| sizes[*position] > 0);
-        let reasoning =
-            reasoning.filter_map(|position| messages[position].as_assistant()).map(reasoning_tokens);
+        let reasoning = reasoning.filter_map(|position| messages[position].as_assistant());
+        let reasoning: usize = reasoning.map(|reply| model.reasoning_bytes(reply)).sum();
         let mut measure = Self {
             turn,
-            reasoning: reasoning.sum(),
+            reasoning: (reasoning / REASONING_BYTES_PER_TOKEN) as u64,
             total,
             hideable,
             kept: estimated.saturating_sub(hideable),
@@ -241,16 +245,6 @@ impl Measure {
         let hide = if is_enough && (forgets || !self.clear.is_empty()) { None } else { Some(self.boundary) };
         Some(Plan { clear: self.clear, empty: self.empty, unreasoned, hide, is_small })
     }
-}
-
-/// Estimates the tokens of the reasoning of a reply, of which a provider may have sent only a signed or encrypted form, beside text and calls.
-fn reasoning_tokens(reply: &AssistantMessage) -> u64 {
-    let calls = reply.tool_calls.iter().map(|call| call.name.len() + call.arguments.len() + CALL_BYTES);
-    let others = reply.text.len() + calls.sum::<usize>() + CALL_BYTES;
-    let data = reply.provider_data.as_ref().and_then(|data| data.for_provider(data.provider()));
-    let data = data.map_or(0, |json| json.as_str().len().saturating_sub(others));
-    let text = reply.reasoning.as_ref().map_or(0, String::len);
-    (data.max(text) / REASONING_BYTES_PER_TOKEN) as u64
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl RunDriver {
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
-        Measure::new(options, &self.run, |name| {
+        Measure::new(options, &self.run, self.tools.agent.model(), |name| {
             let policy = self.policy(name);
             let is_pure = policy.is_some_and(|policy| policy.pure) || name == READ_OUTPUT;
             ToolFacts { is_pure, keeps_output: policy.is_some_and(|policy| policy.keep_output) }
