@@ -8,7 +8,7 @@ use tool_core::layer::rewrite;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{ChatRequest, Fallback, FinishReason};
 use tool_core::run::{Run, RunErrorKind};
-use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, tool, tools};
+use tool_core::{Agent, Answer, ChatMemory, ChatModel, Message, ModelOptions, tool, tools};
 
 use super::runs::{reply, text, thinking};
 use super::{MODEL, bodies, builder, model};
@@ -242,6 +242,34 @@ async fn the_question_can_be_read_again() {
     let (answer, _) = ask(&agent(model(&server)).compaction(compaction).build().unwrap()).await;
     let found = answer.tool_executions()[2].to_string();
     assert!(found.contains("user message-1, character 5: Read all tables"), "{found}");
+}
+
+/// The next question of a conversation reads the text of the summary, also if the run was resumed.
+#[tokio::test]
+async fn the_next_question_reads_the_text_of_the_summary() {
+    for is_resumed in [false, true] {
+        let answers = vec![call(1), call(2), summary(1), done(), done()];
+        let server = RawServer::answering_in_turn(answers).await;
+        let compaction = Compaction::when_it_pays().at_tokens(900).keep_recent_tokens(1_000);
+        let memory = ChatMemory::in_memory();
+        let built = |compaction| agent(model(&server)).compaction(compaction).memory(memory.clone()).build();
+        let agent = built(compaction).unwrap();
+        let mut driver = agent.ask("Read all tables").conversation("c").start();
+        while driver.advance().await.unwrap() {
+            if is_resumed {
+                driver = agent.resume(driver.into_run()).start();
+            }
+        }
+        driver.finish().await.unwrap();
+        let agent = built(Compaction::when_it_pays()).unwrap();
+        agent.ask("And now?").conversation("c").await.unwrap();
+        let last = sent(&server).pop().unwrap();
+        let texts: Vec<_> = messages(&last).iter().map(|message| message["content"].to_string()).collect();
+        assert!(texts[0].contains("Read all tables") && texts[0].contains("Table 1 was read."), "{texts:?}");
+        assert!(texts.last().unwrap().contains("And now?"), "{texts:?}");
+        assert!(!last.to_string().contains("table 1 table 1") && !last.to_string().contains("compaction"));
+        assert!(last.to_string().contains("table 2 table 2"));
+    }
 }
 
 /// A beta feature of the application stays named, and a conversation that begins with a summary can be counted.

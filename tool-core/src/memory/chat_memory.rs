@@ -101,17 +101,18 @@ impl ChatMemory {
     /// Returns an error if the store cannot store the messages. None of them is stored then.
     pub async fn commit(&self, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
-        append(&*self.store, id, added).await
+        append(&*self.store, id, added, None).await
     }
 
     /// Adds the messages unless the conversation contains them already after its first `previous_len` messages. This
     /// happens if a process ends after a run's messages were added and the run is resumed. Equal messages before that
-    /// position do not count.
+    /// position do not count. The summary counts the messages of the conversation, so it is not stored if others were added before these.
     pub(crate) async fn commit_once(
         &self,
         id: &ConversationId,
         added: &[Message],
         previous_len: Option<usize>,
+        summary: Option<&ConversationSummary>,
     ) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
         let messages = self.messages(id).await?;
@@ -121,7 +122,8 @@ impl ChatMemory {
         if (first..=last).any(|start| messages[start..].starts_with(added)) {
             return Ok(());
         }
-        append(&*self.store, id, added).await
+        let summary = summary.filter(|_| previous_len == Some(messages.len()));
+        append(&*self.store, id, added, summary).await
     }
 
     /// Returns all messages of a conversation, for display, [repaired](repair_history) if necessary. It does not wait for an
@@ -198,7 +200,7 @@ impl OpenConversation {
     /// Returns an error if the store cannot store the messages. None of them is stored then; [`ChatMemory::commit`] can
     /// retry.
     pub async fn commit(self, added: &[Message]) -> Result<(), MemoryError> {
-        self.append(added).await
+        self.append(added, None).await
     }
 
     /// Returns what the model reads in place of the first messages.
@@ -207,19 +209,29 @@ impl OpenConversation {
         self.store.load_summary(self.id()).await.map_err(failed)
     }
 
-    pub(crate) async fn store_summary(&self, summary: &ConversationSummary) -> Result<(), MemoryError> {
-        let failed = |error| MemoryError::new(Operation::Commit(self.id().clone()), error);
-        self.store.store_summary(self.id(), summary).await.map_err(failed)
-    }
-
-    /// Adds messages to the conversation, which stays open.
-    pub(crate) async fn append(&self, added: &[Message]) -> Result<(), MemoryError> {
-        append(&*self.store, self.id(), added).await
+    /// Adds messages to the conversation, which stays open, and what the next question reads in place of the first ones.
+    pub(crate) async fn append(
+        &self,
+        added: &[Message],
+        summary: Option<&ConversationSummary>,
+    ) -> Result<(), MemoryError> {
+        append(&*self.store, self.id(), added, summary).await
     }
 }
 
-async fn append(store: &dyn ChatStore, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
-    store.append(id, added).await.map_err(|error| MemoryError::new(Operation::Commit(id.clone()), error))
+async fn append(
+    store: &dyn ChatStore,
+    id: &ConversationId,
+    added: &[Message],
+    summary: Option<&ConversationSummary>,
+) -> Result<(), MemoryError> {
+    let failed = |error| MemoryError::new(Operation::Commit(id.clone()), error);
+    store.append(id, added).await.map_err(failed)?;
+    if let Some(summary) = summary {
+        // Without it, the next question reads more. The messages are stored.
+        let _ = store.store_summary(id, summary).await;
+    }
+    Ok(())
 }
 
 impl<S: ChatStore + 'static> From<S> for ChatMemory {
@@ -241,5 +253,28 @@ impl fmt::Debug for OpenConversation {
             .field("id", self.id())
             .field("messages", &self.messages.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_is_stored_only_with_the_messages_that_it_counts() {
+        let (memory, id) = (ChatMemory::in_memory(), ConversationId::new("c"));
+        let commit = |question: &str, previous_len, summary| {
+            let added = [Message::user(question), Message::assistant("Yes.")];
+            memory.commit_once(&id, &added, previous_len, summary).now_or_never().unwrap().unwrap();
+            memory.open(&id).now_or_never().unwrap().unwrap().summary().now_or_never().unwrap().unwrap()
+        };
+        let summary = ConversationSummary { messages: 1, text: "One was asked.".to_owned() };
+        for previous_len in [None, Some(7)] {
+            assert_eq!(commit("Is it?", previous_len, Some(&summary)), None, "{previous_len:?}");
+        }
+        let stored = memory.messages(&id).now_or_never().unwrap().unwrap().len();
+        assert_eq!(commit("Was it?", Some(stored), Some(&summary)), Some(summary.clone()));
     }
 }

@@ -216,20 +216,15 @@ impl RunDriver {
         };
         if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
+            let summary = self.run.summarized_of_conversation();
+            let summary =
+                summary.map(|(messages, text)| ConversationSummary { messages, text: text.to_owned() });
             let committed = match &self.conversation {
-                Some(conversation) => {
-                    let summary = self.run.summarized_of_conversation();
-                    let appended = conversation.append(messages).await;
-                    if let Some((messages, text)) = summary.filter(|_| appended.is_ok()) {
-                        let summary = ConversationSummary { messages, text: text.to_owned() };
-                        // Without it, the next question reads more. The answer is stored.
-                        let _ = conversation.store_summary(&summary).await;
-                    }
-                    appended
-                }
+                Some(conversation) => conversation.append(messages, summary.as_ref()).await,
                 None => {
                     let key = self.memory_key.as_ref().unwrap_or(id);
-                    memory.commit_once(key, messages, self.run.stored_conversation_len()).await
+                    let stored = self.run.stored_conversation_len();
+                    memory.commit_once(key, messages, stored, summary.as_ref()).await
                 }
             };
             committed.map_err(|error| RunErrorKind::Store(error.into()))?;
