@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::cases;
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::Anthropic;
+use tool_anthropic::{Anthropic, Messages};
 use tool_core::agent::{Compaction, ToolSearch};
 use tool_core::content::Image;
 use tool_core::layer::rewrite;
@@ -222,10 +222,52 @@ enum Wire {
     ChatCompletions,
     Responses,
     Messages,
+    /// Of a model whose provider summarizes, and that thinks.
+    Summarized,
+}
+
+/// A model of Anthropic, and another server for its summaries.
+struct Summarized {
+    model: Messages,
+    summaries: Messages,
+}
+
+impl Summarized {
+    async fn server() -> RawServer {
+        let block = json!({ "type": "compaction", "content": "Pages were read.", "signature": "s" });
+        let body = json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": [block],
+            "stop_reason": "compaction", "stop_sequence": null, "usage": { "input_tokens": 0, "output_tokens": 0 },
+        });
+        let headers = [("content-type", "application/json")];
+        RawServer::answering("200 OK", &headers, body.to_string().as_bytes()).await
+    }
+}
+
+impl ChatModel for Summarized {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        if request.is_compaction() { self.summaries.chat(request) } else { self.model.chat(request) }
+    }
+
+    fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
+        self.model.binds_reasoning(reply)
+    }
+
+    fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+        self.model.reasoning_bytes(reply)
+    }
+
+    fn supports_compaction(&self) -> bool {
+        true
+    }
+
+    fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+        self.model.reads_summary(summary)
+    }
 }
 
 impl Wire {
-    fn model(self, server: &RawServer) -> Box<dyn ChatModel> {
+    fn model(self, server: &RawServer, summaries: &RawServer) -> Box<dyn ChatModel> {
         let openai =
             || OpenAi::builder().endpoint(Endpoint::openai()).api_key("k").base_url(server.base_url());
         match self {
@@ -234,6 +276,17 @@ impl Wire {
             Self::Messages => {
                 let anthropic = Anthropic::builder().api_key("k").base_url(server.base_url());
                 Box::new(anthropic.build().unwrap().chat_model("claude-haiku-5-5"))
+            }
+            Self::Summarized => {
+                let claude = |server: &RawServer| {
+                    let mut endpoint = tool_anthropic::Endpoint::anthropic();
+                    endpoint.base_url = Some(server.base_url().into());
+                    let anthropic = Anthropic::builder().api_key("k").endpoint(endpoint);
+                    anthropic.base_url(server.base_url()).build().unwrap().chat_model("claude-sonnet-5-5")
+                };
+                let (model, summaries) = (claude(server), claude(summaries));
+                assert!(model.supports_compaction());
+                Box::new(Summarized { model, summaries })
             }
         }
     }
@@ -282,7 +335,7 @@ impl Wire {
                     json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output });
                 json!({ "id": "resp_1", "status": "completed", "output": items, "usage": usage })
             }
-            Self::Messages => {
+            Self::Messages | Self::Summarized => {
                 let calls = calls.map(|(index, (name, arguments))| {
                     json!({ "type": "tool_use", "id": id(index), "name": name, "input": arguments })
                 });
@@ -290,6 +343,9 @@ impl Wire {
                 let reason = if blocks.is_empty() { "end_turn" } else { "tool_use" };
                 if blocks.is_empty() {
                     blocks.push(json!({ "type": "text", "text": "Done." }));
+                }
+                if let Self::Summarized = self {
+                    blocks.insert(0, json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" }));
                 }
                 json!({
                     "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": blocks,
@@ -354,8 +410,8 @@ impl Case {
             .await
     }
 
-    fn agent(&self, server: &RawServer) -> tool_core::agent::AgentBuilder {
-        let mut agent = Agent::builder(self.wire.model(server))
+    fn agent(&self, server: &RawServer, summaries: &RawServer) -> tool_core::agent::AgentBuilder {
+        let mut agent = Agent::builder(self.wire.model(server, summaries))
             .instructions("Use the tools.")
             .tools(tools![page, sum, fail])
             .limits(|l| l.max_turns(100).max_repeated_calls(1_000));
@@ -408,11 +464,12 @@ impl Case {
         let inner = inner_case.server(&self.inner, &[], QUESTIONS * helped).await;
         let after = self.after.clone().unwrap_or_default();
         let second = self.server(&after, &[], QUESTIONS).await;
+        let summaries = Summarized::server().await;
         let compactions = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&compactions);
         let mut agent = self
-            .agent(&outer)
-            .tool(inner_case.agent(&inner).build().unwrap().as_tool("helper", "Helps"))
+            .agent(&outer, &summaries)
+            .tool(inner_case.agent(&inner, &summaries).build().unwrap().as_tool("helper", "Helps"))
             .memory(ChatMemory::new(InMemoryStore::new()).window(Window::messages(self.window)))
             .on_event(move |event| {
                 if let Event::Compacted { .. } = event {
@@ -420,7 +477,7 @@ impl Case {
                 }
             });
         if self.after.is_some() {
-            let other = self.agent(&second).instructions("You are the second.").build().unwrap();
+            let other = self.agent(&second, &summaries).instructions("You are the second.").build().unwrap();
             agent = agent.handoff_to("second", "Takes over", &other);
         }
         let agent = agent.build().unwrap();
@@ -449,7 +506,8 @@ fn turns(calls: std::ops::Range<usize>, most: usize) -> impl Strategy<Value = Ve
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let wire = prop_oneof![Just(Wire::ChatCompletions), Just(Wire::Responses), Just(Wire::Messages)];
+    let wires = [Wire::ChatCompletions, Wire::Responses, Wire::Messages, Wire::Summarized];
+    let wire = prop::sample::select(wires.to_vec());
     // Two runs inside at once would share their replies.
     let outer = turns(0..HELPER + 1, 12).prop_map(|mut turns| {
         for calls in &mut turns {
