@@ -10,7 +10,9 @@ use tool_core::memory::{InMemoryStore, OutputStore, RunStore, StoreFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Run, RunErrorKind, RunId};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Message, SqliteStore, tool, tools};
+use tool_core::{
+    Agent, ChatModel, FunctionTool, Message, SqliteStore, ToolCall, ToolContext, ToolSet, tool, tools,
+};
 
 const LIMIT: usize = 1_000;
 
@@ -230,6 +232,52 @@ async fn a_hidden_output_is_read_whole() {
     let agent = Agent::builder(model).tools(tools![page]).max_output_chars(2_000).compaction(compaction);
     let answer = agent.output_store(InMemoryStore::new()).build().unwrap().ask("Read").await.unwrap();
     assert!(answer.tool_executions()[3].to_string().contains("page 1"), "{}", answer.transcript());
+}
+
+/// What a tool's own limit, or that of its set, cuts is stored as well: as the layers have left it, whatever they make of it.
+#[tokio::test]
+async fn outputs_beyond_the_limit_of_a_tool_are_stored() {
+    #[tool("Reads the log", name = "log", max_output_chars = 300)]
+    fn declared() -> String {
+        log_text()
+    }
+    let tools = || {
+        let function = FunctionTool::new("log", log_text).description("Reads the log");
+        let function = ToolSet::default().with(function.max_output_chars(300)).unwrap();
+        [tools![declared], function, tools![log].max_output_chars(300)]
+    };
+    for (at, set) in tools().into_iter().enumerate() {
+        // A caller of the set, also one within a call, reads what the limit leaves.
+        let alone = set.call(&ToolCall::new("a", "log", "{}"), &ToolContext::new()).await.unwrap();
+        assert!(alone.omitted_chars().is_some() && alone.to_string().chars().count() <= 300, "{at}");
+        let store = Watched::default();
+        let model = ScriptedModel::new()
+            .calls("log", "{}")
+            .expects(|request| {
+                let text = request.messages().last().unwrap().text().into_owned();
+                text.starts_with("begin")
+                    && text.ends_with("reads and searches all of it.]")
+                    && text.len() <= 310
+            })
+            .calls("read_output", r#"{"id": "call_1_0", "search": "key"}"#)
+            .says("The disk is full.");
+        let hides = rewrite::output(|_, output| output.to_string().replace("secret", "[key]"));
+        let agent = Agent::builder(model).tools(set).max_output_chars(LIMIT).output_store(store.clone());
+        let answer = agent.layer(hides).build().unwrap().ask("What is wrong?").await.unwrap();
+        assert!(answer.tool_executions()[1].to_string().contains("key=[key], disk full"), "{at}");
+        let stored = store.stored.lock().unwrap().clone();
+        assert_eq!((stored.len(), &stored[0].2), (1, &log_text().replace("secret", "[key]")), "{at}");
+        // Neither the run nor its record of the original has more than the model has read.
+        assert!(serde_json::to_string(&answer).unwrap().len() < 8 * LIMIT, "{at}");
+    }
+    // Without a store, or a limit of the agent, the tool's own limit cuts.
+    for has_store in [false, true] {
+        let model = ScriptedModel::new().calls("log", "{}").says("Done.");
+        let agent = Agent::builder(model).tools(tools![declared]);
+        let agent = if has_store { agent.output_store(Watched::default()) } else { agent };
+        let answer = agent.build().unwrap().ask("What is wrong?").await.unwrap();
+        assert!(answer.messages()[2].text().chars().count() <= 300);
+    }
 }
 
 #[tokio::test]

@@ -271,8 +271,8 @@ impl AgentBuilder {
     }
 
     /// Stores whole outputs that are longer than [`max_output_chars`](Self::max_output_chars), and offers the model a tool, `read_output`, that
-    /// reads and searches them: 8,000 characters at once, or as many as the limit, and the first 40 places of a search. Without a limit, nothing
-    /// is stored; what a tool's own limit has cut is lost, because the layers have not seen it.
+    /// reads and searches them: 8,000 characters at once, or as many as the limit, and the first 40 places of a search. Without this limit, nothing
+    /// is stored. The own limit of a tool or set can be smaller: what it cuts is stored as well, but not what a server of MCP tools cuts.
     ///
     /// What is stored is what all layers have left of an output, under the run and its call. Only that run can read it, a piece at a time, and
     /// its layers see each piece as the output of a call. The outputs are removed once the run has an answer, so a later question of the

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::compaction::LongOutputs;
+use super::compaction::{LongOutputs, own_limit};
 use super::interruption::run_until_interrupted;
 use super::lock::lock;
 use super::spending::Spending;
@@ -310,9 +310,10 @@ impl Layers {
         execution: &mut ToolExecution,
         run: &Run,
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+        let own = own_limit(execution);
         let end = self.output(execution, run).await?;
         if let Some(outputs) = self.outputs() {
-            outputs.shorten(execution, run.id()).await?;
+            outputs.shorten(execution, run.id(), own).await?;
         }
         Ok(end)
     }
@@ -324,7 +325,7 @@ impl Layers {
     }
 
     /// Returns where the agent that the run is of stores long outputs.
-    fn outputs(&self) -> Option<&LongOutputs> {
+    pub(super) fn outputs(&self) -> Option<&LongOutputs> {
         self.levels.first()?.agents.last()?.0.outputs.as_ref()
     }
 

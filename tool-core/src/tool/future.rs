@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::output::truncate_outcome;
+use super::output::limit_outcome;
 use crate::arguments::Repair;
 use crate::tool::{CallHistory, Outcome, ToolError, ToolOutput};
 
@@ -196,10 +196,10 @@ pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pend
     }
 }
 
-/// Truncates the outcome of a call to `limit` characters.
+/// Truncates the outcome of a call to a number of characters, unless it is stored whole.
 #[inline]
-pub(super) fn with_max_chars(pending: Pending<'_>, limit: usize) -> Pending<'_> {
-    map_outcome(pending, move |outcome| truncate_outcome(outcome, limit))
+pub(super) fn with_max_chars(pending: Pending<'_>, (limit, is_stored): (usize, bool)) -> Pending<'_> {
+    map_outcome(pending, move |outcome| limit_outcome(outcome, limit, is_stored))
 }
 
 /// Replaces the outcome of a call.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::future;
 use crate::model::{ToolDefinition, ToolPolicy};
-use crate::tool::{ToolError, ToolFuture, ToolOutput};
+use crate::tool::{ToolContext, ToolError, ToolFuture, ToolOutput};
 
 /// Converts the output of a call.
 type Convert = dyn Fn(ToolOutput) -> Result<ToolOutput, ToolError> + Send + Sync;
@@ -25,7 +25,7 @@ impl Settings {
     }
 
     /// Applies the timeout, the conversion and the output limit to a call.
-    pub(super) fn apply<'a>(&self, call: ToolFuture<'a>) -> ToolFuture<'a> {
+    pub(super) fn apply<'a>(&self, call: ToolFuture<'a>, context: &ToolContext) -> ToolFuture<'a> {
         call.map_pending(|mut pending| {
             if let Some(duration) = self.timeout {
                 pending = future::with_timeout(pending, duration);
@@ -34,7 +34,7 @@ impl Settings {
                 pending = future::map_outcome(pending, move |outcome| outcome.and_then(|one| convert(one)));
             }
             if let Some(limit) = self.max_output_chars {
-                pending = future::with_max_chars(pending, limit);
+                pending = future::with_max_chars(pending, (limit, context.stores_outputs()));
             }
             pending
         })

@@ -13,12 +13,18 @@ pub(crate) fn truncate_text(text: &str, limit: usize) -> Option<String> {
     Some([&text[..head], &*note, &text[tail..]].concat())
 }
 
+/// Returns `true` if a text has more characters.
+pub(crate) fn exceeds(text: &str, limit: usize) -> bool {
+    // Counting characters takes longer.
+    text.len() > limit && text.chars().count() > limit
+}
+
 /// Replaces the middle of the text of a content by a note, and returns the total number of characters left out;
 /// `already` were left out before. Returns `None` if the content is within the limit.
 ///
 /// Parts that are not affected stay as they are. A truncated JSON part becomes a text.
 pub(crate) fn truncate_content(content: &Content, limit: usize, already: usize) -> Option<(Content, usize)> {
-    if content.len() <= limit || content.text().chars().count() <= limit {
+    if !exceeds(&content.text(), limit) {
         return None;
     }
     let text: String = content.parts().iter().filter_map(Part::as_text).collect();

@@ -24,13 +24,13 @@ impl ToolSet {
     /// Fails if there is no such tool, if the arguments are invalid, or if the tool fails or panics. The text of the
     /// error is meant for the model.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.execute_call(call, context).await.0
+        self.execute_call(call, context).await.0.map(ToolOutput::within_limit)
     }
 
-    /// Executes one call. Returns its history, too.
+    /// Executes one call. Returns its history, too. An output to be [stored](ToolContext::stores_outputs) is not truncated yet.
     pub(crate) async fn execute_call(&self, call: &ToolCall, context: &ToolContext) -> Returned {
         let Some(tool) = self.get(&call.name) else {
-            return (self.limit_output(Err(self.unknown_tool_error(call))), None);
+            return (self.limit_output(Err(self.unknown_tool_error(call)), context), None);
         };
         let reading = self.0.settings.reading;
         let call_context;
@@ -55,7 +55,7 @@ impl ToolSet {
             }
             Err(panic) => (failed(call, panic), None),
         };
-        (self.limit_output(outcome), history)
+        (self.limit_output(outcome, context), history)
     }
 
     /// Checks arguments that a person wrote in place of the model's, without executing the call. Arguments of a tool that cannot
@@ -85,9 +85,9 @@ impl ToolSet {
         })
     }
 
-    fn limit_output(&self, outcome: Outcome) -> Outcome {
+    fn limit_output(&self, outcome: Outcome, context: &ToolContext) -> Outcome {
         match self.0.settings.output_limit {
-            Some(limit) => limit.apply(outcome),
+            Some(limit) => limit.apply(outcome, context.stores_outputs()),
             None => outcome,
         }
     }
@@ -103,6 +103,7 @@ impl ToolSet {
         let started_at = SystemTime::now();
         let clock = Instant::now();
         let (outcome, history) = self.execute_call(&call, context).await;
+        let outcome = outcome.map(ToolOutput::within_limit);
         ToolExecution::new(call, outcome).with_history(history).with_timing(started_at, clock.elapsed())
     }
 }

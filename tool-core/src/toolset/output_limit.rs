@@ -1,13 +1,13 @@
 //! The limit on the output of calls.
 
-use crate::tool::{Outcome, truncate_outcome};
+use crate::tool::{Outcome, limit_outcome};
 
 /// A limit on the characters of one output.
 #[derive(Clone, Copy)]
 pub(super) struct OutputLimit {
     chars: usize,
     /// A function, so that programs without a limit do not contain its code and the tables of Unicode.
-    truncate: fn(Outcome, usize) -> Outcome,
+    limit: fn(Outcome, usize, bool) -> Outcome,
 }
 
 impl PartialEq for OutputLimit {
@@ -18,7 +18,7 @@ impl PartialEq for OutputLimit {
 
 impl OutputLimit {
     pub(super) fn new(chars: usize) -> Self {
-        Self { chars, truncate: truncate_outcome }
+        Self { chars, limit: limit_outcome }
     }
 
     pub(super) fn chars(self) -> usize {
@@ -29,7 +29,7 @@ impl OutputLimit {
         one.into_iter().chain(other).min_by_key(|limit| limit.chars)
     }
 
-    pub(super) fn apply(self, outcome: Outcome) -> Outcome {
-        (self.truncate)(outcome, self.chars)
+    pub(super) fn apply(self, outcome: Outcome, is_stored: bool) -> Outcome {
+        (self.limit)(outcome, self.chars, is_stored)
     }
 }

@@ -9,7 +9,7 @@ mod view;
 
 pub use self::options::Compaction;
 pub(super) use self::order::{COMPACT, compact_tool};
-pub(super) use self::outputs::{LongOutputs, READ_OUTPUT};
+pub(super) use self::outputs::{LongOutputs, READ_OUTPUT, own_limit};
 pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts};
 pub(super) use self::reader::Reader;
 pub(super) use self::view::CompactedView;

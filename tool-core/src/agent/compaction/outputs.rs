@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::memory::OutputStore;
 use crate::run::{Run, RunErrorKind, RunId, reading_hint};
-use crate::tool::{ToolExecution, truncate_outcome};
+use crate::tool::{ToolExecution, exceeds, truncate_outcome};
 
 /// The name of the tool that reads what the model does not read in full.
 pub(in crate::agent) const READ_OUTPUT: &str = "read_output";
@@ -17,6 +17,11 @@ pub(in crate::agent) struct LongOutputs {
     pub(in crate::agent) limit: usize,
 }
 
+/// Returns the own limit of a tool, if its output is longer.
+pub(in crate::agent) fn own_limit(execution: &ToolExecution) -> Option<usize> {
+    execution.outcome().ok()?.limit()
+}
+
 impl LongOutputs {
     /// Returns `true` if the model does not read all of the outcome.
     pub(in crate::agent) fn is_long(&self, execution: &ToolExecution) -> bool {
@@ -24,33 +29,30 @@ impl LongOutputs {
             Ok(output) => output.content().text(),
             Err(error) => error.to_string().into(),
         };
-        self.exceeds(&text)
+        exceeds(&text, self.limit) || own_limit(execution).is_some()
     }
 
-    fn exceeds(&self, text: &str) -> bool {
-        // Counting characters takes longer.
-        text.len() > self.limit && text.chars().count() > self.limit
-    }
-
-    /// Shortens an outcome, as layers have left it, if it is too long, and stores the whole output.
+    /// Shortens an outcome, as layers have left it, if it is too long for the agent or by its tool's own limit, and stores the whole output.
     pub(in crate::agent) async fn shorten(
         &self,
         execution: &mut ToolExecution,
         run: &RunId,
+        own: Option<usize>,
     ) -> Result<(), RunErrorKind> {
+        let limit = own.map_or(self.limit, |own| own.min(self.limit));
         if let Some(original) = &mut execution.history.original_outcome {
-            original.0 = truncate_outcome(original.0.clone(), self.limit);
+            original.0 = truncate_outcome(original.0.clone(), limit);
         }
         let call = &execution.call;
         let output = execution.outcome.as_ref().ok().filter(|_| call.name != READ_OUTPUT);
-        let text = output.map(|output| output.content().text()).filter(|text| self.exceeds(text));
+        let text = output.map(|output| output.content().text()).filter(|text| exceeds(text, limit));
         let (Some(output), Some(text)) = (output, text) else {
-            execution.outcome = truncate_outcome(execution.outcome.clone(), self.limit);
+            execution.outcome = truncate_outcome(execution.outcome.clone(), limit);
             return Ok(());
         };
         self.store.store_output(run, &call.id, &text).await.map_err(RunErrorKind::Store)?;
         let hint = reading_hint(&call.id);
-        let shortened = output.clone().truncated(self.limit.saturating_sub(hint.chars().count()));
+        let shortened = output.clone().truncated(limit.saturating_sub(hint.chars().count()));
         execution.outcome = Ok(shortened.with_part(hint));
         Ok(())
     }

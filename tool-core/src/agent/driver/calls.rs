@@ -242,14 +242,16 @@ impl RunDriver {
                 .ignore_unknown_arguments(),
             None => self.offer.tools.clone(),
         };
+        let undone = self.run.next_undone();
+        let context = tools_of_agent.context.clone().with_rules(self.layers.clone());
         CallExecutor {
             tools,
-            context: tools_of_agent.context.clone().with_rules(self.layers.clone()),
+            context: context.with_stored_outputs(self.layers.outputs().is_some() && undone.is_none()),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
             timeout: tools_of_agent.agent.0.call_timeout,
-            undone: self.run.next_undone(),
+            undone,
         }
     }
 

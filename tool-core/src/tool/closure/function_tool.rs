@@ -138,12 +138,13 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        self.settings.apply(if self.settings.is_blocking {
+        let call = if self.settings.is_blocking {
             let (code, arguments, context) = (Arc::clone(&self.code), arguments.to_owned(), context.clone());
             blocking_call(move || code(&arguments, &context))
         } else {
             (self.code)(arguments, context)
-        })
+        };
+        self.settings.apply(call, context)
     }
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {

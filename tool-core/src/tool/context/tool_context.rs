@@ -38,6 +38,8 @@ pub struct ToolContext {
     // Created on first use if the application provides none.
     conversation: OnceLock<ConversationId>,
     read_mode: Mode,
+    /// Outputs beyond a tool's own limit are stored whole before they are truncated.
+    stores_outputs: bool,
     /// The rules of the run that the call belongs to, for the run of an agent that it asks.
     rules: Option<Arc<dyn RunRules>>,
 }
@@ -260,6 +262,15 @@ impl ToolContext {
         context.call = Some(Arc::new(call));
         context.read_mode = read_mode;
         context
+    }
+
+    /// Sets whether outputs beyond a tool's own limit are stored whole before they are truncated.
+    pub(crate) fn with_stored_outputs(self, stores_outputs: bool) -> Self {
+        Self { stores_outputs, ..self }
+    }
+
+    pub(crate) fn stores_outputs(&self) -> bool {
+        self.stores_outputs
     }
 
     pub(crate) fn read_mode(&self) -> Mode {

@@ -108,12 +108,12 @@ impl Declaration {
             missing = arguments.missing_context;
         });
         match (decoded, pending) {
-            (Ok(repairs), Some(pending)) => self.future(pending).with_repairs(repairs),
+            (Ok(repairs), Some(pending)) => self.future(pending, context).with_repairs(repairs),
             (Ok(_), None) => {
                 let error = ToolError::missing_context(missing.unwrap_or("a value"));
-                self.future(Pending::ready(Err(error)))
+                self.future(Pending::ready(Err(error)), context)
             }
-            (Err(errors), _) => self.future(Pending::ready(Err(errors.into()))),
+            (Err(errors), _) => self.future(Pending::ready(Err(errors.into())), context),
         }
     }
 
@@ -131,9 +131,9 @@ impl Declaration {
     }
 
     /// Applies the timeout and the output limit of the declaration to a call, or to its refusal.
-    fn future<'f>(&self, pending: Pending<'f>) -> ToolFuture<'f> {
+    fn future<'f>(&self, pending: Pending<'f>, context: &ToolContext) -> ToolFuture<'f> {
         ToolFuture::from(match self.details {
-            Some(details) => details.limit(pending),
+            Some(details) => details.limit(pending, context),
             None => pending,
         })
     }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::arguments::{Limit, Parameter};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
-use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
+use crate::tool::{Injection, ToolContext};
 
 /// The options of `#[tool(…)]` besides name and description, and the options of its parameters.
 ///
@@ -20,7 +20,7 @@ pub struct Details {
     strict: Option<fn(ToolDefinition) -> ToolDefinition>,
     is_deferred: bool,
     timeout: Option<(Duration, ApplyLimit<Duration>)>,
-    max_output_chars: Option<(usize, ApplyLimit<usize>)>,
+    max_output_chars: Option<(usize, ApplyLimit<(usize, bool)>)>,
     pub(super) injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
@@ -119,12 +119,12 @@ impl Details {
     }
 
     /// Applies the timeout and the output limit to a call.
-    pub(super) fn limit<'a>(&self, mut pending: Pending<'a>) -> Pending<'a> {
+    pub(super) fn limit<'a>(&self, mut pending: Pending<'a>, context: &ToolContext) -> Pending<'a> {
         if let Some((duration, apply)) = self.timeout {
             pending = apply(pending, duration);
         }
         if let Some((limit, apply)) = self.max_output_chars {
-            pending = apply(pending, limit);
+            pending = apply(pending, (limit, context.stores_outputs()));
         }
         pending
     }

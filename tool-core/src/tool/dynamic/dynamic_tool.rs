@@ -281,7 +281,7 @@ impl Tool for DynamicTool {
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let (arguments, repairs) = match self.decode(arguments, context) {
             Ok(decoded) => decoded,
-            Err(errors) => return self.settings.apply(ToolFuture::ready(Err(errors.into()))),
+            Err(errors) => return self.settings.apply(ToolFuture::ready(Err(errors.into())), context),
         };
         let call = if self.settings.is_blocking {
             let (executor, context) = (Arc::clone(&self.executor), context.clone());
@@ -289,7 +289,7 @@ impl Tool for DynamicTool {
         } else {
             (self.executor)(arguments, context)
         };
-        self.settings.apply(call).with_repairs(repairs)
+        self.settings.apply(call, context).with_repairs(repairs)
     }
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {

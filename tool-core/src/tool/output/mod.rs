@@ -7,7 +7,7 @@ mod returned;
 mod into_output;
 
 pub use self::into_output::{IntoToolOutput, Json};
-pub(crate) use self::outcome::{Outcome, truncate_outcome, write_outcome};
+pub(crate) use self::outcome::{Outcome, limit_outcome, truncate_outcome, write_outcome};
 pub use self::returned::{FallibleOptionKind, PlainKind, Returned, ToolFailure};
 pub use self::tool_output::ToolOutput;
 pub(crate) use self::tool_output::write_output;

@@ -13,6 +13,15 @@ pub(crate) fn write_outcome<S: Serializer>(outcome: &Outcome, serializer: S) -> 
     outcome.as_ref().map(OutputState::of).serialize(serializer)
 }
 
+/// Truncates the text of an outcome to a tool's own limit of characters. An output that is [stored whole](crate::memory::OutputStore) has only
+/// a note of the limit.
+pub(crate) fn limit_outcome(outcome: Outcome, limit: usize, is_stored: bool) -> Outcome {
+    match outcome {
+        Ok(output) if is_stored => Ok(output.limited(limit)),
+        outcome => truncate_outcome(outcome, limit),
+    }
+}
+
 /// Truncates the text of an outcome to `limit` characters.
 pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
     match outcome {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::content::{Content, File, Image, JsonText, Part};
 use crate::tool::ToolError;
-use crate::tool::truncate::truncate_content;
+use crate::tool::truncate::{exceeds, truncate_content};
 
 /// The output of a tool.
 ///
@@ -45,6 +45,8 @@ pub struct ToolOutput {
 struct Extras {
     data: Option<Value>,
     left_out: usize,
+    /// The tool's own limit, if the text is longer and is to be stored whole first.
+    limit: Option<usize>,
 }
 
 impl ToolOutput {
@@ -142,9 +144,32 @@ impl ToolOutput {
             truncate_content(&self.content, limit, self.omitted_chars().unwrap_or(0))
         {
             self.content = content;
-            self.extras_mut().left_out = left_out;
+            let extras = self.extras_mut();
+            (extras.left_out, extras.limit) = (left_out, None);
         }
         self
+    }
+
+    /// Notes the tool's own limit if the text is longer.
+    pub(crate) fn limited(mut self, limit: usize) -> Self {
+        if exceeds(&self.content.text(), limit) {
+            let smallest = self.limit().map_or(limit, |earlier| earlier.min(limit));
+            self.extras_mut().limit = Some(smallest);
+        }
+        self
+    }
+
+    /// Returns the tool's own limit, if the text is longer.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        self.extras.as_ref()?.limit
+    }
+
+    /// Truncates the text to the tool's own limit.
+    pub(crate) fn within_limit(self) -> Self {
+        match self.limit() {
+            Some(limit) => self.truncated(limit),
+            None => self,
+        }
     }
 
     /// Restores the number of characters left out from a stored run.
