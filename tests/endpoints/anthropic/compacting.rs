@@ -201,19 +201,9 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
         _h: Number,
         _i: Number,
     }
-    #[tool("Adds numbers", strict)]
-    fn add(
-        a: Number,
-        b: Number,
-        c: Number,
-        d: Number,
-        e: Number,
-        f: Number,
-        g: Number,
-        h: Number,
-        i: Number,
-    ) -> u32 {
-        [a, b, c, d, e, f, g, h, i].into_iter().flatten().sum()
+    #[tool("Stores numbers", strict)]
+    fn store(wide: Wide) {
+        drop(wide);
     }
     let members =
         ["_a", "_b", "_c", "_d", "_e", "_f", "_g", "_h", "_i"].map(|name| (name.to_owned(), json!(1)));
@@ -221,7 +211,7 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
     let typed = json_answer(&reply(json!([text(&typed)]), "end_turn"));
     let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), typed]).await;
     let compaction = compaction().summary_prompt("Name all tables.");
-    let agent = agent(model(&server)).tools(tools![add]).compaction(compaction).build().unwrap();
+    let agent = agent(model(&server)).tools(tools![store]).compaction(compaction).build().unwrap();
     agent.ask("Read all tables").answer_as::<Wide>().await.unwrap();
     let sent = sent(&server);
     assert_eq!(sent[2]["compaction"], json!({ "type": "summarize", "instructions": "Name all tables." }));
@@ -309,7 +299,8 @@ async fn a_provider_that_fails_changes_nothing() {
         let mut answers = vec![call(1), call(2), failure.clone(), call(3), failure, done()];
         let mut thoughts = vec![0, 1, 1, 2, 2, 3];
         if shown.starts_with("HTTP/1.1 400") {
-            (answers.remove(4), thoughts.remove(4));
+            answers.remove(4);
+            thoughts.remove(4);
         }
         let server = RawServer::answering_in_turn(answers).await;
         let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
