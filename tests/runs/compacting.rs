@@ -486,8 +486,13 @@ async fn summaries_that_fail_end_at_a_full_window() {
         let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
         let agent = agent.compaction(compaction).limits(|l| l.max_turns(50)).build().unwrap();
         let mut driver = agent.start("Read all contracts");
-        while !is_stepped && driver.advance().await.unwrap() {}
-        while is_stepped {
+        loop {
+            if !is_stepped {
+                match driver.advance().await.unwrap() {
+                    true => continue,
+                    false => break,
+                }
+            }
             match driver.next().await.unwrap() {
                 Step::CallModel(_) => {
                     let before = model.1.load(Ordering::Relaxed);

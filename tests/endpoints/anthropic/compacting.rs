@@ -191,7 +191,7 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
     type Number = Option<u32>;
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Wide {
-        _a: Number,
+        a: Number,
         _b: Number,
         _c: Number,
         _d: Number,
@@ -202,11 +202,11 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
         _i: Number,
     }
     #[tool("Stores numbers", strict)]
-    fn store(wide: Wide) {
-        drop(wide);
+    fn store(wide: Wide) -> Number {
+        wide.a
     }
     let members =
-        ["_a", "_b", "_c", "_d", "_e", "_f", "_g", "_h", "_i"].map(|name| (name.to_owned(), json!(1)));
+        ["a", "_b", "_c", "_d", "_e", "_f", "_g", "_h", "_i"].map(|name| (name.to_owned(), json!(1)));
     let typed = Value::Object(members.into_iter().collect()).to_string();
     let typed = json_answer(&reply(json!([text(&typed)]), "end_turn"));
     let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), typed]).await;
