@@ -74,7 +74,8 @@ mod tests {
         ] {
             assert!(!lacks_compaction(name), "{name}");
         }
-        for name in ["claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-4-5", "claude-sonnet-4-5-20250929"] {
+        for name in ["claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-4-5", "claude-sonnet-4-5-20250929"]
+        {
             assert!(lacks_compaction(name), "{name}");
         }
     }
