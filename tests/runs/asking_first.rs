@@ -3,14 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tests::support::ways::{resolved_in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, Outcome, on_question};
 use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskErrorKind, DecisionKind, Question, Timestamp};
+use tool_core::tool::{AskError, AskErrorKind, Asker, DecisionKind, Progress, Question, Timestamp};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, Event, RunError, RunErrorKind, ToolSet, tool, tools};
+use tool_core::{Agent, CancellationToken, Event, RunError, RunErrorKind, ToolContext, ToolSet, tool, tools};
 
 const QUESTION: &str = "May the assistant read your files?";
 
@@ -209,4 +211,142 @@ async fn open_calls_of_a_resumed_run_do_not_wait_for_providers() {
     let agent = build(ScriptedModel::new().says("Done."));
     assert_eq!(waiting(agent.resume(run).await).waits()[0].tool, "files");
     assert_eq!(files.learned(), [Err(AskErrorKind::Unavailable)]);
+}
+
+type Provided<'a> = BoxFuture<'a, Result<ToolSet, AskError>>;
+
+/// Asks what a function says, and provides tools then.
+struct Asking<F>(F);
+
+fn asking<F: for<'a> Fn(&'a Asker) -> Provided<'a>>(ask: F) -> Asking<F> {
+    Asking(ask)
+}
+
+impl<F: for<'a> Fn(&'a Asker) -> Provided<'a> + Send + Sync> ToolProvider for Asking<F> {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move { Ok((self.0)(request.asker()).await?) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "asking"
+    }
+}
+
+/// Each provider asks for itself, also those with one name and those of an agent that the run was handed off to.
+#[tokio::test]
+async fn a_reply_is_for_the_provider_that_has_asked() {
+    let build =
+        || asking(|asker| async { asker.ask::<bool>(QUESTION).await.map(|_| ToolSet::default()) }.boxed());
+    let billing = Agent::builder(ScriptedModel::new().says("It is paid."));
+    let billing = billing.name("billing").tool_provider(build()).build().unwrap();
+    let model = ScriptedModel::new().calls("hand_off_to_billing", "{}");
+    let desk = Agent::builder(model).tool_provider(build()).tool_provider(build());
+    let agent = desk.handoff_to("hand_off_to_billing", "Knows bills", &billing).build().unwrap();
+    let mut outcome = agent.ask("Go").await;
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..3 {
+        let mut run = waiting(outcome);
+        let wait = run.waits().remove(0);
+        run.resolve(&wait.id, Decision::answer(true)).unwrap();
+        ids.insert(wait.id);
+        outcome = agent.resume(run).await;
+    }
+    assert_eq!((ids.len(), outcome.unwrap().text()), (3, "It is paid.".into()));
+}
+
+/// A provider that cannot do without an answer stops no run that has begun to call tools, and none that is undone.
+#[tokio::test]
+async fn a_provider_that_needs_an_answer_stops_no_open_calls() {
+    #[tool("Books", undo = "cancel", needs_approval)]
+    fn book() {}
+    #[tool("Cancels")]
+    fn cancel() {}
+    let secret = || {
+        asking(|asker| {
+            async {
+                let _: String = asker.ask("Which password?").secret().await?;
+                Ok(tools![read])
+            }
+            .boxed()
+        })
+    };
+    let agent = |model: ScriptedModel| {
+        let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![cancel]);
+        agent.tool_provider(secret()).build().unwrap()
+    };
+    let calls = [("read", r#"{"path": "a"}"#), ("book", "{}")];
+    let first = agent(ScriptedModel::new().calls_all(calls));
+    let mut run = waiting(first.ask("Go").await);
+    run.resolve(&run.waits()[0].id.clone(), Decision::answer("x")).unwrap();
+    // The process has the secret, and no other one.
+    let error = first.resume(run).await.unwrap_err();
+    let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
+    assert_eq!(run.waits().len(), 1);
+    run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+    // The turn ends, and the next one needs the secret again.
+    let mut run = waiting(agent(ScriptedModel::new()).resume(run).await);
+    assert_eq!((&*run.waits()[0].tool, run.turns()), ("asking", 1));
+    run.cancel();
+    let error = agent(ScriptedModel::new()).resume(restored(run)).await.unwrap_err();
+    assert_eq!(error.run().undo_executions().len(), 1);
+    assert!(error.run().is_done(), "{error}");
+}
+
+/// The model is not asked before the tools are known.
+#[tokio::test]
+async fn a_question_that_expires_at_once_is_over() {
+    let at_once = asking(|asker| {
+        async {
+            let agreed = asker.ask::<bool>(QUESTION).expires(Duration::ZERO).await;
+            assert_eq!(agreed.unwrap_err().kind(), AskErrorKind::Expired);
+            Ok(tools![read])
+        }
+        .boxed()
+    });
+    let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("Done.");
+    let agent = Agent::builder(model).tool_provider(at_once).build().unwrap();
+    assert_eq!(agent.ask("Go").await.unwrap().text(), "Done.");
+}
+
+/// Only a call can be parked and record values.
+#[tokio::test]
+async fn a_provider_only_asks() {
+    let counted = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&counted);
+    let provider = asking(move |asker| {
+        let count = Arc::clone(&count);
+        async move {
+            let refused = asker.park(&1, Timestamp::from_millis(0)).await;
+            assert_eq!(refused.kind(), AskErrorKind::Unavailable);
+            assert_eq!(asker.parked::<u32>().unwrap(), None);
+            asker.once("count", async { Ok::<_, AskError>(*count.lock().unwrap() += 1) }).await?;
+            Ok(tools![read])
+        }
+        .boxed()
+    });
+    let model = ScriptedModel::new().calls("read", r#"{"path": "a"}"#).says("Done.");
+    let agent = Agent::builder(model).tool_provider(provider).build().unwrap();
+    agent.ask("Go").await.unwrap();
+    assert_eq!(*counted.lock().unwrap(), 2);
+}
+
+/// A call that another process executes has the replies.
+#[tokio::test]
+async fn a_call_elsewhere_has_the_replies() {
+    let files = Files::default();
+    let first = agent(&files).build().unwrap();
+    let mut run = waiting(first.ask("Read").await);
+    run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+    let mut driver = first.resume(run).start();
+    driver.advance().await.unwrap();
+    let request = driver.into_run().request_call("call_1_0").unwrap();
+    let request = serde_json::from_str(&serde_json::to_string(&request).unwrap()).unwrap();
+    let (context, never) = (ToolContext::new(), CancellationToken::new());
+    let other = agent(&files).build().unwrap();
+    let execution = other.execute_request(&[], request, &context, &never, Progress::default()).await;
+    assert_eq!(execution.output().unwrap().to_string(), "the text of a");
 }

@@ -14,7 +14,9 @@ use super::trace::RunTrace;
 use crate::agent::{Agent, AgentTool, RunInfo};
 use crate::model::ToolCall;
 use crate::run::{Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Wait, WaitReason};
-use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
+use crate::tool::{
+    Asking, CallNotes, CallRequest, Progress, ProviderNotes, ToolContext, ToolError, ToolExecution,
+};
 use crate::toolset::{ToolProviderRequest, ToolSet, withdrawn};
 
 /// A run around the executed call. What it has spent is not known here.
@@ -210,7 +212,7 @@ impl Agent {
             return Ok(());
         };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
-        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
+        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context, &[]).await else { return Ok(()) };
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
@@ -230,7 +232,7 @@ impl Agent {
         if let Some(tools) = further_tools.iter().find(|tools| tools.get(name).is_some()) {
             return tools.clone().accept(request);
         }
-        match self.tools_with(name, context).await {
+        match self.tools_with(name, context, &request.providers).await {
             Ok(Some(tools)) => tools.accept(request),
             // It was offered, so the application or a provider had it.
             Ok(None) if request.definition.is_some() => {
@@ -244,17 +246,23 @@ impl Agent {
         }
     }
 
-    /// Returns the agent's tools, or the first provider's tools, that contain the tool with this name.
+    /// Returns the agent's tools, or the first provider's tools, that contain the tool with this name. The providers get the replies to what
+    /// they have asked, and can ask nothing else.
     async fn tools_with(
         &self,
         name: &str,
         context: &ToolContext,
+        asked: &[ProviderNotes],
     ) -> Result<Option<ToolSet>, Box<dyn Error + Send + Sync>> {
         if self.0.tools.get(name).is_some() {
             return Ok(Some(self.0.tools.clone()));
         }
-        for provider in &self.0.providers {
-            let tools = provider.tools(&ToolProviderRequest::new(&[], context)).await?;
+        for index in 0..self.0.providers.len() {
+            let request = ToolProviderRequest::new(&[], context);
+            let Ok((tools, _)) = self.ask_provider(index, request, asked.iter(), false).await else {
+                continue;
+            };
+            let tools = tools?;
             if tools.get(name).is_some() {
                 return Ok(Some(tools));
             }

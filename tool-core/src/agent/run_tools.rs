@@ -20,7 +20,7 @@ use crate::agent::{Agent, BuildError};
 use crate::content::printable;
 use crate::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::run::{Run, RunErrorKind};
-use crate::tool::{Asker, Asking, CallNotes, ToolContext};
+use crate::tool::{Asker, Asking, CallNotes, ProviderNotes, ToolContext};
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 type ToolsError = Box<dyn Error + Send + Sync>;
@@ -82,12 +82,19 @@ struct Supply {
 /// What the sources supply for a step.
 pub(super) enum Resolved {
     Tools(ToolSet),
-    /// This provider asks the user first.
-    Asks(String, CallNotes),
+    /// A provider asks the user first.
+    Asks(AskingProvider),
 }
 
 /// What the providers supply for a step, or which of them asks the user first.
-type Provided = Result<Vec<(Source, ToolSet)>, (String, CallNotes)>;
+type Provided = Result<Vec<(Source, ToolSet)>, AskingProvider>;
+
+/// A provider that asks the user, with its position among those of its name.
+pub(super) struct AskingProvider {
+    pub(super) name: String,
+    pub(super) number: usize,
+    pub(super) notes: CallNotes,
+}
 
 /// The tools of a turn that layers chose among all.
 struct Chosen {
@@ -170,7 +177,7 @@ impl RunTools {
             // Boxed, because most runs wait without it.
             _ => match Box::pin(self.ask_providers(providers, run)).await? {
                 Ok(provided) => provided,
-                Err((provider, notes)) => return Ok(Resolved::Asks(provider, notes)),
+                Err(asking) => return Ok(Resolved::Asks(asking)),
             },
         };
         let is_unchanged = |(source, tools): &(Source, ToolSet)| {
@@ -199,7 +206,7 @@ impl RunTools {
     /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit. A server that is not available stops
     /// no open calls of the application's own tools, and leaves its own open.
     async fn ask_providers(
-        &self,
+        &mut self,
         providers: &[Box<dyn ToolProvider>],
         run: &Run,
     ) -> Result<Provided, RunErrorKind> {
@@ -209,12 +216,31 @@ impl RunTools {
             let source = Source::Provider(index);
             let tools = match self.supplied_by(source) {
                 Some(tools) if !provider.is_dynamic() => Ok(tools.clone()),
-                _ => match self.ask_provider(provider.as_ref(), run).await {
-                    Ok(tools) => tools.map_err(|error| {
-                        RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
-                    }),
-                    Err(notes) => return Ok(Err((provider.name().to_owned(), notes))),
-                },
+                _ => {
+                    let request = ToolProviderRequest::new(run.messages(), &self.context);
+                    let (agent, asked) = (self.agent.clone(), run.provider_notes());
+                    match agent.ask_provider(index, request, asked, run.is_asking()).await {
+                        // Nobody can be asked, and the run must not stop for that.
+                        Ok((Err(_), true)) => Ok(ToolSet::default()),
+                        Ok((tools, _)) => tools.map_err(|error| {
+                            let what = format!("the tool provider `{}` failed", provider.name());
+                            RunErrorKind::tools(what, error)
+                        }),
+                        Err(asking) => {
+                            // Fixed ones are asked once.
+                            let supply = |(source, tools): (Source, ToolSet)| Supply {
+                                source,
+                                offered: tools.clone(),
+                                tools,
+                            };
+                            let new =
+                                fixed.into_iter().filter(|(source, _)| self.supplied_by(*source).is_none());
+                            let new: Vec<_> = new.map(supply).collect();
+                            self.supplies.extend(new);
+                            return Ok(Err(asking));
+                        }
+                    }
+                }
             };
             let tools = match tools {
                 // Asked again before the next request to the model.
@@ -242,19 +268,6 @@ impl RunTools {
             true => Ok(Ok(fixed)),
             false => Err(error),
         }
-    }
-
-    /// Asks a provider for its tools. Fails with its notes if it asks the user, who can be asked between the turns only.
-    async fn ask_provider(
-        &self,
-        provider: &dyn ToolProvider,
-        run: &Run,
-    ) -> Result<Result<ToolSet, ToolsError>, CallNotes> {
-        let asking = Asking::new(run.provider_notes(provider.name()));
-        let asking = Arc::new(if run.is_asking() { asking } else { asking.close() });
-        let asker = Asker::new(&asking, false, &ToolPolicy::default());
-        let request = ToolProviderRequest::new(run.messages(), &self.context).with_asker(&asker);
-        asking.execute(provider.tools(&request)).await
     }
 
     /// Joins the tools of all sources. `provided` are the providers' tools.
@@ -390,6 +403,29 @@ impl RunTools {
                 self.offered = Some(Offered { divided, found, definitions: definitions.clone() });
                 definitions
             }
+        }
+    }
+}
+
+impl Agent {
+    /// Asks a provider for its tools, with the replies to what it has asked. Returns also whether it wanted to ask something and may not; fails
+    /// with its questions if it may.
+    pub(super) async fn ask_provider<'n>(
+        &self,
+        index: usize,
+        request: ToolProviderRequest<'_>,
+        mut asked: impl Iterator<Item = &'n ProviderNotes>,
+        may_ask: bool,
+    ) -> Result<(Result<ToolSet, ToolsError>, bool), AskingProvider> {
+        let providers = &self.0.providers;
+        let (provider, name) = (&providers[index], providers[index].name());
+        let number = providers[..index].iter().filter(|earlier| earlier.name() == name).count();
+        let notes = asked.find(|asked| asked.is_of(name, number)).map(|asked| asked.notes.clone());
+        let asking = Arc::new(Asking::for_provider(notes.unwrap_or_default(), !may_ask));
+        let asker = Asker::new(&asking, false, &ToolPolicy::default());
+        match asking.execute(provider.tools(&request.with_asker(&asker))).await {
+            Ok(tools) => Ok((tools, asking.was_refused())),
+            Err(notes) => Err(AskingProvider { name: name.to_owned(), number, notes }),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::agent::{Agent, AgentTool};
-use crate::run::Run;
+use crate::run::{Run, Wait};
 use crate::tool::{Tool, WaitId};
 
 /// The names of the agents on the path of a call that waits, outermost first, and its tool, if it is known.
@@ -25,7 +25,9 @@ fn find<'a>(
 ) {
     let tool = |name: &str| tool(name).filter(|_| run.handoffs().is_empty());
     // Those of the agents inside are among them, and get their own places below.
-    found.extend(run.waits().into_iter().map(|wait| (wait.id, (agents.to_vec(), tool(&wait.tool)))));
+    // What a provider of tools asks belongs to no call.
+    let tool_of = |wait: &Wait| tool(&wait.tool).filter(|_| !wait.path.is_empty());
+    found.extend(run.waits().into_iter().map(|wait| (wait.id.clone(), (agents.to_vec(), tool_of(&wait)))));
     for inner in run.inner_runs() {
         let (outer, agents) = (tool(inner.agent()), [agents, &[inner.agent().to_owned()]].concat());
         find(inner.run(), &agents, &|name| AgentTool::of(outer?)?.agent().tools().get(name), found);

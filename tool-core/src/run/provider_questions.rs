@@ -3,12 +3,13 @@
 //! A provider that asks is asked for its tools again once all its questions have a reply, and finds the replies in its notes. They stay for the
 //! whole run, because a user who has declined must not be asked again in each turn.
 
+use super::handoff::Handoff;
 use super::resolve::{reply_to_question, wait_id, waits_of_notes, wrong_decision};
 use super::resolve_error::ResolveError;
 use super::state::{ProviderState, Run, Stage};
 use super::wait::{Decision, Wait, WaitReason};
 use crate::model::ToolCall;
-use crate::tool::{CallDecision, CallNotes, DecisionRecord, Reply, Timestamp, WaitId};
+use crate::tool::{CallDecision, CallNotes, DecisionRecord, ProviderNotes, Reply, Timestamp, WaitId};
 
 /// The id of the call that a provider has not.
 const NO_CALL: &str = "";
@@ -16,24 +17,29 @@ const NO_CALL: &str = "";
 impl Run {
     /// Returns `true` if the run waits for the answer to a question of a provider of tools before its next turn.
     pub(crate) fn awaits_tools(&self) -> bool {
-        matches!(self.stage, Stage::Asking) && self.head.providers.iter().any(|one| one.notes.is_waiting())
+        let mut providers = self.head.providers.iter();
+        matches!(self.stage, Stage::Asking) && providers.any(|one| one.asked.notes.is_waiting())
     }
 
-    /// Returns what a provider of tools has asked.
-    pub(crate) fn provider_notes(&self, provider: &str) -> CallNotes {
-        let found = self.head.providers.iter().find(|one| one.name == provider);
-        found.map(|one| one.notes.clone()).unwrap_or_default()
+    /// Returns the agent that the run was handed off to, whose providers are asked now.
+    fn agent_of_providers(&self) -> Option<&str> {
+        self.head.handoffs.last().map(Handoff::agent)
     }
 
-    /// Waits for what a provider of tools asks before the next turn.
-    pub(crate) fn await_tools(&mut self, provider: &str, notes: CallNotes) {
+    /// Returns what the providers of the agent have asked.
+    pub(crate) fn provider_notes(&self) -> impl Iterator<Item = &ProviderNotes> {
+        let asked = self.head.providers.iter().map(|one| &one.asked);
+        asked.filter(|asked| asked.is_of_agent(self.agent_of_providers()))
+    }
+
+    /// Waits for what a provider of tools asks before the next turn. The number is its position among the providers of this name.
+    pub(crate) fn await_tools(&mut self, provider: &str, number: usize, notes: CallNotes) {
         self.touch();
-        match self.head.providers.iter_mut().find(|one| one.name == provider) {
-            Some(one) => one.notes = notes,
-            None => {
-                let name = provider.to_owned();
-                self.head.providers.push(ProviderState { name, notes, decisions: Vec::new() });
-            }
+        let agent = self.agent_of_providers();
+        let asked = ProviderNotes::new(agent, provider, number, notes);
+        match self.head.providers.iter_mut().find(|one| one.asked.key() == asked.key()) {
+            Some(one) => one.asked = asked,
+            None => self.head.providers.push(ProviderState { asked, decisions: Vec::new() }),
         }
     }
 
@@ -42,12 +48,12 @@ impl Run {
         if !self.awaits_tools() {
             return Vec::new();
         }
-        self.head.providers.iter().flat_map(|one| self.waits_of_provider(one)).collect()
+        self.head.providers.iter().flat_map(|one| self.waits_of_provider(&one.asked)).collect()
     }
 
-    fn waits_of_provider(&self, provider: &ProviderState) -> Vec<Wait> {
-        let call = ToolCall::new(NO_CALL, &*provider.name, "");
-        waits_of_notes(&(&self.id, &provider.name), &call, &provider.notes, self.now)
+    fn waits_of_provider(&self, asked: &ProviderNotes) -> Vec<Wait> {
+        let call = ToolCall::new(NO_CALL, &*asked.name, "");
+        waits_of_notes(&(&self.id, asked.key()), &call, &asked.notes, self.now)
     }
 
     /// Records a decision about a question of a provider, if the run waits for this one.
@@ -57,7 +63,7 @@ impl Run {
         decision: &Decision,
     ) -> Option<Result<(), ResolveError>> {
         let is_it = |found: &Wait| found.id == *wait;
-        let find = |one| self.waits_of_provider(one).into_iter().find(is_it);
+        let find = |one: &ProviderState| self.waits_of_provider(&one.asked).into_iter().find(is_it);
         let mut providers = self.head.providers.iter().enumerate().filter(|_| self.awaits_tools());
         let (position, found) = providers.find_map(|(position, one)| Some((position, find(one)?)))?;
         drop(providers);
@@ -80,7 +86,7 @@ impl Run {
         else {
             return Err(wrong_decision(&wait.reason));
         };
-        self.head.providers[position].notes.reply(question, reply);
+        self.head.providers[position].asked.notes.reply(question, reply);
         if let Some(mut record) = record {
             record.why = record.why.or(author.why);
             record.at = record.at.or_else(|| self.known_time());
@@ -92,7 +98,8 @@ impl Run {
     fn decide_for_provider(&mut self, position: usize, record: DecisionRecord) {
         let provider = &mut self.head.providers[position];
         provider.decisions.push(record.clone());
-        let decision = CallDecision { call_id: NO_CALL.to_owned(), tool: provider.name.clone(), record };
+        let decision =
+            CallDecision { call_id: NO_CALL.to_owned(), tool: provider.asked.name.clone(), record };
         self.head.unreported.push(decision);
         self.touch();
     }
@@ -104,12 +111,11 @@ impl Run {
         }
         let mut has_expired = false;
         for position in 0..self.head.providers.len() {
-            let provider = &mut self.head.providers[position];
-            let expired = provider.notes.tick(now);
-            let owner = (self.id.clone(), provider.name.clone());
-            for question in &expired {
-                self.head.providers[position].notes.reply(question, Reply::Expired);
-                let id = wait_id(&owner, NO_CALL, question);
+            let asked = &mut self.head.providers[position].asked;
+            for question in asked.notes.tick(now) {
+                let asked = &mut self.head.providers[position].asked;
+                asked.notes.reply(&question, Reply::Expired);
+                let id = wait_id(&(&self.id, asked.key()), NO_CALL, &question);
                 self.decide_for_provider(position, DecisionRecord::expired(id, now));
                 has_expired = true;
             }

@@ -54,8 +54,18 @@ impl Run {
         let user = self.head.user.clone();
         let conversation = self.head.conversation.as_ref().map(ConversationId::outermost);
         let notes = self.notes(call_id).cloned().map(Box::new);
-        let nobody_to_ask = None;
-        Ok(CallRequest { call, attempt, undone, user, conversation, definition, notes, nobody_to_ask })
+        let (providers, nobody_to_ask) = (self.provider_notes().cloned().collect(), None);
+        Ok(CallRequest {
+            call,
+            attempt,
+            undone,
+            user,
+            conversation,
+            definition,
+            notes,
+            providers,
+            nobody_to_ask,
+        })
     }
 
     /// Creates the run, of an agent with this name, that goes on with a call which belonged to no run so far, such as one received over another

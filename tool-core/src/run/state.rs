@@ -24,8 +24,8 @@ use crate::model::{
     ToolDefinition, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
-    CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, Timestamp, ToolExecution,
-    VerdictRecord,
+    CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, ProviderNotes, Timestamp,
+    ToolExecution, VerdictRecord,
 };
 
 /// A state machine for the loop between a model and its tools.
@@ -116,8 +116,8 @@ pub(super) struct Head {
 /// What a provider of tools has asked the user, and what was decided.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ProviderState {
-    pub(super) name: String,
-    pub(super) notes: CallNotes,
+    #[serde(flatten)]
+    pub(super) asked: ProviderNotes,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) decisions: Vec<DecisionRecord>,
 }

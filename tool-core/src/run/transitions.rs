@@ -328,6 +328,7 @@ impl Run {
             conversation: self.head.conversation.as_ref().map(ConversationId::outermost),
             definition: None,
             notes: Some(Box::new(notes.clone())),
+            providers: self.provider_notes().cloned().collect(),
             nobody_to_ask: None,
         };
         self.given_up.push(GivenUp { asked_by: Vec::new(), request });

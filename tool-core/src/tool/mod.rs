@@ -52,7 +52,7 @@ pub use self::waiting::{
     AskError, AskErrorKind, AskQuestion, Asker, CallDecision, DecisionKind, DecisionRecord, Question,
     Timestamp, WaitId,
 };
-pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, Reply};
+pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, ProviderNotes, Reply};
 
 /// The items of this module that generated code names.
 pub(crate) mod private {

@@ -38,18 +38,14 @@ async fn a_question_with_a_call_is_answered() {
 }
 
 /// Has a tool once the user has agreed. Asks for a secret first, which nobody is asked for here.
-struct Files(Arc<Mutex<bool>>);
+struct Files;
 
 impl ToolProvider for Files {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         Box::pin(async {
-            let has_agreed = || *self.0.lock().unwrap();
-            if !has_agreed() {
-                request.asker().ask::<String>("Which password?").secret().await.unwrap_err();
-                let agreed = request.asker().ask::<bool>("May I?").await.unwrap_or(false);
-                *self.0.lock().unwrap() |= agreed;
-            }
-            Ok(if has_agreed() { tools![sum] } else { ToolSet::default() })
+            request.asker().ask::<String>("Which password?").secret().await.unwrap_err();
+            let has_agreed = request.asker().ask::<bool>("May I?").await.unwrap_or(false);
+            Ok(if has_agreed { tools![sum] } else { ToolSet::default() })
         })
     }
 
@@ -63,9 +59,9 @@ impl ToolProvider for Files {
 #[ignore = "needs a Restate server"]
 async fn a_provider_of_tools_asks_before_a_turn() {
     for is_inside in [false, true] {
-        let (name, agreed) = (unique("clerk"), Arc::new(Mutex::new(false)));
+        let name = unique("clerk");
         let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-        let mut clerk = Agent::builder(model).tool_provider(Files(Arc::clone(&agreed)));
+        let mut clerk = Agent::builder(model).tool_provider(Files);
         if is_inside {
             let inside = clerk.build().unwrap().as_tool("inner", "Sums");
             let calls = [("sum", r#"{"a": 1, "b": 1}"#), ("inner", r#"{"question": "2 + 40?"}"#)];

@@ -4,7 +4,7 @@ use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::compaction::{COMPACT, READ_OUTPUT};
-use crate::agent::run_tools::{Resolved, invalid_tools};
+use crate::agent::run_tools::{AskingProvider, Resolved, invalid_tools};
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
 use crate::run::{InFlight, ResolveError, RunErrorKind};
@@ -17,8 +17,8 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = match self.tools.resolve(&self.run).await? {
             Resolved::Tools(tools) => tools,
-            Resolved::Asks(provider, notes) => {
-                self.change_run().await_tools(&provider, notes);
+            Resolved::Asks(AskingProvider { name, number, notes }) => {
+                self.change_run().await_tools(&name, number, notes);
                 return Ok(());
             }
         };

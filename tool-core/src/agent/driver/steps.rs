@@ -226,7 +226,11 @@ impl RunDriver {
                 Deciding::Deferred => {
                     self.clock = None;
                     self.tick();
-                    break;
+                    if !self.run.is_asking() {
+                        break;
+                    }
+                    // What a provider has asked is over, and its tools are still unknown.
+                    round = Round::default();
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ConversationId, RunUser, ToolCall};
-use crate::tool::{Attempt, CallNotes, ToolExecution, Undone};
+use crate::tool::{Attempt, CallNotes, ProviderNotes, ToolExecution, Undone};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct CallRequest {
     /// What the call knows from earlier executions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) notes: Option<Box<CallNotes>>,
+    /// What the providers of the agent's tools know from the answers of the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) providers: Vec<ProviderNotes>,
     /// The reason why nobody can be asked where the call is executed, if so.
     #[serde(skip)]
     pub(crate) nobody_to_ask: Option<String>,
@@ -75,6 +78,7 @@ impl CallRequest {
             conversation: None,
             definition: None,
             notes: None,
+            providers: Vec::new(),
             nobody_to_ask: None,
         }
     }

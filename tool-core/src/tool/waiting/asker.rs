@@ -166,7 +166,7 @@ impl Asker {
         E: From<AskError>,
     {
         let lost = |why: String| AskError::new(AskErrorKind::Invalid, why);
-        let Ok(asking) = &self.0 else { return value.await };
+        let Some(asking) = self.of_call() else { return value.await };
         let occurrence = self.count(&format!("once {name}"));
         let recorded = asking.lock().notes.value(name, occurrence).map(str::to_owned);
         if let Some(recorded) = recorded {
@@ -213,6 +213,7 @@ impl Asker {
     /// ```
     pub async fn park(&self, state: &impl Serialize, until: Timestamp) -> AskError {
         let asking = match &self.0 {
+            Ok(asking) if asking.is_of_provider => return AskError::OUTSIDE,
             Ok(asking) => asking,
             Err(reason) => return reason.clone(),
         };
@@ -236,9 +237,14 @@ impl Asker {
     ///
     /// Fails if the state has another type.
     pub fn parked<S: DeserializeOwned>(&self) -> Result<Option<S>, AskError> {
-        let Ok(asking) = &self.0 else { return Ok(None) };
+        let Some(asking) = self.of_call() else { return Ok(None) };
         let state = asking.lock().notes.state().map(serde_json::from_str).transpose();
         state.map_err(|error| AskError::new(AskErrorKind::Invalid, error.to_string()))
+    }
+
+    /// Returns what is recorded for a call.
+    fn of_call(&self) -> Option<&Asking> {
+        self.0.as_deref().ok().filter(|asking| !asking.is_of_provider)
     }
 
     /// Counts the uses of a question or a name in this execution.

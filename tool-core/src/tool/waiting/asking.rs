@@ -22,6 +22,8 @@ use crate::tool::Question;
 pub(crate) struct Asking {
     state: Mutex<State>,
     pub(super) store: Option<StoreNotes>,
+    /// It is a provider of tools that asks. It has no call to park, and none to record values for.
+    pub(super) is_of_provider: bool,
     /// Questions without a reply are not asked.
     pub(super) is_closed: bool,
 }
@@ -39,18 +41,35 @@ pub(super) struct State {
     pub(super) parked: Option<Parked>,
     /// The number of values that are being computed. The call does not end before they are recorded.
     computing: usize,
+    was_refused: bool,
     /// Wakes the executor, because a task of its own can ask as well.
     pub(super) waker: Option<Waker>,
 }
 
 impl Asking {
     pub(crate) fn new(notes: CallNotes) -> Self {
-        Self { state: Mutex::new(State { notes, ..State::default() }), store: None, is_closed: false }
+        Self {
+            state: Mutex::new(State { notes, ..State::default() }),
+            store: None,
+            is_of_provider: false,
+            is_closed: false,
+        }
     }
 
-    /// Only gives the replies to earlier questions.
-    pub(crate) fn close(self) -> Self {
-        Self { is_closed: true, ..self }
+    /// Asks for a provider of tools. A closed one only gives the replies to earlier questions.
+    pub(crate) fn for_provider(notes: CallNotes, is_closed: bool) -> Self {
+        Self { is_of_provider: true, is_closed, ..Self::new(notes) }
+    }
+
+    /// Refuses a question of a provider that nobody can be asked.
+    pub(super) fn refuse(&self) -> AskError {
+        self.lock().was_refused = true;
+        AskError::OUTSIDE
+    }
+
+    /// Returns `true` if a question was refused.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.lock().was_refused
     }
 
     pub(crate) fn store(self, store: StoreNotes) -> Self {

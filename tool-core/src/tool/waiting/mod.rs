@@ -3,6 +3,7 @@
 mod timestamp;
 mod question;
 mod call_notes;
+mod provider_notes;
 mod decision_record;
 mod ask_error;
 mod asking;
@@ -15,5 +16,6 @@ pub use self::asker::Asker;
 pub(crate) use self::asking::Asking;
 pub(crate) use self::call_notes::{CallNotes, MAX_TEXT, Reply};
 pub use self::decision_record::{CallDecision, DecisionKind, DecisionRecord, WaitId};
+pub(crate) use self::provider_notes::ProviderNotes;
 pub use self::question::Question;
 pub use self::timestamp::Timestamp;
