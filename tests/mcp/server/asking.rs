@@ -21,7 +21,7 @@ use tool_mcp::McpServer;
 use tool_mcp::server::{RunningServer, Server};
 
 use super::client::{Client, Connection, params, text};
-use super::guarding::post;
+use super::newest::{meta, output, request, send};
 use super::tools::sum;
 
 #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema, PartialEq)]
@@ -99,30 +99,12 @@ fn all_tools() -> ToolSet {
     tools![book, register, log_in, list_names, greet, sum]
 }
 
-/// The meta data of a request with these capabilities.
-pub(super) fn meta(capabilities: &Value) -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": capabilities,
-        "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
-    })
-}
-
 /// Calls a tool over HTTP and returns the JSON-RPC message. `more` is added to the parameters.
 async fn call_as(url: &str, user: &str, tool: &str, arguments: Value, more: Value) -> Value {
-    let mut params =
-        json!({ "name": tool, "arguments": arguments, "_meta": meta(&json!({ "elicitation": {} })) });
+    let mut params = json!({ "name": tool, "arguments": arguments });
     more.as_object().into_iter().flatten().for_each(|(name, value)| params[name] = value.clone());
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let request = post(url, body.to_string())
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", tool)
-        .header("x-user", user);
-    let body = request.send().await.unwrap().text().await.unwrap();
-    let data =
-        body.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| data.contains("jsonrpc"));
-    serde_json::from_str(data.unwrap_or(&body)).unwrap_or_else(|_| panic!("{body}"))
+    let request = request(url, "tools/call", params, &json!({ "elicitation": {} }));
+    send(request.header("x-user", user)).await
 }
 
 async fn call(url: &str, tool: &str, arguments: Value, more: Value) -> Value {
@@ -152,12 +134,6 @@ fn answer(required: &Value, response: Value) -> Value {
 
 fn accept(answer: Value) -> Value {
     json!({ "action": "accept", "content": { "answer": answer } })
-}
-
-/// Returns the text of a complete result.
-pub(super) fn output(message: &Value) -> &str {
-    let text = message["result"]["content"][0]["text"].as_str();
-    text.unwrap_or_else(|| panic!("{message}"))
 }
 
 fn is_refused(message: &Value) -> bool {

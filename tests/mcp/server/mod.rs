@@ -10,6 +10,7 @@ mod guarding;
 mod hostile;
 mod limits;
 mod listing;
+mod newest;
 mod notifications;
 mod output_schemas;
 mod owners;

@@ -15,6 +15,7 @@ use tool_mcp::server::{
 
 use super::client::{Client, Connection, http};
 use super::guarding::{initialize, post};
+use super::newest::{self, message};
 use super::tools::sum;
 
 #[tool("Returns the user")]
@@ -72,27 +73,11 @@ fn challenge(response: &Response) -> String {
 }
 
 fn request(url: &str, method: &str, params: Value) -> RequestBuilder {
-    let mut params = params;
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
-    });
-    let name = params["name"].as_str().unwrap_or_default().to_owned();
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let request = post(url, body.to_string());
-    let request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
-    if name.is_empty() { request } else { request.header("mcp-name", name) }
-}
-
-fn message(body: &str) -> Value {
-    let data =
-        body.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| data.contains("jsonrpc"));
-    serde_json::from_str(data.unwrap_or(body)).unwrap_or_else(|_| panic!("{body}"))
+    newest::request(url, method, params, &json!({}))
 }
 
 async fn send(request: RequestBuilder, token: &str) -> Value {
-    message(&request.bearer_auth(token).send().await.unwrap().text().await.unwrap())
+    newest::send(request.bearer_auth(token)).await
 }
 
 async fn call(url: &str, token: &str, tool: &str, arguments: Value) -> Value {

@@ -17,8 +17,7 @@ use tool_mcp::server::{
     ServerErrorKind,
 };
 
-use super::asking::{meta, output};
-use super::guarding::post;
+use super::newest::{self, output};
 
 /// What tools have done.
 #[derive(Clone, Default)]
@@ -94,38 +93,21 @@ fn follows_tasks() -> Value {
 }
 
 /// Sends a request of a user and returns the JSON-RPC message.
-async fn send(
-    url: &str,
-    user: &str,
-    method: &str,
-    name: &str,
-    mut params: Value,
-    capabilities: Value,
-) -> Value {
-    params["_meta"] = meta(&capabilities);
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let request = post(url, body.to_string())
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", method)
-        .header("mcp-name", name)
-        .header("x-user", user);
-    let body = request.send().await.unwrap().text().await.unwrap();
-    let data =
-        body.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| data.contains("jsonrpc"));
-    serde_json::from_str(data.unwrap_or(&body)).unwrap_or_else(|_| panic!("{body}"))
+async fn send(url: &str, user: &str, method: &str, params: Value, capabilities: Value) -> Value {
+    newest::send(newest::request(url, method, params, &capabilities).header("x-user", user)).await
 }
 
 async fn call(url: &str, tool: &str, arguments: Value, more: Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": arguments });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    send(url, "ada", "tools/call", tool, params, follows_tasks()).await
+    send(url, "ada", "tools/call", params, follows_tasks()).await
 }
 
 /// Sends a request about a task.
 async fn about(url: &str, user: &str, method: &str, id: &str, more: Value) -> Value {
     let mut params = json!({ "taskId": id });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    send(url, user, method, id, params, follows_tasks()).await
+    send(url, user, method, params, follows_tasks()).await
 }
 
 /// Returns the id of the task that a call has become.
@@ -261,12 +243,12 @@ async fn other_hosts_read_that_a_person_decides() {
     let (store, done) = (Arc::new(InMemoryStore::new()), Done::default());
     let running = spawn(server(&store, &done)).await;
     let params = json!({ "name": "pay", "arguments": { "cents": 5 } });
-    let denied = send(&running.url(), "ada", "tools/call", "pay", params, json!({})).await;
+    let denied = send(&running.url(), "ada", "tools/call", params, json!({})).await;
     let expected =
         "the call was denied: a person of this service has to approve it, and this host cannot wait for that";
     assert_eq!(output(&denied), expected);
     let params = json!({ "taskId": "0-17" });
-    let refused = send(&running.url(), "ada", "tasks/get", "0-17", params, json!({})).await;
+    let refused = send(&running.url(), "ada", "tasks/get", params, json!({})).await;
     assert_eq!(refused["error"]["code"], -32021, "{refused}");
     assert_eq!(done.take(), [""; 0]);
 }
@@ -315,7 +297,7 @@ async fn a_task_asks_the_user_of_the_host() {
         };
         // A host that declares no form is not asked.
         let unable = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
-        let seen = send(&running.url(), "ada", "tasks/get", &id, json!({ "taskId": id }), unable).await;
+        let seen = send(&running.url(), "ada", "tasks/get", json!({ "taskId": id }), unable).await;
         assert_eq!(seen["result"]["status"], "working", "{seen}");
         let open = until(&running.url(), &id, "input_required").await;
         assert!(open["inputRequests"][key].is_object(), "{open}");

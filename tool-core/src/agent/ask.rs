@@ -286,6 +286,13 @@ impl Ask {
         self
     }
 
+    /// Makes a run whose calls are all [parked](crate::tool::Asker::park) wait, instead of being held until they are due.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn leave_parked(mut self) -> Self {
+        self.question.rules.leaves_parked = true;
+        self
+    }
+
     /// Sets what dropping the future, the stream or the driver of this run means if it is stored, in place of the
     /// [agent's](crate::agent::AgentBuilder::on_drop) setting.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {

@@ -26,6 +26,8 @@ pub(super) struct QuestionRules {
     pub(super) on_drop: Option<OnDrop>,
     /// Others record each step of the run and tell it the time. What layers have judged in an earlier step stays judged.
     pub(super) is_elsewhere: bool,
+    /// A run whose calls are all parked waits, instead of being held until they are due.
+    pub(super) leaves_parked: bool,
     /// The answer is read as a value of a type.
     pub(super) has_typed_answer: bool,
     /// The question cannot be asked, so the run ends at its first step.

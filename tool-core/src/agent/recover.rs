@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::question_rules::Uncounted;
-use crate::agent::{Agent, OnDrop, Outcome};
+use crate::agent::{Agent, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
 use crate::run::RunErrorKind;
 use crate::tool::Timestamp;
@@ -29,6 +29,8 @@ const MAX_DOUBLINGS: u32 = 7;
 
 type Hook = Arc<dyn Fn(&str, &Outcome) + Send + Sync>;
 
+type Drive = Arc<dyn Fn(Ask) -> BoxFuture<'static, Option<Outcome>> + Send + Sync>;
+
 /// Continues the stored runs of an agent that nobody drives. [`Agent::recover`] returns it.
 #[derive(Clone)]
 #[must_use = "nothing is continued until it is started"]
@@ -36,6 +38,8 @@ pub struct Recovery {
     agent: Agent,
     interval: Duration,
     hooks: Vec<Hook>,
+    drive: Drive,
+    max_concurrent: usize,
 }
 
 /// Continues runs in a task until it is dropped. [`Recovery::start`] returns it.
@@ -80,7 +84,9 @@ impl Agent {
     /// # }
     /// ```
     pub fn recover(&self) -> Recovery {
-        Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks: Vec::new() }
+        let drive: Drive = Arc::new(|ask| ask.outcome().map(Some).boxed());
+        let (hooks, max_concurrent) = (Vec::new(), MAX_CONCURRENT);
+        Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks, drive, max_concurrent }
     }
 }
 
@@ -95,6 +101,17 @@ impl Recovery {
     /// Calls this with the id and the outcome of each run that was continued.
     pub fn on_outcome(mut self, hook: impl Fn(&str, &Outcome) + Send + Sync + 'static) -> Self {
         self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Drives all runs at once by this function, which limits and stops them as it does others. It returns `None` for a run that it leaves to
+    /// others.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn drive_by(
+        mut self,
+        drive: impl Fn(Ask) -> BoxFuture<'static, Option<Outcome>> + Send + Sync + 'static,
+    ) -> Self {
+        (self.drive, self.max_concurrent) = (Arc::new(drive), usize::MAX);
         self
     }
 
@@ -153,13 +170,13 @@ impl Recovery {
 
     /// Returns the next run that has been continued, or `None` if nothing is left to do.
     async fn next_outcome(&self, work: &mut Work) -> Option<(String, Option<Outcome>)> {
-        while work.running.len() < MAX_CONCURRENT
+        while work.running.len() < self.max_concurrent
             && let Some(id) = work.due.pop_front()
         {
-            let agent = self.agent.clone();
+            let (agent, drive) = (self.agent.clone(), Arc::clone(&self.drive));
             work.running.push(Box::pin(async move {
                 // A panic of a model or a hook must not end the recovery of others.
-                let resumed = AssertUnwindSafe(resume(&agent, &id)).catch_unwind().await;
+                let resumed = AssertUnwindSafe(resume(&agent, &id, drive)).catch_unwind().await;
                 (id, resumed.ok().flatten())
             }));
         }
@@ -189,7 +206,7 @@ impl Recovery {
 }
 
 /// Continues a run. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
-async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
+async fn resume(agent: &Agent, id: &str, drive: Drive) -> Option<Outcome> {
     let stored = agent.stored_run(id).await.ok()??;
     let store = agent.run_store()?;
     let check = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
@@ -201,7 +218,7 @@ async fn resume(agent: &Agent, id: &str) -> Option<Outcome> {
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
     // Attempts that fail must not use up the time after which the run would be undone.
     ask.question.rules.uncounted = Uncounted::Time;
-    Some(ask.outcome().await)
+    drive(ask).await
 }
 
 /// Returns `true` if the run goes on once somebody drives it.

@@ -1,6 +1,5 @@
 //! Execution of a call under the options of its tool.
 
-use tokio::sync::RwLock;
 use tool_core::agent::Decider;
 use tool_core::run::Wait;
 use tool_core::tool::DecisionKind;
@@ -8,6 +7,7 @@ use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
+use super::exclusivity::Exclusivity;
 use super::questions::HostCall;
 
 /// What a call has led to.
@@ -19,12 +19,11 @@ pub(super) enum Executed {
     Waits(Box<HostCall>),
 }
 
-/// Executes a call. Dropping the future cancels it. `exclusivity` is locked exclusively by calls of exclusive tools, and shared by all
-/// others.
+/// Executes a call. Dropping the future cancels it.
 pub(super) async fn execute(
     tools: &ToolSet,
     config: &Config,
-    exclusivity: &RwLock<()>,
+    exclusivity: &Exclusivity,
     mut call: HostCall,
     context: &ToolContext,
     progress: Progress,
@@ -49,7 +48,10 @@ pub(super) async fn execute(
                 let tool = tools.get(&call.request.call.name);
                 call.request.definition = tool.map(|tool| tool.definition().hash().to_owned());
             }
-            Approval::Deferred if call.can_become_task() => return Ok(Executed::Waits(Box::new(call))),
+            Approval::Deferred if call.can_become_task() => {
+                call.defer();
+                return Ok(Executed::Waits(Box::new(call)));
+            }
             Approval::Deferred => return Err(ToolError::denied(Some(call.why_not_approved()))),
         }
     }
@@ -59,11 +61,7 @@ pub(super) async fn execute(
         // Cancels the token if the call ends before its tool does.
         let guard = cancellation.clone().drop_guard();
         let execution = {
-            let (_exclusive, _shared) = if policy.exclusive {
-                (Some(exclusivity.write().await), None)
-            } else {
-                (None, Some(exclusivity.read().await))
-            };
+            let _running = exclusivity.enter(policy.exclusive).await;
             tools.execute_request(request.clone(), context, &cancellation, progress.clone()).await
         };
         match execution.error() {

@@ -55,7 +55,8 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         .with_max_request_body_bytes(config.limits.max_body_bytes);
     let end_sessions = Box::new(transport_config.cancellation_token.clone().drop_guard());
     let shutdown = state.shutdown().clone();
-    if tokio::runtime::Handle::try_current().is_ok() {
+    if let Ok(host) = Handle::try_current() {
+        state.set_host(host);
         let closing = shutdown.reached_weak(ShutdownPhase::ClosingStreams);
         let streams = transport_config.cancellation_token.clone();
         tokio::spawn(async move {

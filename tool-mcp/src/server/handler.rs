@@ -21,8 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tool_core::model::RunUser;
-use tool_core::tool::ToolErrorKind;
+use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::{ToolCall, ToolError};
 use tool_http::server::{Caller, Shutdown};
 
@@ -30,12 +29,12 @@ use super::authorize::Principal;
 use super::call::Executed;
 use super::catalog::ToolCatalog;
 use super::config::Config;
+use super::exclusivity::Exclusivity;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
 use super::questions::{HostCall, is_newest, why_unable_to_ask};
 use super::sealed_state::StateSealer;
-use super::served_tools::Exclusivity;
 use super::task_id::TaskId;
 use super::tasks::{FoundTask, Tasks};
 use super::tools_handle::{Generation, ToolsHandle};
@@ -49,7 +48,7 @@ pub(super) struct ServerState {
     shutdown: Shutdown,
     catalog: Mutex<Arc<ToolCatalog>>,
     exclusivity: Exclusivity,
-    tasks: Option<Tasks>,
+    tasks: Option<Arc<Tasks>>,
     next_call: AtomicU64,
     sealer: StateSealer,
     runtime: SdkRuntime,
@@ -62,7 +61,7 @@ impl ServerState {
         tools: ToolsHandle,
         config: Config,
         exclusivity: Exclusivity,
-        tasks: Option<Tasks>,
+        tasks: Option<Arc<Tasks>>,
         shutdown: Shutdown,
         runtime: SdkRuntime,
         sealer: StateSealer,
@@ -129,17 +128,28 @@ impl Handler {
         Self { state, log_level: SessionLogLevel::default(), changes, change_notifier: Mutex::default() }
     }
 
-    /// Returns a task of the caller.
-    async fn find_task(
+    /// Does something with a task of the caller, in the runtime of the program, because it has the store.
+    async fn with_task<T, F>(
         &self,
-        id: &str,
+        id: String,
         context: &RequestContext<RoleServer>,
-    ) -> Result<(&Tasks, FoundTask), ErrorData> {
+        act: impl FnOnce(Arc<Tasks>, FoundTask) -> F + Send + 'static,
+    ) -> Result<T, ErrorData>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ErrorData>> + Send,
+    {
         let no_tasks = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "the server has no tasks", None);
-        let tasks = self.state.tasks.as_ref().ok_or_else(no_tasks)?;
-        let principal = extension::<Principal>(context);
-        let may_use = |tool: &str| self.state.config.missing_scopes(tool, principal).is_none();
-        Ok((tasks, tasks.find(caller(context), id, may_use).await?))
+        let tasks = self.state.tasks.clone().ok_or_else(no_tasks)?;
+        let (state, caller) = (Arc::clone(&self.state), caller(context));
+        let principal = extension::<Principal>(context).cloned();
+        let acting = async move {
+            let may_use = |tool: &str| state.config.missing_scopes(tool, principal.as_ref()).is_none();
+            let task = tasks.find(caller, &id, may_use).await?;
+            act(tasks, task).await
+        };
+        let acted = run_on(&self.state.host(), acting).await;
+        acted.unwrap_or_else(|| Err(ErrorData::internal_error("the request was interrupted", None)))
     }
 
     /// Returns a receiver of the replacements that the client does not know.
@@ -218,6 +228,12 @@ impl ServerHandler for Handler {
             let responses = request.input_responses.unwrap_or_default();
             call.resume(request_state, &responses, &state.sealer, &catalog.set)?;
         }
+        if catalog.set.get(&request.name).is_none() {
+            let names = catalog.set.definitions().iter().map(ToolDefinition::name);
+            let visible = names.filter(|tool| state.config.missing_scopes(tool, principal).is_none());
+            let error = ToolError::unknown_tool(&request.name, visible);
+            return Err(ErrorData::invalid_params(error.to_string(), None));
+        }
         if follows_tasks(&context) {
             call.allow_task();
         }
@@ -227,9 +243,7 @@ impl ServerHandler for Handler {
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
         let execution = async {
-            if catalog.set.get(&request.name).is_some() {
-                log.started().await;
-            }
+            log.started().await;
             let started_at = Instant::now();
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
             let execute = async |progress| {
@@ -263,9 +277,6 @@ impl ServerHandler for Handler {
                     let schema = state.config.output_schemas.get(&*request.name);
                     Ok(output::success(&output, schema).into())
                 }
-                Err(error) if error.kind() == ToolErrorKind::UnknownTool => {
-                    Err(ErrorData::invalid_params(error.to_string(), None))
-                }
                 Err(error) => {
                     log.failed(error.kind(), started_at.elapsed()).await;
                     Ok(output::failure(&error.to_string()).into())
@@ -284,9 +295,11 @@ impl ServerHandler for Handler {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let (_, task) = self.find_task(&request.task_id, &context).await?;
-        let (schemas, unable) = (&self.state.config.output_schemas, why_unable_to_ask(&context));
-        Ok(GetTaskResult::new(task.describe(schemas, unable)))
+        let (state, unable) = (Arc::clone(&self.state), why_unable_to_ask(&context));
+        let describe = move |_, task: FoundTask| async move {
+            Ok(GetTaskResult::new(task.describe(&state.config.output_schemas, unable)))
+        };
+        self.with_task(request.task_id, &context, describe).await
     }
 
     async fn update_task(
@@ -294,8 +307,9 @@ impl ServerHandler for Handler {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let (tasks, task) = self.find_task(&request.task_id, &context).await?;
-        tasks.answer(&self.state.host(), &task, &request.input_responses).await
+        let responses = request.input_responses;
+        let answer = |tasks: Arc<Tasks>, task| async move { tasks.answer(&task, &responses).await };
+        self.with_task(request.task_id, &context, answer).await
     }
 
     async fn cancel_task(
@@ -303,8 +317,8 @@ impl ServerHandler for Handler {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let (tasks, task) = self.find_task(&request.task_id, &context).await?;
-        tasks.cancel(&self.state.host(), task).await
+        let cancel = |tasks: Arc<Tasks>, task| async move { tasks.cancel(task).await };
+        self.with_task(request.task_id, &context, cancel).await
     }
 
     async fn set_level(

@@ -116,10 +116,12 @@ mod form;
 mod task_id;
 mod sealed_state;
 mod questions;
+mod exclusivity;
 mod call;
 mod tools_handle;
 mod catalog;
 mod served_tools;
+mod task_driver;
 mod tasks;
 mod log;
 mod progress;
@@ -146,7 +148,7 @@ use tool_core::model::RunUser;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext};
-use tool_http::server::{BindError, Shutdown, bind};
+use tool_http::server::{BindError, Shutdown, ShutdownPhase, bind};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 pub use self::authorize::{
@@ -154,12 +156,13 @@ pub use self::authorize::{
 };
 use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
+use self::exclusivity::Exclusivity;
 use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
 pub use self::protected_resource::ProtectedResource;
 use self::protected_resource::Protection;
 use self::sealed_state::StateSealer;
-use self::served_tools::Exclusivity;
+use self::task_driver::TaskDriver;
 use self::tasks::Tasks;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::SdkRuntime;
@@ -444,9 +447,13 @@ impl Server {
     ///
     /// Returns an error if the server has no [`tasks`](Self::tasks).
     pub fn task_agent(&self) -> Result<Agent, ServerError> {
+        self.build_task_agent(true)
+    }
+
+    fn build_task_agent(&self, asks_decider: bool) -> Result<Agent, ServerError> {
         let store = self.config.task_store.clone().ok_or_else(ServerError::no_tasks)?;
-        let (tools, exclusivity) = (self.tools.clone(), Arc::clone(&self.exclusivity));
-        let agent = served_tools::task_agent(tools, &self.config, store, exclusivity);
+        let (tools, exclusivity) = (self.tools.clone(), self.exclusivity.clone());
+        let agent = served_tools::task_agent(tools, &self.config, store, exclusivity, asks_decider);
         agent.map_err(ServerError::task_agent)
     }
 
@@ -633,7 +640,11 @@ impl Server {
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
         let tasks = match self.config.task_store {
-            Some(_) => Some(Tasks::new(self.task_agent()?, self.config.task_lifetime, shutdown.clone())),
+            Some(_) => {
+                let driver = TaskDriver::new(self.task_agent()?, shutdown.clone());
+                let undecided = self.build_task_agent(false)?;
+                Some(Arc::new(Tasks::new(driver, undecided, self.config.task_lifetime)))
+            }
             None => None,
         };
         let runtime = SdkRuntime::new(self.config.records_messages).map_err(ServerError::no_runtime)?;
@@ -643,20 +654,26 @@ impl Server {
     }
 }
 
+/// The time that tasks in flight have to end once the input has.
+const MAX_ENDING: Duration = Duration::from_secs(5);
+
 async fn serve(
     state: Arc<ServerState>,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServerError> {
     state.set_host(Handle::current());
-    let runtime = state.runtime().clone();
-    let running = match runtime.run(serve_server(Handler::new(state), (input, output))).await {
-        Ok(running) => running,
+    let (runtime, shutdown) = (state.runtime().clone(), state.shutdown().clone());
+    let served = match runtime.run(serve_server(Handler::new(state), (input, output))).await {
+        Ok(running) => runtime.run(running.waiting()).await.map(drop).map_err(ServerError::session_failed),
         // A client that disconnects without a message is no error.
-        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(ServerError::initialization(&error)),
+        Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(error) => Err(ServerError::initialization(&error)),
     };
-    runtime.run(running.waiting()).await.map(drop).map_err(ServerError::session_failed)
+    shutdown.advance_to(ShutdownPhase::Draining);
+    let _ = tokio::time::timeout(MAX_ENDING, shutdown.drained()).await;
+    shutdown.advance_to(ShutdownPhase::ClosingStreams);
+    served
 }
 
 /// Shows the names of the tools, never a token.

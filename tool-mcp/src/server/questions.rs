@@ -37,6 +37,7 @@ pub(super) struct HostCall {
     /// The task that the call can become.
     task: Option<TaskId>,
     can_become_task: bool,
+    is_deferred: bool,
 }
 
 impl HostCall {
@@ -44,7 +45,8 @@ impl HostCall {
     pub(super) fn new(call: ToolCall, caller: Caller) -> Self {
         let (arguments, caller) = (call.arguments.clone(), caller.derive_id("request state"));
         let request = CallRequest::standalone(call);
-        Self { request, round: 0, arguments, caller, unable: None, task: None, can_become_task: false }
+        let (task, can_become_task, is_deferred) = (None, false, false);
+        Self { request, round: 0, arguments, caller, unable: None, task, can_become_task, is_deferred }
     }
 
     /// Gives a call that begins the key of a run, of which it may become a part.
@@ -64,6 +66,16 @@ impl HostCall {
     /// Returns `true` if the call becomes a task when it waits.
     pub(super) fn can_become_task(&self) -> bool {
         self.can_become_task
+    }
+
+    /// Records that the decider of the server has deferred the approval of the call.
+    pub(super) fn defer(&mut self) {
+        self.is_deferred = true;
+    }
+
+    /// Returns `true` if the decider of the server has been asked and has not decided.
+    pub(super) fn is_deferred(&self) -> bool {
+        self.is_deferred
     }
 
     /// Returns why nobody approves the call, if it cannot become a task.

@@ -1,34 +1,35 @@
 //! The agent that drives tasks: its tools are those of the server, and its model has nothing to say.
 
 use std::future::ready;
+use std::iter;
 use std::sync::Arc;
 
-use tokio::sync::RwLock;
 use tool_core::agent::{Decider, DeciderFuture, PerRun, RunInfo, RunParts, on_approval};
+use tool_core::content::Part;
 use tool_core::layer::LayerError;
 use tool_core::memory::RunStore;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ToolDefinition};
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::ToolFuture;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, BuildError, ChatModel, Message, Tool, ToolCall, ToolContext, ToolSet};
+use tool_core::{Agent, BuildError, ChatModel, Message, Tool, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::authorize::Principal;
 use super::config::Config;
+use super::exclusivity::Exclusivity;
 use super::tools_handle::ToolsHandle;
 
-/// The most characters of the output of a task, which is stored until the task expires.
+/// The most characters of the output of a task, which is stored until the task expires, and the most bytes of all its parts and its data.
 const MAX_OUTPUT_CHARS: usize = 256 << 10;
+const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
-/// Locked exclusively by calls of exclusive tools, and shared by all others.
-pub(super) type Exclusivity = Arc<RwLock<()>>;
-
-/// Returns the agent whose runs are the tasks of a server.
+/// Returns the agent whose runs are the tasks of a server. One that does not ask the decider of the server defers what that would decide.
 pub(super) fn task_agent(
     tools: ToolsHandle,
     config: &Config,
     store: Arc<dyn RunStore>,
     exclusivity: Exclusivity,
+    asks_decider: bool,
 ) -> Result<Agent, BuildError> {
     let serves_all = config.serves_tools_with_approval();
     let builder = Agent::builder(NothingToSay)
@@ -40,6 +41,7 @@ pub(super) fn task_agent(
         .keep_finished(config.task_lifetime)
         .max_run_age(config.task_lifetime);
     match &config.decider {
+        Some(_) if !asks_decider => builder.build(),
         Some(decider) => builder.decider(ServerDecider(Arc::clone(decider))).build(),
         // Without a decider, such a tool is served only if the host is trusted to ask.
         None => builder.decider(on_approval(|_| Decision::approve())).build(),
@@ -99,15 +101,13 @@ impl ToolProvider for ServedTools {
                 let is_needed = called.is_empty() || called.contains(&tool.name());
                 is_needed && (self.serves_all || !tool.policy().needs_approval)
             });
-            if !set.definitions().iter().any(|tool| tool.policy().exclusive) {
-                return Ok(set);
-            }
-            let mut locking = ToolSet::default();
+            // Has the settings of the set.
+            let mut served = set.filter(|_| false);
             for definition in set.definitions().iter() {
-                let (set, exclusivity) = (set.clone(), Arc::clone(&self.exclusivity));
-                locking = locking.with(LockingTool { definition: definition.clone(), set, exclusivity })?;
+                let (set, exclusivity) = (set.clone(), self.exclusivity.clone());
+                served = served.with(ServedTool { definition: definition.clone(), set, exclusivity })?;
             }
-            Ok(locking)
+            Ok(served)
         })
     }
 
@@ -116,30 +116,89 @@ impl ToolProvider for ServedTools {
     }
 }
 
-/// A tool of a set with exclusive tools, which runs alongside no other call of the server if it is exclusive itself.
-struct LockingTool {
+/// A served tool, which runs alongside no other call of the server if it is exclusive, and whose output can be stored.
+struct ServedTool {
     definition: ToolDefinition,
     set: ToolSet,
     exclusivity: Exclusivity,
 }
 
-impl Tool for LockingTool {
+impl Tool for ServedTool {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         ToolFuture::boxed(async move {
-            let (_exclusive, _shared) = match self.definition.policy().exclusive {
-                true => (Some(self.exclusivity.write().await), None),
-                false => (None, Some(self.exclusivity.read().await)),
-            };
-            let id = context.call().map_or("call", |call| &*call.id);
-            self.set.call(&ToolCall::new(id, self.definition.name(), arguments), context).await
+            let _running = self.exclusivity.enter(self.definition.policy().exclusive).await;
+            let name = self.definition.name();
+            // Not by the set, which would take it for another call.
+            let tool = self.set.get(name).ok_or_else(|| ToolError::unknown_tool(name, iter::empty()))?;
+            let output = tool.call(arguments, context).await?;
+            Ok(without_excess(output))
         })
     }
 
     fn wrapped(&self) -> Option<&dyn Tool> {
         self.set.get(self.definition.name())
+    }
+}
+
+/// Leaves out the data of an output that has too many bytes, and the images and files that do not fit beside its texts, which are limited
+/// before.
+fn without_excess(output: ToolOutput) -> ToolOutput {
+    let bytes = |part: &Part| match part {
+        Part::Image(image) => image.url().len(),
+        Part::File(file) => [file.url(), file.id(), file.name()].into_iter().flatten().map(str::len).sum(),
+        other => other.as_text().map_or(0, str::len),
+    };
+    let parts = output.content().parts();
+    let data = output.data().map_or(0, |data| data.to_string().len());
+    if parts.iter().map(bytes).sum::<usize>() + data <= MAX_OUTPUT_BYTES {
+        return output;
+    }
+    let texts: usize = parts.iter().filter(|part| part.as_text().is_some()).map(bytes).sum();
+    let mut left = MAX_OUTPUT_BYTES.saturating_sub(texts);
+    let fitting = parts.iter().map(|part| match left.checked_sub(bytes(part)) {
+        _ if part.as_text().is_some() => part.clone(),
+        Some(rest) => {
+            left = rest;
+            part.clone()
+        }
+        None => Part::from(format!("[{} bytes are left out, because the output is too large]", bytes(part))),
+    });
+    fitting.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tool_core::content::Image;
+
+    use super::*;
+
+    #[test]
+    fn an_output_is_bounded_in_total() {
+        let image = |bytes: usize| Part::from(Image::from_url("a".repeat(bytes)));
+        let note =
+            |bytes| Part::from(format!("[{bytes} bytes are left out, because the output is too large]"));
+        let (half, text) = (MAX_OUTPUT_BYTES / 2, || Part::from("hi"));
+        // The data of two characters has four bytes.
+        let table = [
+            (vec![image(half), image(half)], None, vec![image(half), image(half)], None),
+            (vec![image(half), image(half - 4)], Some("17"), vec![image(half), image(half - 4)], Some("17")),
+            (vec![image(half), image(half - 3)], Some("17"), vec![image(half), image(half - 3)], None),
+            (
+                vec![image(half), image(half + 1), image(half - 2), text()],
+                None,
+                vec![image(half), note(half + 1), image(half - 2), text()],
+                None,
+            ),
+        ];
+        for (given, data, parts, expected) in table {
+            let output = data.into_iter().fold(ToolOutput::from_iter(given), ToolOutput::with_data);
+            let bounded = without_excess(output);
+            assert_eq!(bounded.content().parts(), parts);
+            assert_eq!(bounded.data().and_then(|data| data.as_str()), expected);
+        }
     }
 }

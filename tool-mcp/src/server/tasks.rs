@@ -14,26 +14,25 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore};
-use tool_core::agent::{Ask, Outcome, RecoveryTask};
-use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
+use tokio::sync::{Mutex, oneshot};
+use tool_core::agent::{Ask, RecoveryTask};
+use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
 use tool_core::run::{Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
 use tool_core::{Agent, RunErrorKind, ToolError, ToolOutput};
-use tool_http::server::{Caller, Shutdown, ShutdownPhase};
+use tool_http::server::Caller;
 
 use super::authorize::Principal;
 use super::form::form_of;
 use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
+use super::task_driver::TaskDriver;
 use super::task_id::TaskId;
 
 /// The most open tasks of one caller, its most tasks with those that have ended, and the most open tasks of all callers.
 const MAX_OPEN_TASKS_OF_CALLER: usize = 100;
 const MAX_TASKS_OF_CALLER: usize = 1_000;
 const MAX_OPEN_TASKS: usize = 10_000;
-/// The most tasks that this process drives at a time.
-const MAX_DRIVEN: usize = 256;
 /// The most bytes of the arguments of a call that waits.
 const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
 
@@ -41,19 +40,16 @@ const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
 const POLL_WORKING_MS: u64 = 1_000;
 const POLL_DECIDED_MS: u64 = 5_000;
 
-/// The time between two looks at tasks that nobody drives.
-const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The tasks of a server.
 pub(super) struct Tasks {
-    agent: Agent,
+    driver: TaskDriver,
+    /// Drives the same runs, without asking the decider of the server.
+    undecided: Agent,
     /// How long a task is kept after its last change.
     lifetime: Duration,
-    shutdown: Shutdown,
     recovery: OnceLock<RecoveryTask>,
     /// Held while a task is counted and stored.
     beginning: Mutex<()>,
-    driven: Arc<Semaphore>,
 }
 
 /// A task of a caller.
@@ -65,103 +61,102 @@ pub(super) struct FoundTask {
 }
 
 impl Tasks {
-    pub(super) fn new(agent: Agent, lifetime: Duration, shutdown: Shutdown) -> Self {
-        let (recovery, beginning) = (OnceLock::new(), Mutex::new(()));
-        Self { agent, lifetime, shutdown, recovery, beginning, driven: Arc::new(Semaphore::new(MAX_DRIVEN)) }
+    pub(super) fn new(driver: TaskDriver, undecided: Agent, lifetime: Duration) -> Self {
+        Self { driver, undecided, lifetime, recovery: OnceLock::new(), beginning: Mutex::new(()) }
     }
 
     /// Continues tasks that nobody drives, from now on.
     pub(super) fn recover_on(&self, host: &Handle) {
         self.recovery.get_or_init(|| {
             let _entered = host.enter();
-            self.agent.recover().interval(RECOVERY_INTERVAL).start()
+            self.driver.recover()
         });
     }
 
-    /// Makes a call a task. It is stored before the host reads its id.
+    /// Makes a call a task. It is stored before the host reads its id. If the returned future is dropped, no host has the id of the task,
+    /// and it is discarded.
     pub(super) async fn begin(
-        &self,
+        self: &Arc<Self>,
         host: &Handle,
         caller: Caller,
         call: HostCall,
         principal: Option<Principal>,
     ) -> Result<CreateTaskResult, ToolError> {
-        let not_stored = || ToolError::failed("the call has to wait and cannot be stored; try again later");
+        let (sender, created) = oneshot::channel();
+        let tasks = Arc::clone(self);
+        host.spawn(async move {
+            let mut expired = Vec::new();
+            let agent = if call.is_deferred() { &tasks.undecided } else { tasks.agent() };
+            match tasks.store(caller, call, &mut expired).await {
+                Ok((result, run)) => {
+                    let (announced, is_announced) = oneshot::channel();
+                    let _ = sender.send(Ok((result, announced)));
+                    match is_announced.await {
+                        Ok(()) => tasks.drive(principal.into_iter().fold(agent.resume(run), Ask::context)),
+                        Err(_) => drop(agent.discard(run).await),
+                    }
+                }
+                Err(error) => drop(sender.send(Err(error))),
+            }
+            tasks.end_all(expired).await;
+        });
+        let (result, announced) = created.await.map_err(|_| not_stored())??;
+        let _ = announced.send(());
+        Ok(result)
+    }
+
+    /// Stores a task, unless there are too many. `expired` receives the ids of those of the caller that nothing else removes.
+    async fn store(
+        &self,
+        caller: Caller,
+        call: HostCall,
+        expired: &mut Vec<String>,
+    ) -> Result<(CreateTaskResult, Run), ToolError> {
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
         if request.call.arguments.len() > MAX_ARGUMENTS_BYTES {
             return Err(ToolError::failed(
                 "the call has to wait, and its arguments are too long to be stored",
             ));
         }
-        let beginning = self.beginning.lock().await;
-        let listed = self.agent.list_runs(&self.filter()).await.map_err(|_| not_stored())?;
+        let _beginning = self.beginning.lock().await;
+        let agent = self.agent();
+        let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
+        let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
         let prefix = TaskId::run_prefix(caller);
         let is_open = |status| !matches!(status, RunStatus::Finished | RunStatus::Expired);
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
+        expired.extend(own().filter(|run| run.status == RunStatus::Expired).map(|run| run.id.clone()));
         let open_of_caller = own().filter(|run| is_open(run.status)).count();
         let open = listed.iter().filter(|run| is_open(run.status)).count();
         if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
             || own().count() >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
         {
-            drop(beginning);
-            self.end_expired(own().collect()).await;
             return Err(ToolError::failed("too many calls wait; try again later"));
         }
-        let run = Run::with_call(self.agent.name(), "An MCP host calls a tool.", request);
+        let run = Run::with_call(agent.name(), "An MCP host calls a tool.", request);
         let mut run = run.map_err(|_| not_stored())?;
-        let (run_id, store) = (run.id().to_string(), self.agent.run_store().ok_or_else(not_stored)?);
+        let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
         store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
-        drop(beginning);
-        self.end_expired(own().collect()).await;
-        let ask = self.agent.resume(run);
-        self.drive(host, principal.into_iter().fold(ask, Ask::context));
-        Ok(CreateTaskResult::new(task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime)))
+        let created = task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
+        Ok((CreateTaskResult::new(created), run))
     }
 
     /// Ends some of the tasks that have expired after effects, which nothing else removes.
-    async fn end_expired(&self, listed: Vec<&RunSummary>) {
-        for expired in listed.into_iter().filter(|run| run.status == RunStatus::Expired).take(8) {
-            if let Ok(Some(stored)) = self.agent.stored_run(&expired.id).await {
-                let _ = self.agent.end(stored.run).await;
+    async fn end_all(&self, expired: Vec<String>) {
+        for id in expired.iter().take(8) {
+            if let Ok(Some(stored)) = self.agent().stored_run(id).await {
+                let _ = self.agent().end(stored.run).await;
             }
         }
     }
 
-    fn filter(&self) -> RunFilter {
-        self.agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent)
+    fn agent(&self) -> &Agent {
+        &self.driver.agent
     }
 
-    /// Drives a run until it has ended or a person has to decide, once fewer others are driven than is allowed.
-    fn drive(&self, host: &Handle, mut ask: Ask) {
-        let (agent, shutdown) =
-            (self.agent.clone(), self.shutdown.reached_weak(ShutdownPhase::ClosingStreams));
-        let driven = Arc::clone(&self.driven);
-        let driving = async move {
-            let _driven = driven.acquire().await;
-            while let Outcome::Waiting(run) = ask.outcome().await {
-                let (id, waits) = (run.id().as_str(), run.waits());
-                if !waits.is_empty() && waits.iter().all(Wait::is_until) {
-                    let until = waits.iter().filter_map(|wait| wait.deadline).min().unwrap_or_default();
-                    tokio::time::sleep(until.since(Timestamp::now())).await;
-                } else {
-                    // Decided while the driver ended.
-                    let listed = agent.list_runs(&RunFilter::new().id(id)).await.unwrap_or_default().pop();
-                    if !listed.is_some_and(|listed| listed.is_command_posted) {
-                        return;
-                    }
-                }
-                let Ok(Some(stored)) = agent.stored_run(id).await else { return };
-                ask = agent.resume(stored.run);
-            }
-        };
-        host.spawn(async move {
-            tokio::select! {
-                () = driving => {}
-                // Its run can be recovered.
-                true = shutdown => {}
-            }
-        });
+    fn drive(&self, ask: Ask) {
+        tokio::spawn(self.driver.clone().drive(ask));
     }
 
     /// Returns a task of this caller, if `may_use` admits its tool.
@@ -174,8 +169,8 @@ impl Tasks {
         let unknown = || ErrorData::invalid_params("there is no such task, or it has expired", None);
         let id = TaskId::parse(id).ok_or_else(unknown)?;
         let run = id.run_id(caller);
-        let listed = self.agent.list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
-        let stored = self.agent.stored_run(&run).await.map_err(not_read)?;
+        let listed = self.agent().list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
+        let stored = self.agent().stored_run(&run).await.map_err(not_read)?;
         let (listed, stored) = listed.zip(stored).ok_or_else(unknown)?;
         let age = u64::try_from(listed.age.as_millis()).unwrap_or(u64::MAX);
         let changed =
@@ -188,12 +183,7 @@ impl Tasks {
     }
 
     /// Records what the user of the host has answered. Other answers are ignored.
-    pub(super) async fn answer(
-        &self,
-        host: &Handle,
-        task: &FoundTask,
-        responses: &InputResponses,
-    ) -> Result<(), ErrorData> {
+    pub(super) async fn answer(&self, task: &FoundTask, responses: &InputResponses) -> Result<(), ErrorData> {
         let mut decisions = Vec::new();
         for wait in task.stored.run.waits() {
             let Some(response) = responses.get(wait.id.as_str()) else { continue };
@@ -207,21 +197,21 @@ impl Tasks {
             return Ok(());
         }
         // Somebody else may have answered first, or nobody can any more.
-        if let Ok(decided) = self.agent.decide_all(task.stored.run.id().as_str(), decisions).await
+        if let Ok(decided) = self.agent().decide_all(task.stored.run.id().as_str(), decisions).await
             && let Some(ask) = decided.resume()
         {
-            self.drive(host, ask);
+            self.drive(ask);
         }
         Ok(())
     }
 
     /// Cancels a task, unless it has ended.
-    pub(super) async fn cancel(&self, host: &Handle, task: FoundTask) -> Result<(), ErrorData> {
+    pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
         if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
             let id = task.stored.run.id().to_string();
-            let _ = self.agent.post(&id, RunCommand::Cancel).await.map_err(not_read)?;
+            let _ = self.agent().post(&id, RunCommand::Cancel).await.map_err(not_read)?;
             // Unless another driver works on it, and takes the command.
-            self.drive(host, self.agent.resume(task.stored.run));
+            self.drive(self.agent().resume(task.stored.run));
         }
         Ok(())
     }
@@ -245,10 +235,16 @@ impl FoundTask {
         let schema = self.tool().and_then(|tool| schemas.get(tool));
         let payload = self.payload(schema, unable);
         let mut task = task(&self.id, payload.status(), self.changed, self.lifetime);
-        if matches!(payload, TaskPayload::Working) && self.waits_for_person() {
-            task.status_message = Some("a person of this service decides about it".to_owned());
-            task.poll_interval_ms = Some(POLL_DECIDED_MS);
-        }
+        let message = match (&payload, self.stored.status) {
+            (_, RunStatus::Expired) => Some("the call has not ended in time"),
+            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
+            (TaskPayload::Working, _) if self.waits_for_person() => {
+                task.poll_interval_ms = Some(POLL_DECIDED_MS);
+                Some("a person of this service decides about it")
+            }
+            _ => None,
+        };
+        task.status_message = message.map(str::to_owned);
         DetailedTask::new(task, payload)
     }
 
@@ -258,19 +254,18 @@ impl FoundTask {
 
     fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
         let StoredRun { run, status, .. } = &self.stored;
-        if run.is_done()
-            && let Err(error) = run.clone().finish()
-            && matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled))
-        {
+        // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
+        if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
             return TaskPayload::Cancelled;
         }
-        if let Some(execution) = run.tool_executions().first() {
-            return ended(execution.outcome(), schema);
-        }
-        match status {
-            RunStatus::Expired => return failed("nobody has decided about the call in time"),
-            RunStatus::Finished | RunStatus::NotUndone => return failed("the call could not be executed"),
-            _ => {}
+        if run.is_done() {
+            return match (run.clone().finish(), run.tool_executions().first()) {
+                (Err(error), _) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) => {
+                    TaskPayload::Cancelled
+                }
+                (_, Some(execution)) => ended(execution.outcome(), schema),
+                (_, None) => failed("the call could not be executed"),
+            };
         }
         let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
         let open = run.waits().into_iter().filter(|wait| unable.or_else(|| why_not_asked(wait)).is_none());
@@ -312,6 +307,10 @@ fn task(id: &TaskId, status: TaskStatus, changed: Timestamp, lifetime: Duration)
 fn rfc3339(time: Timestamp) -> String {
     let time = i64::try_from(time.as_millis()).ok().and_then(DateTime::from_timestamp_millis);
     time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+fn not_stored() -> ToolError {
+    ToolError::failed("the call has to wait and cannot be stored; try again later")
 }
 
 /// The error says nothing about the store.

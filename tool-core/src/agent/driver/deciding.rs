@@ -39,6 +39,9 @@ impl RunDriver {
         }
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
+            if self.question.leaves_parked {
+                return Ok(Deciding::Deferred);
+            }
             return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
         let (question, agent) = (&self.question, &self.tools.agent.0);

@@ -1,0 +1,83 @@
+//! Drives the runs of tasks: those of this process, and those that nobody drives.
+//!
+//! The server counts a run as a request in flight, so that it has the same time to end when the server stops. What has not been started by
+//! then stays stored, for the next process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+use tool_core::Agent;
+use tool_core::agent::{Ask, Outcome, RecoveryTask};
+use tool_core::memory::RunFilter;
+use tool_core::run::Wait;
+use tool_core::tool::Timestamp;
+use tool_http::server::{Shutdown, ShutdownPhase};
+
+/// The most tasks that this process drives at a time.
+const MAX_DRIVEN: usize = 256;
+
+/// The time between two looks at tasks that nobody drives.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Drives the tasks of a server. Clones share the limit.
+#[derive(Clone)]
+pub(super) struct TaskDriver {
+    pub(super) agent: Agent,
+    shutdown: Shutdown,
+    driven: Arc<Semaphore>,
+}
+
+impl TaskDriver {
+    pub(super) fn new(agent: Agent, shutdown: Shutdown) -> Self {
+        Self { agent, shutdown, driven: Arc::new(Semaphore::new(MAX_DRIVEN)) }
+    }
+
+    /// Continues tasks that nobody drives, from now on.
+    pub(super) fn recover(&self) -> RecoveryTask {
+        let driver = self.clone();
+        let recovery = self.agent.recover().interval(RECOVERY_INTERVAL);
+        recovery.drive_by(move |ask| driver.clone().drive(ask).boxed()).start()
+    }
+
+    /// Drives a run until it has ended or a person has to decide. Returns `None` if the server stops before.
+    pub(super) async fn drive(self, mut ask: Ask) -> Option<Outcome> {
+        loop {
+            let outcome = self.take_turn(ask).await?;
+            let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
+            let (id, waits) = (run.id().as_str(), run.waits());
+            if !waits.is_empty() && waits.iter().all(Wait::is_until) {
+                let until = waits.iter().filter_map(|wait| wait.deadline).min().unwrap_or_default();
+                tokio::select! {
+                    () = tokio::time::sleep(until.since(Timestamp::now())) => {}
+                    () = self.shutdown.requested() => return None,
+                }
+            } else {
+                // Decided while the driver ended.
+                let listed = self.agent.list_runs(&RunFilter::new().id(id)).await.unwrap_or_default().pop();
+                if !listed.is_some_and(|listed| listed.is_command_posted) {
+                    return Some(outcome);
+                }
+            }
+            ask = self.agent.resume(self.agent.stored_run(id).await.ok()??.run);
+        }
+    }
+
+    /// Drives a run until it waits or has ended, once fewer others are driven than is allowed.
+    async fn take_turn(&self, ask: Ask) -> Option<Outcome> {
+        let _driven = tokio::select! {
+            permit = self.driven.acquire() => permit,
+            () = self.shutdown.requested() => return None,
+        };
+        // Counted before it is known that the server runs: a shutdown from now on waits for it.
+        let _in_flight = self.shutdown.track_request();
+        if self.shutdown.has_reached(ShutdownPhase::Draining) {
+            return None;
+        }
+        tokio::select! {
+            outcome = ask.leave_parked().outcome() => Some(outcome),
+            () = self.shutdown.reached(ShutdownPhase::ClosingStreams) => None,
+        }
+    }
+}
