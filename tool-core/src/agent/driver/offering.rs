@@ -113,11 +113,14 @@ impl RunDriver {
 
     pub(super) fn apply_tool_policies(&mut self) {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
+        let was_blocked = self.run.is_blocked();
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
             &InFlight::NONE,
         );
+        // Of calls that were stored before a driver had their tools.
+        self.has_unsaved_changes |= self.run.is_blocked() != was_blocked;
     }
 
     /// Fails if a call was approved with arguments that do not match its tool, before the model reads the mistake of a person. The call
