@@ -83,42 +83,42 @@ fn server(store: &Arc<InMemoryStore>, done: &Done) -> Server {
         .long_call("work")
 }
 
-async fn spawn(server: Server) -> RunningServer {
+pub(super) async fn spawn(server: Server) -> RunningServer {
     server.spawn("127.0.0.1:0").await.unwrap()
 }
 
 /// The capabilities of a host that follows tasks.
-fn follows_tasks() -> Value {
+pub(super) fn follows_tasks() -> Value {
     json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } })
 }
 
 /// Sends a request of a user and returns the JSON-RPC message.
-async fn send(url: &str, user: &str, method: &str, params: Value, capabilities: Value) -> Value {
+pub(super) async fn send(url: &str, user: &str, method: &str, params: Value, capabilities: Value) -> Value {
     newest::send(newest::request(url, method, params, &capabilities).header("x-user", user)).await
 }
 
-async fn call(url: &str, tool: &str, arguments: Value, more: Value) -> Value {
+pub(super) async fn call(url: &str, tool: &str, arguments: Value, more: Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": arguments });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     send(url, "ada", "tools/call", params, follows_tasks()).await
 }
 
 /// Sends a request about a task.
-async fn about(url: &str, user: &str, method: &str, id: &str, more: Value) -> Value {
+pub(super) async fn about(url: &str, user: &str, method: &str, id: &str, more: Value) -> Value {
     let mut params = json!({ "taskId": id });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     send(url, user, method, params, follows_tasks()).await
 }
 
 /// Returns the id of the task that a call has become.
-fn task_id(created: &Value) -> String {
+pub(super) fn task_id(created: &Value) -> String {
     assert_eq!(created["result"]["resultType"], "task", "{created}");
     assert_eq!(created["result"]["status"], "working", "{created}");
     created["result"]["taskId"].as_str().unwrap().to_owned()
 }
 
 /// Asks for a task until it is in this state.
-async fn until(url: &str, id: &str, status: &str) -> Value {
+pub(super) async fn until(url: &str, id: &str, status: &str) -> Value {
     let polling = async {
         loop {
             let task = about(url, "ada", "tasks/get", id, json!({})).await["result"].take();
@@ -135,12 +135,12 @@ async fn until(url: &str, id: &str, status: &str) -> Value {
     tokio::time::timeout(Duration::from_secs(60), polling).await.unwrap()
 }
 
-fn text_of(task: &Value) -> &str {
+pub(super) fn text_of(task: &Value) -> &str {
     task["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{task}"))
 }
 
 /// Returns the id of the run of the only task, and what it waits for, once its driver has let go of it.
-async fn only_wait(agent: &Agent) -> (String, Wait) {
+pub(super) async fn only_wait(agent: &Agent) -> (String, Wait) {
     let looking = async {
         loop {
             if let Some(stored) = agent.stored_runs().await.unwrap().runs.pop()

@@ -19,7 +19,7 @@ use tool_core::agent::{Ask, RecoveryTask};
 use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
 use tool_core::run::{Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Agent, RunErrorKind, ToolError, ToolOutput};
+use tool_core::{Agent, Message, RunErrorKind, ToolError, ToolOutput};
 use tool_http::server::Caller;
 
 use super::authorize::Principal;
@@ -220,10 +220,9 @@ impl Tasks {
 impl FoundTask {
     /// Returns the name of the tool.
     fn tool(&self) -> Option<&str> {
-        let run = &self.stored.run;
-        let executed = run.tool_executions().first().map(|execution| execution.call());
-        let call = executed.or_else(|| run.current_calls().next().map(|(call, _)| call));
-        call.map(|call| &*call.name)
+        // Also of a call that was never executed.
+        let mut replies = self.stored.run.messages().iter().filter_map(Message::as_assistant);
+        replies.find_map(|reply| Some(&*reply.tool_calls.first()?.name))
     }
 
     /// Returns the task as hosts read it. `unable` says why the host cannot ask its user, if so.

@@ -1,0 +1,412 @@
+//! Rules of tasks that a store and the end of a server show: recovery, shutdown, limits, expiry, and who decides.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tool_core::agent::Outcome;
+use tool_core::content::Image;
+use tool_core::memory::{
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStatus,
+    RunStore, RunSummary, SaveOutcome, StoreFuture,
+};
+use tool_core::model::RunUser;
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, Wait};
+use tool_core::tool::{Asker, Timestamp};
+use tool_core::{ToolContext, ToolError, tool, tools};
+use tool_mcp::server::Server;
+
+use super::newest::{self, output};
+use super::tasks::{about, call, follows_tasks, only_wait, spawn, task_id, text_of, until};
+use super::tools::{Witness, wait};
+
+/// The longest time that a test waits for an event.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn within<T>(event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event).await.unwrap()
+}
+
+/// A store with runs that are as old, and as many, as a test wants, and whose saves wait for it.
+#[derive(Clone, Default)]
+struct Stage(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    store: InMemoryStore,
+    /// What is added to the ages of runs until they are stored again.
+    ages: Mutex<HashMap<String, Duration>>,
+    /// What all lists of an agent's runs contain instead.
+    listed: Mutex<Option<Vec<RunSummary>>>,
+    /// The next save notifies the first and waits for the second.
+    gate: Mutex<Option<[Arc<Notify>; 2]>>,
+    /// The names of the threads of all operations.
+    threads: Mutex<BTreeSet<String>>,
+}
+
+impl Stage {
+    fn inner(&self) -> &InMemoryStore {
+        let thread = std::thread::current();
+        self.0.threads.lock().unwrap().insert(thread.name().unwrap_or_default().to_owned());
+        &self.0.store
+    }
+
+    async fn summaries(&self) -> Vec<RunSummary> {
+        self.0.store.list_runs(&RunFilter::new()).await.unwrap()
+    }
+
+    /// Waits until the only run has this status, and nobody drives it.
+    async fn until(&self, status: RunStatus) {
+        within(async {
+            while !self.summaries().await.iter().any(|run| run.status == status && !run.is_leased) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    /// Makes the next save wait. It notifies the first of the returned values, and waits for the second.
+    fn hold_next_save(&self) -> [Arc<Notify>; 2] {
+        let gate = [Arc::default(), Arc::default()];
+        *self.0.gate.lock().unwrap() = Some(gate.clone());
+        gate
+    }
+}
+
+impl RunStore for Stage {
+    fn append_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        Box::pin(async move {
+            let gate = self.0.gate.lock().unwrap().take();
+            if let Some([saving, release]) = gate {
+                saving.notify_one();
+                release.notified().await;
+            }
+            self.0.ages.lock().unwrap().remove(id);
+            self.inner().append_run(id, expected, changes).await
+        })
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async move { self.inner().load_run(id).await })
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.inner().remove_run(id).await })
+    }
+
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        Box::pin(async move {
+            let mut runs = self.inner().list_runs(&RunFilter::new()).await?;
+            if filter.id.is_none() {
+                runs = self.0.listed.lock().unwrap().clone().unwrap_or(runs);
+            }
+            for run in &mut runs {
+                run.age += self.0.ages.lock().unwrap().get(&run.id).copied().unwrap_or_default();
+            }
+            runs.retain(|run| filter.admits(run));
+            Ok(runs)
+        })
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        Box::pin(async move { self.inner().lease(id, driver, request).await })
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move { self.inner().post(id, command).await })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        Box::pin(async move { self.inner().posted(id).await })
+    }
+}
+
+#[tool("Pays a bill", needs_approval)]
+fn pay(cents: u32, #[inject] witness: &Witness) -> String {
+    witness.started.notify_one();
+    format!("paid {cents}")
+}
+
+#[tool("Waits for a year")]
+async fn park(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let next_year = Timestamp::now().after(Duration::from_secs(365 * 24 * 3_600));
+    match user.parked::<u32>()? {
+        Some(state) => Ok(format!("parked {state}")),
+        None => Err(user.park(&7, next_year).await.into()),
+    }
+}
+
+#[tool("Draws a large picture")]
+fn draw() -> Image {
+    Image::from_bytes("image/png", vec![0; 5 << 20])
+}
+
+fn server(store: &Stage, witness: &Witness) -> Server {
+    Server::new(tools![wait, pay, park, draw])
+        .name("desk")
+        .context(ToolContext::new().with(witness.clone()))
+        .user(|headers| Some(RunUser::new(headers.get("x-user")?.to_str().ok()?)))
+        .decider(|_: &Wait| Decision::defer())
+        .tasks(store.clone())
+        .long_call("wait")
+        .long_call("draw")
+}
+
+#[tokio::test]
+async fn the_next_server_goes_on_with_tasks_when_it_starts() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let first = spawn(server(&store, &witness)).await;
+    let id = task_id(&call(&first.url(), "wait", json!({}), json!({})).await);
+    within(witness.started.notified()).await;
+    first.stop_within(Duration::ZERO).await.unwrap();
+    store.until(RunStatus::Interrupted).await;
+    // No request has reached it.
+    let second = spawn(server(&store, &witness)).await;
+    within(witness.started.notified()).await;
+    witness.release.notify_one();
+    assert_eq!(text_of(&until(&second.url(), &id, "completed").await), "released");
+}
+
+/// The time that tasks have is that of other calls in flight. What waits for a time or for its start is left to the next server.
+#[tokio::test]
+async fn a_server_that_stops_waits_for_tasks_that_run() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let first = spawn(server(&store, &witness)).await;
+    let id = task_id(&call(&first.url(), "wait", json!({}), json!({})).await);
+    within(witness.started.notified()).await;
+    let address = first.address();
+    let stopping = tokio::spawn(first.stop());
+    within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    assert!(!stopping.is_finished());
+    witness.release.notify_one();
+    within(stopping).await.unwrap().unwrap();
+    store.until(RunStatus::Finished).await;
+
+    let second = spawn(server(&store, &witness)).await;
+    assert_eq!(text_of(&until(&second.url(), &id, "completed").await), "released");
+    let parked = task_id(&call(&second.url(), "park", json!({}), json!({})).await);
+    store.until(RunStatus::Waiting).await;
+    let [saving, release] = store.hold_next_save();
+    let url = second.url();
+    let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
+    within(saving.notified()).await;
+    let address = second.address();
+    let stopping = tokio::spawn(second.stop());
+    within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    release.notify_one();
+    let stored = task_id(&within(calling).await.unwrap());
+    within(stopping).await.unwrap().unwrap();
+    store.until(RunStatus::Interrupted).await;
+    assert_eq!(witness.max_running.borrow().to_owned(), 1);
+
+    let third = spawn(server(&store, &witness)).await;
+    within(witness.started.notified()).await;
+    witness.release.notify_one();
+    assert_eq!(text_of(&until(&third.url(), &stored, "completed").await), "released");
+    until(&third.url(), &parked, "working").await;
+}
+
+/// `notifications/cancelled` and the end of a connection never cancel a task, but before a host has its id, there is only its request.
+#[tokio::test]
+async fn a_call_that_is_cancelled_before_its_host_knows_the_task_leaves_none() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness).max_concurrent_requests(1)).await;
+    let [saving, release] = store.hold_next_save();
+    let url = running.url();
+    let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
+    within(saving.notified()).await;
+    calling.abort();
+    // The server has noticed it once it admits another request.
+    within(async {
+        let list = || {
+            newest::request(&running.url(), "tools/list", json!({}), &follows_tasks()).header("x-user", "ada")
+        };
+        while list().send().await.unwrap().status() != 200 {}
+    })
+    .await;
+    release.notify_one();
+    store.until(RunStatus::Finished).await;
+    let ended = store.load_run(&store.summaries().await[0].id).await.unwrap().unwrap();
+    assert!(ended.tool_executions().is_empty(), "the call was executed");
+}
+
+#[tokio::test]
+async fn the_number_of_tasks_is_bounded() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    task_id(&call(&running.url(), "pay", json!({ "cents": 1 }), json!({})).await);
+    store.until(RunStatus::Waiting).await;
+    let sample = store.summaries().await.remove(0);
+    let runs = |start: &str, status, number: usize| {
+        let copies = std::iter::repeat_n(&sample, number).enumerate().map(|(index, sample)| {
+            let mut run = sample.clone();
+            (run.id, run.status) = (format!("{start}{index}"), status);
+            run
+        });
+        copies.collect::<Vec<_>>()
+    };
+    let (own, others) = (&sample.id[.."task_".len() + 17], "task_0123456789abcdef_");
+    let (open, ended) = (RunStatus::Waiting, RunStatus::Finished);
+    let table = [
+        (vec![runs(own, open, 99), runs(others, open, 9_900)], true),
+        (vec![runs(own, open, 100)], false),
+        (vec![runs(own, open, 99), runs("task_", ended, 5_000)], true),
+        (vec![runs(own, ended, 999)], true),
+        (vec![runs(own, ended, 1_000)], false),
+        (vec![runs(others, open, 9_999)], true),
+        (vec![runs(others, open, 10_000)], false),
+    ];
+    for (row, (listed, is_accepted)) in table.into_iter().enumerate() {
+        *store.0.listed.lock().unwrap() = Some(listed.concat());
+        let answer = call(&running.url(), "pay", json!({ "cents": 1 }), json!({})).await;
+        match is_accepted {
+            true => drop(task_id(&answer)),
+            false => assert_eq!(output(&answer), "too many calls wait; try again later", "row {row}"),
+        }
+    }
+    *store.0.listed.lock().unwrap() = None;
+    for (excess, is_accepted) in [(0, true), (1, false)] {
+        let shortest = json!({ "cents": 1, "why": "" }).to_string().len();
+        let arguments = json!({ "cents": 1, "why": "9".repeat((64 << 10) - shortest + excess) });
+        let answer = call(&running.url(), "pay", arguments, json!({})).await;
+        match is_accepted {
+            true => drop(task_id(&answer)),
+            false => assert!(output(&answer).contains("too long to be stored"), "{answer}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_tasks_that_are_driven_is_bounded() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    for index in 0..257 {
+        let params = json!({ "name": "wait", "arguments": {} });
+        let request = newest::request(&running.url(), "tools/call", params, &follows_tasks());
+        task_id(&newest::send(request.header("x-user", format!("user {}", index / 100))).await);
+    }
+    let at_least = |number| {
+        let mut running = witness.max_running.subscribe();
+        async move { drop(within(running.wait_for(|max| *max >= number)).await.unwrap()) }
+    };
+    at_least(256).await;
+    // The last one begins once another has ended.
+    let begun = Arc::clone(&witness.started);
+    within(begun.notified()).await;
+    witness.release.notify_one();
+    within(begun.notified()).await;
+    assert_eq!(*witness.max_running.borrow(), 256);
+    running.stop_within(Duration::ZERO).await.unwrap();
+}
+
+/// An approval is for the tool that was shown.
+#[tokio::test]
+async fn an_approval_is_not_for_a_tool_that_was_replaced() {
+    mod other {
+        #[tool_core::tool("Pays a bill twice", needs_approval)]
+        pub(super) fn pay(cents: u32) -> String {
+            format!("paid {cents} twice")
+        }
+    }
+    let (store, witness) = (Stage::default(), Witness::default());
+    let server = server(&store, &witness);
+    let (agent, handle) = (server.task_agent().unwrap(), server.tools_handle());
+    let running = spawn(server).await;
+    let id = task_id(&call(&running.url(), "pay", json!({ "cents": 5 }), json!({})).await);
+    let (run, wait) = only_wait(&agent).await;
+    handle.replace(tools![wait, park, draw, other::pay]).unwrap();
+    let approve = async |(run, wait): (String, Wait)| {
+        let decided = agent.decide(&run, &wait.id, Decision::approve()).await.unwrap();
+        decided.resume().unwrap().outcome().await
+    };
+    // It is asked for again.
+    assert!(matches!(approve((run, wait)).await, Outcome::Waiting(_)));
+    approve(only_wait(&agent).await).await;
+    assert_eq!(text_of(&until(&running.url(), &id, "completed").await), "paid 5 twice");
+}
+
+/// Also a call that the decider defers before it becomes a task, and one that is a task from its beginning.
+#[tokio::test]
+async fn the_decider_is_asked_once_for_a_call() {
+    for is_long in [false, true] {
+        let (store, witness, asked) = (Stage::default(), Witness::default(), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&asked);
+        let server = server(&store, &witness).decider(move |_: &Wait| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Decision::defer()
+        });
+        let server = if is_long { server.long_call("pay") } else { server };
+        let agent = server.task_agent().unwrap();
+        let running = spawn(server).await;
+        let id = task_id(&call(&running.url(), "pay", json!({ "cents": 5 }), json!({})).await);
+        let (run, wait) = only_wait(&agent).await;
+        let decided = agent.decide(&run, &wait.id, Decision::approve()).await.unwrap();
+        decided.resume().unwrap().await.unwrap();
+        assert_eq!(text_of(&until(&running.url(), &id, "completed").await), "paid 5");
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "long: {is_long}");
+    }
+}
+
+/// What has expired is cancelled, before and after somebody ends it. A call that was never executed is known, too.
+#[tokio::test]
+async fn a_task_has_one_final_status() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let server = server(&store, &witness);
+    let agent = server.task_agent().unwrap();
+    let running = spawn(server).await;
+    let url = running.url();
+    for expires in [true, false] {
+        let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+        let (run, _) = only_wait(&agent).await;
+        if expires {
+            store.0.ages.lock().unwrap().insert(run, Duration::from_secs(2 * 24 * 3_600));
+            let expired = about(&url, "ada", "tasks/get", &id, json!({})).await;
+            assert_eq!(expired["result"]["status"], "cancelled", "{expired}");
+            assert_eq!(expired["result"]["statusMessage"], "the call has not ended in time");
+            assert_eq!(agent.recover().once().await.unwrap(), 1);
+        } else {
+            about(&url, "ada", "tasks/cancel", &id, json!({})).await;
+        }
+        until(&url, &id, "cancelled").await;
+    }
+}
+
+/// The threads of the SDK have neither the program's runtime nor its subscriber.
+#[tokio::test]
+async fn the_store_is_used_in_the_runtime_of_the_program() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    let url = running.url();
+    let id = task_id(&call(&url, "wait", json!({}), json!({})).await);
+    until(&url, &id, "working").await;
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let answer = about(&url, "ada", method, &id, json!({ "inputResponses": {} })).await;
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    let threads = store.0.threads.lock().unwrap();
+    let this = std::thread::current();
+    assert_eq!(threads.iter().map(|name| &**name).collect::<Vec<_>>(), [this.name().unwrap()]);
+}
+
+#[tokio::test]
+async fn a_large_output_is_not_stored() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    let id = task_id(&call(&running.url(), "draw", json!({}), json!({})).await);
+    let drawn = until(&running.url(), &id, "completed").await;
+    assert!(text_of(&drawn).ends_with("bytes are left out, because the output is too large]"), "{drawn}");
+}
