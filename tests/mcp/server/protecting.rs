@@ -200,6 +200,12 @@ async fn tools_exist_for_those_with_their_scopes() {
     }
     let listed = call(&url, "ada-reads", "list", json!({})).await;
     assert_eq!(listed["result"]["content"][0]["text"], "notes");
+    // Nobody learns the names of other tools.
+    for (token, names) in [("eve", "`whoami`, `sum`"), ("ada-reads", "`whoami`, `list`, `sum`")] {
+        let unknown = call(&url, token, "purge", json!({})).await;
+        let expected = format!("there is no tool `purge`; the tools are {names}");
+        assert_eq!(unknown["error"], json!({ "code": -32602, "message": expected }));
+    }
     // A name that is read in two ways does not pass.
     for names in [
         r#""name":"whoami","name":"delete""#,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::agent::Outcome;
@@ -18,7 +18,7 @@ use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunChanges, RunRevision, Wait};
 use tool_core::tool::{Asker, Timestamp};
 use tool_core::{ToolContext, ToolError, tool, tools};
-use tool_mcp::server::Server;
+use tool_mcp::server::{Credentials, Principal, ProtectedResource, Server};
 
 use super::newest::{self, output};
 use super::tasks::{about, call, follows_tasks, only_wait, spawn, task_id, text_of, until};
@@ -311,6 +311,39 @@ async fn the_number_of_tasks_that_are_driven_is_bounded() {
     within(begun.notified()).await;
     assert_eq!(*witness.max_running.borrow(), 256);
     running.stop_within(Duration::ZERO).await.unwrap();
+}
+
+/// Also for the caller that began it, whose token can have fewer scopes later.
+#[tokio::test]
+async fn each_request_about_a_task_needs_the_scopes_of_its_tool() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let authorize = |credentials: &Credentials<'_>| {
+        let scopes = credentials.bearer_token().filter(|token| *token == "pays").map(|_| "money");
+        Ok(Principal::new("ada", scopes))
+    };
+    let resource = ProtectedResource::new("https://tools.example/mcp");
+    let server = Server::new(tools![pay])
+        .protect(resource.authorization_server("https://login.example"), authorize)
+        .scope("pay", "money")
+        .context(ToolContext::new().with(witness))
+        .decider(|_: &Wait| Decision::defer())
+        .tasks(store);
+    let running = spawn(server).await;
+    let url = running.url();
+    let send = async |token: &str, method: &str, params: Value| {
+        let request = newest::request(&url, method, params, &follows_tasks());
+        newest::send(request.bearer_auth(token)).await
+    };
+    let call = json!({ "name": "pay", "arguments": { "cents": 5 } });
+    let id = task_id(&send("pays", "tools/call", call).await);
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let params = json!({ "taskId": id, "inputResponses": {} });
+        let refused = send("reads", method, params.clone()).await;
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        assert_eq!(refused["error"]["message"], "the task needs further scopes");
+        let answered = send("pays", method, params).await;
+        assert!(answered["error"].is_null(), "{answered}");
+    }
 }
 
 /// An approval is for the tool that was shown.

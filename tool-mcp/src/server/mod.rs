@@ -81,10 +81,16 @@
 //!
 //! The result is the same as that of a call, but what a panic and a tool that no longer exists result in is an error of the protocol. A task belongs to the
 //! caller that began it: for others it does not exist. Each request needs the [scopes](Server::scope) of the tool. `tasks/cancel` cancels
-//! the call, and undoes it if its tool can be undone. A task is kept [for a day](Server::task_lifetime) after its last change. Tools
-//! inject the [`RunUser`], and its [`Principal`]: without scopes where the call goes on without the request that began it. Agents among the tools do not share
-//! the lock of `exclusive` tools. A long call of another tool holds back those of `exclusive` tools, and the calls after them, until it ends. A server that stops
-//! interrupts the calls of its tasks without waiting for them; they are repeated by the next one, unless their tools are `at_most_once`.
+//! the call, and undoes it if its tool can be undone. A `tools/call` that is cancelled before it is answered leaves no task; after that, only `tasks/cancel`
+//! cancels it. A task is kept [for a day](Server::task_lifetime) after its last change. Its output has at most 262,144 characters, and 4 MiB with images and
+//! data; others are left out. Tools
+//! inject the [`RunUser`], and its [`Principal`]: without scopes where the call goes on without the request that began it.
+//!
+//! A server that [stops](RunningServer::stop) waits for the tasks that run as for other calls, and starts no more. What it has not started, or interrupts, is
+//! continued by the next one that serves the store, as soon as that starts; calls that were interrupted are repeated, unless their tools are `at_most_once`.
+//!
+//! A call of an `exclusive` tool waits for long calls of others to end. Meanwhile it holds back the calls after it for 5 seconds at a time. Agents among
+//! the tools do not share the lock of `exclusive` tools.
 //!
 //! # Traces
 //!
@@ -433,7 +439,7 @@ impl Server {
         self
     }
 
-    /// Sets how long a [task](Self::tasks) is kept after its last change; one day by default. One that waits for a decision fails then.
+    /// Sets how long a [task](Self::tasks) is kept after its last change; one day by default. One that has not ended by then is cancelled.
     pub fn task_lifetime(mut self, time: Duration) -> Self {
         self.config.task_lifetime = time;
         self
@@ -569,7 +575,7 @@ impl Server {
         self.tools.clone()
     }
 
-    /// Serves over standard input and output until the input ends. Calls in flight then have 5 seconds to finish.
+    /// Serves over standard input and output until the input ends. Calls in flight then have 5 seconds to finish, and [tasks](Self::tasks) that run another 5.
     ///
     /// # Errors
     ///

@@ -73,8 +73,8 @@ impl Tasks {
         });
     }
 
-    /// Makes a call a task. It is stored before the host reads its id. If the returned future is dropped, no host has the id of the task,
-    /// and it is discarded.
+    /// Makes a call a task. It is stored before the host reads its id. If the returned future is dropped, no host has the id, and the task is
+    /// cancelled.
     pub(super) async fn begin(
         self: &Arc<Self>,
         host: &Handle,
@@ -93,7 +93,7 @@ impl Tasks {
                     let _ = sender.send(Ok((result, announced)));
                     match is_announced.await {
                         Ok(()) => tasks.drive(principal.into_iter().fold(agent.resume(run), Ask::context)),
-                        Err(_) => drop(agent.discard(run).await),
+                        Err(_) => drop(tasks.cancel_run(run).await),
                     }
                 }
                 Err(error) => drop(sender.send(Err(error))),
@@ -208,11 +208,15 @@ impl Tasks {
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
         if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
-            let id = task.stored.run.id().to_string();
-            let _ = self.agent().post(&id, RunCommand::Cancel).await.map_err(not_read)?;
-            // Unless another driver works on it, and takes the command.
-            self.drive(self.agent().resume(task.stored.run));
+            self.cancel_run(task.stored.run).await?;
         }
+        Ok(())
+    }
+
+    async fn cancel_run(&self, run: Run) -> Result<(), ErrorData> {
+        let _ = self.agent().post(run.id().as_str(), RunCommand::Cancel).await.map_err(not_read)?;
+        // Unless another driver works on it, and takes the command.
+        self.drive(self.agent().resume(run));
         Ok(())
     }
 }
