@@ -118,7 +118,8 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-core/src/toolset/call.rs", &[Entrance::ToolSetAlone]),
     ("tool-core/src/toolset/execute_request.rs", &[Entrance::Restate]),
     ("tool-mcp/src/server/call.rs", &[Entrance::McpServer]),
-    // Resumes the runs of an agent without layers.
+    // Resume the runs of an agent without layers.
+    ("tool-mcp/src/server/task_driver.rs", &[Entrance::Resume]),
     ("tool-mcp/src/server/tasks.rs", &[Entrance::Resume]),
     (
         "tool-openai/src/server/agent.rs",
