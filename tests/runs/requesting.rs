@@ -2,8 +2,10 @@
 
 use tests::support::deciding::Decide;
 use tool_core::__internals::CallRequest;
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Decision, InFlight, Run, Step, StopReason};
+use tool_core::model::{
+    AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
+};
+use tool_core::run::{Decision, InFlight, Run, Step, StopReason, TreeInFlight};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
@@ -87,6 +89,48 @@ fn calls_are_started_as_far_as_there_is_room() {
     run.cancel();
     assert!(!run.has_open_call("b"));
     assert_eq!(run.startable(&in_flight).len(), 0);
+}
+
+/// An agent in whose run everything waits holds no room and excludes nothing. Once it goes on, its calls do not overlap with those that have
+/// started meanwhile.
+#[test]
+fn waiting_agents_hold_no_room() {
+    let clerk = ToolDefinition::new("clerk").with_policy(policy(|policy| policy.exclusive = true));
+    let tools = ToolDefinitions::from_iter([clerk.with_kind(ToolKind::Agent), ToolDefinition::new("work")]);
+    let mut outer = run_with_calls(&[("a", "clerk"), ("b", "clerk")]);
+    let mut calls = InFlight::new(1);
+    let startable = |outer: &Run, calls: &InFlight, inside: &[(&str, &InFlight)], place: &[&str]| {
+        let mut tree = TreeInFlight::default();
+        tree.add(Vec::new(), outer, calls);
+        inside.iter().for_each(|(id, calls)| tree.add(vec![id], outer.inner_run_at([*id]).unwrap(), calls));
+        tree.startable(place).into_iter().map(|call| call.id).collect::<Vec<_>>()
+    };
+    let ask = |outer: &mut Run, calls: &mut InFlight, id: &str| {
+        outer.begin_call(id).unwrap();
+        calls.begin(id);
+        let mut inner = run_with_calls(&[("work", "work")]);
+        let _ = inner.next(&tools);
+        outer.add_inner_run(&ToolCall::new(id, "clerk", "{}"), false, inner).unwrap();
+    };
+    let (none, mut works) = (InFlight::new(1), InFlight::new(1));
+    let _ = outer.next(&tools);
+    assert_eq!(startable(&outer, &calls, &[], &[]), ["a"]);
+    ask(&mut outer, &mut calls, "a");
+    assert_eq!(startable(&outer, &calls, &[("a", &none)], &[]), [""; 0]);
+    assert_eq!(startable(&outer, &calls, &[("a", &none)], &["a"]), ["work"]);
+    outer.change_inner_run_at(&["a"], |inner| inner.require_approval("work")).unwrap().unwrap();
+    assert_eq!(startable(&outer, &calls, &[("a", &none)], &[]), ["b"]);
+    ask(&mut outer, &mut calls, "b");
+    outer.change_inner_run_at(&["b"], |inner| inner.begin_call("work")).unwrap().unwrap();
+    works.begin("work");
+    outer
+        .change_inner_run_at(&["a"], |inner| inner.decide_call("work", Decision::approve()))
+        .unwrap()
+        .unwrap();
+    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &works)], &["a"]), [""; 0]);
+    works.end("work");
+    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &none)], &["a"]), ["work"]);
+    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &none)], &["b"]), [""; 0]);
 }
 
 #[tool(undo = "unbook")]

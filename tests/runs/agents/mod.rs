@@ -22,10 +22,10 @@ use tool_core::model::{
 };
 use tool_core::run::{Decision, Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
+use tool_core::tool::{Asker, IdempotencyKey, Timestamp, ToolExecution, ToolFuture, Undone};
 use tool_core::{
-    Agent, Answer, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message, RunErrorKind, Tool,
-    ToolCall, ToolError, ToolSet, tool, tools,
+    Agent, Answer, CancellationToken, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message,
+    RunErrorKind, Tool, ToolCall, ToolError, ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]

@@ -230,6 +230,71 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
     }
 }
 
+/// Parks for this time, once.
+async fn park(user: &Asker, millis: u64) -> Result<&'static str, ToolError> {
+    match user.parked::<()>()? {
+        None => Err(user.park(&(), Timestamp::now().after(Duration::from_millis(millis))).await.into()),
+        Some(()) => Ok("continued"),
+    }
+}
+
+/// A parked call, or an agent with one, leaves its room to others.
+#[tokio::test(start_paused = true)]
+async fn what_is_parked_holds_no_room() {
+    #[tool("Waits for an hour")]
+    async fn wait(#[inject] user: &Asker) -> Result<&'static str, ToolError> {
+        park(user, 3_600_000).await
+    }
+
+    #[derive(Clone)]
+    struct Stop(CancellationToken);
+
+    #[tool("Cancels the run")]
+    fn look(#[inject] stop: &Stop) {
+        stop.0.cancel();
+    }
+
+    let inner =
+        || Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]).build().unwrap();
+    for first in [("inner", QUESTION), ("wait", "{}")] {
+        let cancellation = CancellationToken::new();
+        let model = ScriptedModel::new().calls_all([first, ("look", "{}")]);
+        let desk = Agent::builder(model).tools(tools![wait, look]);
+        let desk = desk.tool(inner().as_tool("inner", "Waits")).max_concurrent_calls(1);
+        let desk = desk.context(Stop(cancellation.clone())).limits(|l| l.max_time(Duration::from_secs(60)));
+        let error = desk.build().unwrap().ask("Go").cancellation_token(cancellation).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{first:?}: {error}");
+    }
+}
+
+/// The time of an agent with limits of its own is not that of the run around it, also while it is parked, and after a restart.
+#[tokio::test(start_paused = true)]
+async fn the_parked_time_of_an_agent_with_own_limits_does_not_count() {
+    #[tool("Waits")]
+    async fn wait(#[inject] user: &Asker) -> Result<&'static str, ToolError> {
+        park(user, 50).await
+    }
+
+    for has_own_limits in [true, false] {
+        let inner =
+            Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]).build().unwrap();
+        let inner = inner.as_tool("inner", "Waits");
+        let inner = if has_own_limits { inner.own_limits() } else { inner };
+        let states = EveryState::default();
+        let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done.")).tool(inner);
+        let desk =
+            desk.limits(|l| l.max_time(Duration::from_millis(20))).run_store(states.clone()).build().unwrap();
+        let is_answered = desk.ask("Go").await.is_ok();
+        assert_eq!(is_answered, has_own_limits);
+        let parked = states.take().into_iter().map(|state| serde_json::from_str::<Run>(&state).unwrap());
+        let parked: Vec<_> = parked.filter(|run| !run.waits().is_empty()).take(1).collect();
+        assert_eq!(parked.len(), 1);
+        for run in parked {
+            assert_eq!(desk.resume(run).await.is_ok(), has_own_limits);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
     for levels in 1..=12 {

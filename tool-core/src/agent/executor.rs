@@ -75,9 +75,10 @@ impl CallExecutor {
     ) -> ToolExecution {
         let is_continued = attempt.is_continued;
         let number = attempt.number;
+        let delay = attempt.delay();
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
-        if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
-            tokio::time::sleep(attempt.delay()).await;
+        if !delay.is_zero() && tokio::runtime::Handle::try_current().is_ok() {
+            tokio::time::sleep(delay).await;
         }
         if !is_continued {
             self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;

@@ -28,6 +28,12 @@ impl Run {
             || self.awaits_tools()
     }
 
+    /// Returns `true` if all open calls wait, and only for points in time.
+    pub(super) fn is_parked(&self) -> bool {
+        let Stage::Calling(turn) = &self.stage else { return false };
+        turn.unfinished().iter().filter(|record| record.is_open()).all(CallRecord::is_parked)
+    }
+
     /// Returns `true` if the next step executes calls.
     pub(crate) fn is_to_execute_calls(&self) -> bool {
         matches!(self.stage, Stage::Calling(_) | Stage::Undoing(_)) && !self.is_blocked()

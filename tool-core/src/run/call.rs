@@ -64,6 +64,17 @@ impl CallRecord {
         }
     }
 
+    /// Returns `true` if the call waits, and only for a point in time.
+    pub(super) fn is_parked(&self) -> bool {
+        match self.state {
+            CallState::Waiting { .. } => {
+                self.notes().is_some_and(|notes| notes.parked().is_some() && notes.open().next().is_none())
+            }
+            CallState::Running { .. } => self.inner().is_some_and(|inner| inner.run().is_parked()),
+            _ => false,
+        }
+    }
+
     pub(super) fn inner(&self) -> Option<&InnerRun> {
         self.inner.as_deref()
     }

@@ -229,15 +229,16 @@ impl Run {
         }
     }
 
-    /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
+    /// Returns `true` if the only calls in flight or parked ask agents whose runs have limits of their own. Their time does not count.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn waits_only_for_own_limits(&self) -> bool {
-        let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
         let Stage::Calling(turn) = &self.stage else { return false };
-        let mut running = turn.unfinished().iter().filter(is_running);
+        let takes_time =
+            |record: &&CallRecord| record.is_running() && record.is_ready() || record.is_parked();
+        let mut taking_time = turn.unfinished().iter().filter(takes_time);
         let has_own_limits = |record: &CallRecord| record.inner().is_some_and(|inner| inner.has_own_limits);
-        running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
+        taking_time.next().is_some_and(has_own_limits) && taking_time.all(has_own_limits)
     }
 
     /// Returns the runs that count for the limits of this one.

@@ -203,6 +203,13 @@ impl Run {
         }
     }
 
+    /// Returns `true` if layers have something to judge before the next step: an answer that is an output, or calls.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn awaits_layers(&self) -> bool {
+        self.has_unjudged_answer() || self.unjudged_calls().next().is_some()
+    }
+
     /// Returns the calls that could start once layers have judged them.
     #[doc(hidden)] // For the crates of this project.
     pub fn unjudged_calls(&self) -> impl Iterator<Item = &ToolCall> {

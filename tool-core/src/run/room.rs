@@ -1,7 +1,7 @@
 //! What may start now, beside the calls in flight.
 //!
 //! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`TreeInFlight`), because
-//! each run sees only its own calls. A call that asks an agent is beside others, unless it is exclusive.
+//! each run sees only its own calls. What waits occupies no room: neither a parked call nor an agent in whose run everything waits.
 
 use super::state::{CallRecord, Run, Stage};
 use crate::model::{ToolCall, ToolKind};
@@ -59,59 +59,72 @@ impl InFlight {
     pub(crate) fn contains(&self, call_id: &str) -> bool {
         self.ids.iter().any(|id| id == call_id)
     }
-
-    fn room(&self) -> usize {
-        self.max.saturating_sub(self.ids.len())
-    }
 }
 
-/// What is in flight in a run and in the runs of the agents that its calls ask. Their places are the calls that lead to them.
+/// What is in flight in a run and in the runs of the agents that its calls ask.
 #[doc(hidden)] // For the crates of this project.
+#[derive(Debug, Default)]
+pub struct TreeInFlight<'a>(Vec<PlacedRun<'a>>);
+
+/// A run, the calls that lead to it, and those in flight in it.
 #[derive(Debug)]
-pub struct TreeInFlight<'a, T> {
-    has_calls: bool,
-    has_exclusive_call: bool,
-    /// The place of the exclusive agent at work, if there is one.
-    exclusive_agent: &'a [T],
-    is_exclusive_awaited: bool,
+struct PlacedRun<'a> {
+    place: Vec<&'a str>,
+    run: &'a Run,
+    in_flight: &'a InFlight,
 }
 
-impl<'a, T: PartialEq> TreeInFlight<'a, T> {
-    /// Creates it from the calls in flight other than those that ask agents, each with whether it is exclusive, and from the places of the
-    /// exclusive agents at work, in the order in which they were asked.
-    pub fn new(
-        calls: impl IntoIterator<Item = bool>,
-        exclusive_agents: impl IntoIterator<Item = &'a [T]>,
-    ) -> Self {
-        let (mut has_calls, mut has_exclusive_call) = (false, false);
-        for is_exclusive in calls {
-            has_calls = true;
-            has_exclusive_call |= is_exclusive;
+impl<'a> TreeInFlight<'a> {
+    /// Adds a run with its calls in flight, among them those that ask agents, after the runs around it. Its place are the calls that lead to
+    /// it.
+    pub fn add(&mut self, place: Vec<&'a str>, run: &'a Run, in_flight: &'a InFlight) {
+        self.0.push(PlacedRun { place, run, in_flight });
+    }
+
+    /// Returns the calls of the run at this place that can start now, beside those of the whole tree.
+    #[must_use]
+    pub fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
+        let Some(own) = self.0.iter().find(|one| one.place == place) else { return Vec::new() };
+        let mut calls = own.run.startable(own.in_flight);
+        if !calls.is_empty() {
+            let agent = self.exclusive_agent();
+            // The calls of an exclusive agent are what it is waited for.
+            let is_awaited = agent.is_empty() && self.awaits_exclusive(place);
+            calls.retain(|call| self.leaves_room(own, call, &agent, is_awaited));
         }
+        calls
+    }
+
+    /// Returns `true` if a call can start beside those of the whole tree; its run has checked its own. An exclusive call runs alone. A call
+    /// that asks an agent is beside others, unless it is exclusive: then only calls of its agent run.
+    fn leaves_room(&self, own: &PlacedRun<'_>, call: &ToolCall, agent: &[&str], is_awaited: bool) -> bool {
+        let is_exclusive = own.run.is_exclusive(&call.id);
+        if own.run.asks_agent(&call.id) && !is_exclusive {
+            return true;
+        }
+        // Calls outside of an exclusive agent can have started while it waited.
+        let mut excludes = self.0.iter().flat_map(|one| {
+            let executed = one.run.working(one.in_flight).filter(|(id, _)| !one.run.asks_agent(id));
+            executed.map(|(_, record)| is_exclusive || record.is_exclusive() || !one.place.starts_with(agent))
+        });
+        own.place.starts_with(agent) && (is_exclusive || !is_awaited) && !excludes.any(|excludes| excludes)
+    }
+
+    /// Returns the place of the exclusive agent at work, empty without one.
+    fn exclusive_agent(&self) -> Vec<&'a str> {
+        let agents = self.0.iter().flat_map(|one| {
+            let calls = one.run.working(one.in_flight).filter(|(_, record)| record.is_exclusive());
+            let agents = calls.filter(|(id, _)| one.run.asks_agent(id));
+            agents.map(|(id, _)| one.place.iter().copied().chain([id]).collect::<Vec<_>>())
+        });
         // One inside the other; of several, the one that was asked first.
-        let exclusive_agent = exclusive_agents
-            .into_iter()
-            .fold(&[][..], |outer, inner| if inner.starts_with(outer) { inner } else { outer });
-        Self { has_calls, has_exclusive_call, exclusive_agent, is_exclusive_awaited: false }
+        agents.fold(Vec::new(), |outer, inner| if inner.starts_with(&outer) { inner } else { outer })
     }
 
-    /// States that an exclusive call of another run can start once it has room. Otherwise it could wait for ever while others overlap.
-    #[must_use]
-    pub fn with_exclusive_awaited(self, is_awaited: bool) -> Self {
-        // The calls of an exclusive agent are what it is waited for.
-        let is_exclusive_awaited = is_awaited && self.exclusive_agent.is_empty();
-        Self { is_exclusive_awaited, ..self }
-    }
-
-    /// Returns `true` if a call of the run at this place can start beside them. The run itself has checked its own. An exclusive call runs
-    /// alone; a call that asks an agent is beside others, unless it is exclusive: then only calls of its agent run.
-    #[must_use]
-    pub fn leaves_room(&self, place: &[T], is_exclusive: bool, asks_agent: bool) -> bool {
-        let is_beside_exclusive = self.has_exclusive_call || !place.starts_with(self.exclusive_agent);
-        match is_exclusive {
-            true => !self.has_calls && !is_beside_exclusive,
-            false => asks_agent || !(is_beside_exclusive || self.is_exclusive_awaited),
-        }
+    /// Returns `true` if an exclusive call of another run can start once it has room. Otherwise it could wait for ever while others overlap.
+    fn awaits_exclusive(&self, place: &[&str]) -> bool {
+        let mut others = self.0.iter().filter(|one| one.place != place);
+        others.any(|one| one.run.startable(one.in_flight).iter().any(|call| one.run.is_exclusive(&call.id)))
     }
 }
 
@@ -147,6 +160,19 @@ impl Run {
         self.record(call_id).is_some_and(CallRecord::is_exclusive)
     }
 
+    /// Returns `true` if a call asks an agent, or undoes the calls of one.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn asks_agent(&self, call_id: &str) -> bool {
+        self.kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
+    }
+
+    /// Returns the calls in flight that occupy room. That of an agent whose run waits does not.
+    fn working<'a>(&'a self, in_flight: &'a InFlight) -> impl Iterator<Item = (&'a str, &'a CallRecord)> {
+        let calls = in_flight.ids.iter().filter_map(|id| Some((&**id, self.record(id)?)));
+        calls.filter(|(_, record)| record.is_ready())
+    }
+
     /// Returns `true` if a call must not be executed again.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
@@ -178,7 +204,8 @@ impl Run {
         } else {
             &*others
         };
-        let calls: Vec<_> = calls.iter().take(in_flight.room()).map(|(call, _)| (*call).clone()).collect();
+        let room = in_flight.max.saturating_sub(running.len());
+        let calls: Vec<_> = calls.iter().take(room).map(|(call, _)| (*call).clone()).collect();
         (!calls.is_empty() || !running.is_empty()).then_some(calls)
     }
 }

@@ -20,8 +20,7 @@ impl Run {
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
     /// the undone call and the names of their tools.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn next_with_undo_tools<'a>(
+    pub(crate) fn next_with_undo_tools<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
@@ -54,7 +53,8 @@ impl Run {
     }
 
     /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
-    pub(crate) fn apply_tool_policies(
+    #[doc(hidden)] // For the crates of this project.
+    pub fn apply_tool_policies(
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,

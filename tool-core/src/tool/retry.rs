@@ -46,10 +46,12 @@ impl ToolPolicy {
 }
 
 impl Attempt {
-    /// Returns the delay before this attempt: none before the first, then 100 milliseconds, which double up to 5 seconds.
+    /// Returns the delay before this attempt: none before the first and before one that continues, then 100 milliseconds, which double up
+    /// to 5 seconds.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let Some(doublings) = self.number.checked_sub(2) else { return Duration::ZERO };
+        let doublings = self.number.checked_sub(2).filter(|_| !self.is_continued);
+        let Some(doublings) = doublings else { return Duration::ZERO };
         FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings)).min(MAX_DELAY)
     }
 }

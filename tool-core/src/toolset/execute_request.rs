@@ -30,8 +30,9 @@ impl ToolSet {
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, conversation, notes, nobody_to_ask, .. } = request;
-        if attempt.number > 1 && !attempt.is_continued {
-            tokio::time::sleep(attempt.delay()).await;
+        let delay = attempt.delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
         let context = match conversation {
             Some(conversation) => context.clone().with(conversation),

@@ -4,10 +4,10 @@ use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::model::ToolKind;
 use tool_core::run::Run;
-use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
+use tool_core::tool::{Attempt, ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Event, ToolCall};
 
-use super::state::{Arrived, Branch, Drive, DriveError, Driven, Remote};
+use super::state::{Arrived, Branch, Drive, DriveError, Driven, Executor, OpenCall};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
@@ -18,16 +18,15 @@ use crate::step::Subject;
 impl<'c> Drive<'c> {
     /// Starts calls of a run.
     pub(super) async fn start(&mut self, branch: &Branch, ready: Vec<ToolCall>) -> Driven {
+        self.publish_started_calls(branch, &ready);
+        self.flush_events().await?;
+        self.open.time_limit = None;
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
         let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
         let (local, remote): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|call| self.is_local(branch, call));
-        let all = of_agents.iter().chain(&searches).chain(&local).chain(&remote);
-        self.publish_started_calls(branch, all);
-        self.flush_events().await?;
-        self.open.has_timer = false;
         if self.start_calls(branch, remote, !local.is_empty()).await? {
             // Others may no longer be needed.
             return Ok(());
@@ -36,7 +35,7 @@ impl<'c> Drive<'c> {
             self.start_agent(branch, call).await?;
         }
         for call in searches {
-            if self.begin_call(branch, &call) {
+            if self.begin_call(branch, &call).is_some() {
                 self.judge(branch, "search", Subject::Search(call.id)).await?;
             }
         }
@@ -63,15 +62,14 @@ impl<'c> Drive<'c> {
 
     /// Adds the calls of other runs that can be executed in the same step, because nothing else happens meanwhile.
     fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<ToolCall>)>) {
-        let is_alone = all.iter().any(|(one, calls)| calls.iter().any(|call| self.is_exclusive(one, call)));
         for branch in self.branches.clone() {
-            if is_alone || all.iter().any(|(one, _)| one.path == branch.path) {
+            if all.iter().any(|(one, _)| one.path == branch.path) {
                 continue;
             }
-            let mut calls = self.startable(&branch);
-            calls.retain(|call| self.is_local(&branch, call) && !self.is_exclusive(&branch, call));
+            let mut calls = self.startable(&branch, all);
+            calls.retain(|call| self.is_local(&branch, call));
             if !calls.is_empty() {
-                self.publish_started_calls(&branch, calls.iter());
+                self.publish_started_calls(&branch, &calls);
                 all.push((branch, calls));
             }
         }
@@ -102,7 +100,9 @@ impl<'c> Drive<'c> {
         self.in_flight.retain(|_, one| {
             let own = run.inner_run_at(call_ids(&one.branch.path));
             let is_awaited = own.is_some_and(|run| run.has_open_call(&one.call.id));
-            if let Some(handle) = one.handle.as_ref().filter(|_| !is_awaited) {
+            if let Executor::Invocation(Some(handle)) = &one.executor
+                && !is_awaited
+            {
                 handle.cancel();
             }
             is_awaited
@@ -122,7 +122,6 @@ impl<'c> Drive<'c> {
         let (max_bytes, mut has_refused) = (self.setup.settings.max_bytes, false);
         for call in ready {
             let Some(mut input) = self.input(branch, &call) else { continue };
-            let undoes = input.request.undone.is_some();
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
             if let (Err(_), Some(undone)) = (&checked, &mut input.request.undone) {
@@ -143,7 +142,7 @@ impl<'c> Drive<'c> {
                 .filter(|hash| self.nodes[branch.node].profile.tools.get(&call.name) == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
-            if undoes {
+            if input.request.undone.is_some() {
                 self.start_undo(branch, target, call, input).await?;
                 continue;
             }
@@ -160,8 +159,8 @@ impl<'c> Drive<'c> {
                 Ok(handle) => (handle, Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            let (branch, is_exclusive) = (branch.clone(), self.is_exclusive(branch, &call));
-            self.in_flight.insert(index, Remote { branch, call, is_exclusive, undoes, handle });
+            let executor = Executor::Invocation(handle);
+            self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
             started?;
         }
         Ok(has_refused)
@@ -188,15 +187,14 @@ impl<'c> Drive<'c> {
         let executed = invocation.attach::<Json<ToolExecution>>();
         let index =
             self.open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
-        let branch = branch.clone();
-        self.in_flight
-            .insert(index, Remote { branch, call, is_exclusive: false, undoes: true, handle: None });
+        let executor = Executor::Invocation(None);
+        self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
         Ok(())
     }
 
-    /// Begins a call that is executed here. Returns `false` if what was begun before has ended the run.
-    pub(super) fn begin_call(&mut self, branch: &Branch, call: &ToolCall) -> bool {
-        self.change_at(&branch.path, |run| run.begin_call(&call.id).is_ok()).unwrap_or(false)
+    /// Begins a call that is executed here, unless what was begun before has ended the run.
+    pub(super) fn begin_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<Attempt> {
+        self.change_at(&branch.path, |run| run.begin_call(&call.id).ok())?
     }
 
     /// Begins a call, unless what was begun before has ended the run.
@@ -224,8 +222,13 @@ impl<'c> Drive<'c> {
     async fn accept(&mut self, index: usize, arrived: Arrived) -> Driven {
         match arrived {
             Arrived::Executed(execution) => {
-                if let Some(remote) = self.in_flight.remove(&index) {
-                    return self.record_judged(&remote.branch, execution).await;
+                if let Some(OpenCall { branch, .. }) = self.in_flight.remove(&index) {
+                    return self.record_judged(&branch, execution).await;
+                }
+            }
+            Arrived::Delayed => {
+                if let Some(OpenCall { branch, call, .. }) = self.in_flight.remove(&index) {
+                    return self.add_agent(&branch, call).await;
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
@@ -246,11 +249,11 @@ impl<'c> Drive<'c> {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);
                 self.elapse(None, at.as_millis().saturating_mul(1000));
             }
-            Arrived::TimeLimit(number, _) if !self.open.has_timer || number != self.open.timers => {}
+            Arrived::TimeLimit(_) if self.open.time_limit != Some(index) => {}
             // What undoes a call is not interrupted: the time is up once it has ended.
-            Arrived::TimeLimit(..) if self.in_flight.values().any(|one| one.undoes) => {}
-            Arrived::TimeLimit(_, path) => {
-                self.open.has_timer = false;
+            Arrived::TimeLimit(_) if self.in_flight.values().any(|one| one.undoes(&self.run)) => {}
+            Arrived::TimeLimit(path) => {
+                self.open.time_limit = None;
                 self.end_time(&path);
             }
         }
@@ -301,6 +304,7 @@ impl<'c> Drive<'c> {
         if self.run.is_undoing() {
             return;
         }
+        self.in_flight.retain(|_, one| !matches!(one.executor, Executor::Delay));
         while !self.in_flight.is_empty() {
             match self.open.pending.next().await {
                 Ok(Some((index, arrived))) => {
@@ -312,7 +316,10 @@ impl<'c> Drive<'c> {
                     }
                 }
                 // A second cancellation: the outcomes remain unknown, but what undoes a call is not executed again.
-                Err(_) => self.in_flight.retain(|_, one| one.undoes),
+                Err(_) => {
+                    let run = &self.run;
+                    self.in_flight.retain(|_, one| one.undoes(run));
+                }
                 Ok(None) => break,
             }
         }

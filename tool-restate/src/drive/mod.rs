@@ -20,7 +20,7 @@ use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::model::ConversationId;
-use tool_core::run::{Run, Step};
+use tool_core::run::Run;
 use tool_core::tool::Timestamp;
 use tool_core::{Message, ToolCall};
 
@@ -127,6 +127,7 @@ impl<'c> Drive<'c> {
     async fn advance(&mut self) -> Driven<bool> {
         self.abandon();
         self.expire().await?;
+        self.apply_tool_policies();
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
             Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,
@@ -146,51 +147,39 @@ impl<'c> Drive<'c> {
     }
 
     /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
-    fn next_action(&mut self) -> Action {
-        let (mut unprepared, mut done, mut asking) = (None, None, Vec::new());
-        for branch in self.branches.clone() {
-            let calls = self.startable(&branch);
-            if !calls.is_empty() {
-                return Action::Start(branch, calls);
-            }
-            match self.run_at(&branch.path) {
-                Some(run) if is_unprepared(run) => unprepared = unprepared.or(Some(branch)),
-                Some(run) if run.is_done() => done = done.or(Some(branch)),
-                Some(run) if run.is_asking() => asking.push(branch),
-                _ => {}
-            }
+    fn next_action(&self) -> Action {
+        let runs = || self.branches.iter().filter_map(|one| Some((one, self.run_at(&one.path)?)));
+        let all = |is: fn(&Run) -> bool| runs().filter(move |(_, run)| is(run)).map(|(one, _)| one.clone());
+        if let Some((branch, calls)) =
+            runs().map(|(one, _)| (one, self.startable(one, &[]))).find(|(_, calls)| !calls.is_empty())
+        {
+            return Action::Start(branch.clone(), calls);
         }
-        if let Some(branch) = unprepared {
+        if let Some(branch) = all(Run::awaits_layers).next() {
             return Action::Prepare(branch);
         }
+        if let Some(branch) = all(Run::is_done).next() {
+            return Action::End(branch);
+        }
+        let mut asking: Vec<_> = all(Run::is_asking).collect();
         // What one request costs is known before the next one: requests of one step do not know of each other.
-        let has_max_cost =
-            |one: &Branch| self.run_at(&one.path).is_some_and(|run| run.limits().max_cost.is_some());
-        if self.branches.iter().any(has_max_cost) {
+        if runs().any(|(_, run)| run.limits().max_cost.is_some()) {
             asking.truncate(1);
         }
-        match done {
-            Some(branch) => Action::End(branch),
-            None if asking.is_empty() => Action::Await,
-            None => Action::Ask(asking),
-        }
+        if asking.is_empty() { Action::Await } else { Action::Ask(asking) }
     }
 
-    /// Returns the calls of a run that can start now. Layers judge calls first, because the policies of tools can finish them.
-    fn startable(&mut self, branch: &Branch) -> Vec<ToolCall> {
-        if self.run_at(&branch.path).is_some_and(is_unprepared) {
-            return Vec::new();
+    /// Applies the policies of the tools to the open calls, which can finish them. Layers judge them before.
+    fn apply_tool_policies(&mut self) {
+        for branch in &self.branches {
+            let (in_flight, node) = (self.in_flight(branch, &[]), &self.nodes[branch.node]);
+            let how_to_undo = |handoffs, name: &str| node.how_to_undo(handoffs, name);
+            self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
+                if !run.awaits_layers() {
+                    run.apply_tool_policies(&node.definitions, how_to_undo, &in_flight);
+                }
+            });
         }
-        let (in_flight, node) = (self.in_flight(branch), &self.nodes[branch.node]);
-        let how_to_undo = |handoffs, name: &str| node.how_to_undo(handoffs, name);
-        let calls = self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
-            match run.next_with_undo_tools(&node.definitions, how_to_undo, &in_flight) {
-                Step::CallTools(calls) => calls,
-                _ => Vec::new(),
-            }
-        });
-        let calls = calls.unwrap_or_default().into_iter();
-        calls.filter(|call| self.may_start(branch, call)).collect()
     }
 
     /// Asks the models of runs.
@@ -199,7 +188,7 @@ impl<'c> Drive<'c> {
             return self.await_next().await;
         }
         self.ask_person();
-        self.open.has_timer = false;
+        self.open.time_limit = None;
         self.take_turns(branches).await
     }
 
@@ -217,11 +206,6 @@ impl<'c> Drive<'c> {
         let now = self.clock.time();
         self.run.tick(before.map_or(now, |before| now.min(Timestamp::from_millis(before))));
     }
-}
-
-/// Returns `true` if layers have something to judge before the next step.
-fn is_unprepared(run: &Run) -> bool {
-    run.has_unjudged_answer() || run.unjudged_calls().next().is_some()
 }
 
 /// Waits until the conversation is free, and returns its messages.

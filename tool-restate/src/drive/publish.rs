@@ -20,11 +20,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Adds the events of calls that start now. One that has waited continues.
-    pub(super) fn publish_started_calls<'a>(
-        &mut self,
-        branch: &Branch,
-        calls: impl Iterator<Item = &'a ToolCall>,
-    ) {
+    pub(super) fn publish_started_calls(&mut self, branch: &Branch, calls: &[ToolCall]) {
         for call in calls {
             if !self.nodes[branch.node].waited.remove(&call.id) {
                 self.publish(&branch.path, Event::CallStarted(call.clone()));

@@ -16,7 +16,7 @@ use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::names::{EventTarget, JsonContext, Sent};
-use crate::path::Asked;
+use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
 use crate::step::Model;
 use crate::tools::{CalledTool, Profile, Sees};
@@ -41,8 +41,8 @@ pub(crate) struct Drive<'c> {
     pub(super) nodes: Vec<Node>,
     /// The runs that have not ended, the outermost first.
     pub(super) branches: Vec<Branch>,
-    /// The calls that other invocations execute, by their positions among what is pending.
-    pub(super) in_flight: BTreeMap<usize, Remote>,
+    /// The calls in flight, by their positions among what is pending.
+    pub(super) in_flight: BTreeMap<usize, OpenCall>,
     pub(super) open: Open<'c>,
     pub(super) context: JsonContext,
     pub(super) conversation: Option<ConversationId>,
@@ -123,8 +123,6 @@ pub(super) struct Branch {
     pub(super) path: Vec<Asked>,
     /// The position of its node. A run whose calls are undone has the node of before.
     pub(super) node: usize,
-    /// The call that asks the agent excludes others.
-    pub(super) is_exclusive: bool,
 }
 
 impl Branch {
@@ -139,21 +137,36 @@ pub(super) type Pending<'c> =
 /// Something for which a run with open calls waits.
 pub(super) enum Arrived {
     Executed(ToolExecution),
+    /// The delay before an agent is asked is over.
+    Delayed,
     Decision(WaitId, Sent<Decision>),
     Message(Sent<Content>),
-    /// The timer with this number is up, and with it the time of the run to which the path leads.
-    TimeLimit(u32, Vec<Asked>),
+    /// The time of the run to which the path leads is up.
+    TimeLimit(Vec<Asked>),
     /// A deadline of something that the run waits for has come.
     Deadline(Timestamp),
 }
 
-/// A call that another invocation executes.
-pub(super) struct Remote {
+/// A call that was started, and for whose outcome the run waits.
+pub(super) struct OpenCall {
     pub(super) branch: Branch,
     pub(super) call: ToolCall,
-    pub(super) is_exclusive: bool,
-    pub(super) undoes: bool,
-    pub(super) handle: Option<InvocationHandle>,
+    pub(super) executor: Executor,
+}
+
+/// What a call in flight waits for.
+pub(super) enum Executor {
+    /// Another invocation executes it.
+    Invocation(Option<InvocationHandle>),
+    /// The agent is asked after a delay.
+    Delay,
+}
+
+impl OpenCall {
+    /// Returns `true` if the call undoes another one.
+    pub(super) fn undoes(&self, outermost: &Run) -> bool {
+        outermost.inner_run_at(call_ids(&self.branch.path)).is_some_and(Run::is_undoing)
+    }
 }
 
 /// What is pending.
@@ -166,10 +179,8 @@ pub(super) struct Open<'c> {
     pub(super) awaited_message: Option<u32>,
     /// The earliest deadline for which a timer is set.
     pub(super) deadline: Option<Timestamp>,
-    /// The number of timers that were set. Only the last one counts.
-    pub(super) timers: u32,
-    /// The last timer was set for what is still in flight.
-    pub(super) has_timer: bool,
+    /// The position of the timer that was set for what is still in flight.
+    pub(super) time_limit: Option<usize>,
 }
 
 /// The reason that driving stops in the middle of something.

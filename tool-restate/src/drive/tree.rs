@@ -7,12 +7,14 @@
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
+use restate_sdk::context::DurableFuture;
+use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::model::ToolKind;
 use tool_core::run::{InFlight, Run, TreeInFlight};
 use tool_core::tool::{ToolError, ToolExecution};
 
-use super::state::{Branch, Drive, Driven, Node};
+use super::state::{Arrived, Branch, Drive, Driven, Executor, Node, OpenCall};
 use crate::path::{Asked, agent_names, call_ids};
 use crate::step::{Inside, Obstacle, Started, Tree};
 
@@ -31,68 +33,58 @@ impl<'c> Drive<'c> {
         Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
     }
 
-    /// Returns the calls of a run that are in flight.
-    pub(super) fn in_flight(&self, branch: &Branch) -> InFlight {
+    /// Returns the calls of a run that are in flight, with those that are about to be executed here.
+    pub(super) fn in_flight(&self, branch: &Branch, local: &[(Branch, Vec<ToolCall>)]) -> InFlight {
         let mut calls = InFlight::new(self.nodes[branch.node].profile.max_concurrent_calls);
         let own = self.in_flight.values().filter(|one| one.branch.path == branch.path);
         own.for_each(|one| calls.begin(&one.call.id));
-        for inner in self.branches.iter().skip(1) {
-            if let Some((asked, outer)) = inner.path.split_last()
-                && outer == branch.path
-                && self.is_active(inner)
-            {
-                calls.begin(&asked.call);
-            }
-        }
+        let inside = self.branches.iter().filter_map(|one| one.path.split_last());
+        inside.filter(|(_, outer)| *outer == branch.path).for_each(|(asked, _)| calls.begin(&asked.call));
+        let local = local.iter().filter(|(one, _)| one.path == branch.path).flat_map(|(_, calls)| calls);
+        local.for_each(|call| calls.begin(&call.id));
         calls
     }
 
-    /// Returns `true` unless everything in the run waits.
-    fn is_active(&self, branch: &Branch) -> bool {
-        self.run_at(&branch.path).is_some_and(|run| !run.is_blocked())
-    }
-
-    /// Returns `true` if the call can start beside the calls of the whole tree.
-    pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
-        let agents = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
-        let calls = self.in_flight.values().map(|one| one.is_exclusive);
-        let in_flight = TreeInFlight::new(calls, agents.map(|one| &*one.path))
-            .with_exclusive_awaited(self.holds_exclusive(branch));
-        in_flight.leaves_room(&branch.path, self.is_exclusive(branch, call), self.asks_agent(branch, call))
-    }
-
-    /// Returns `true` if another run has an exclusive call that can start once it has room.
-    fn holds_exclusive(&self, branch: &Branch) -> bool {
-        let others = self.branches.iter().filter(|one| one.path != branch.path);
-        let mut runs = others.filter_map(|one| Some((one, self.run_at(&one.path)?)));
-        runs.any(|(one, run)| {
-            run.startable(&self.in_flight(one)).iter().any(|call| run.is_exclusive(&call.id))
-        })
-    }
-
-    pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.run_at(&branch.path).is_some_and(|run| run.is_exclusive(&call.id))
+    /// Returns the calls of a run that can start now, beside those that are about to be executed here, unless layers have to judge them
+    /// first.
+    pub(super) fn startable(&self, branch: &Branch, local: &[(Branch, Vec<ToolCall>)]) -> Vec<ToolCall> {
+        if self.run_at(&branch.path).is_none_or(Run::awaits_layers) {
+            return Vec::new();
+        }
+        let in_flight: Vec<_> = self.branches.iter().map(|one| self.in_flight(one, local)).collect();
+        let mut tree = TreeInFlight::default();
+        for (one, in_flight) in self.branches.iter().zip(&in_flight) {
+            let run = self.run_at(&one.path).into_iter();
+            run.for_each(|run| tree.add(call_ids(&one.path), run, in_flight));
+        }
+        tree.startable(&call_ids(&branch.path))
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
     pub(super) fn asks_agent(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.kind(branch, call) == Some(ToolKind::Agent) || self.run_at(&inside(branch, call)).is_some()
+        self.run_at(&branch.path).is_some_and(|run| run.asks_agent(&call.id))
     }
 
     pub(super) fn kind(&self, branch: &Branch, call: &ToolCall) -> Option<ToolKind> {
         self.run_at(&branch.path)?.kind_of(&call.id)
     }
 
-    /// Starts a call that asks an agent: its run is driven here, too.
+    /// Starts a call that asks an agent, after the delay of its attempt.
     pub(super) async fn start_agent(&mut self, outer: &Branch, call: ToolCall) -> Driven {
-        let branch = Branch {
-            path: inside(outer, &call),
-            node: self.nodes.len(),
-            is_exclusive: self.is_exclusive(outer, &call),
-        };
-        if !self.begin_call(outer, &call) {
-            return Ok(());
+        let Some(attempt) = self.begin_call(outer, &call) else { return Ok(()) };
+        let delay = attempt.delay();
+        if delay.is_zero() {
+            return self.add_agent(outer, call).await;
         }
+        let timer = self.ctx.sleep(delay).map_ok(|()| Arrived::Delayed);
+        let index = self.open.pending.push(Box::pin(timer));
+        self.in_flight.insert(index, OpenCall { branch: outer.clone(), call, executor: Executor::Delay });
+        Ok(())
+    }
+
+    /// Drives the run of the agent that a started call asks, too.
+    pub(super) async fn add_agent(&mut self, outer: &Branch, call: ToolCall) -> Driven {
+        let branch = Branch { path: inside(outer, &call), node: self.nodes.len() };
         let Some(run) = self.run_at(&branch.path) else {
             return self.ask_agent(&branch, "start", None).await;
         };

@@ -172,15 +172,11 @@ impl<'c> Drive<'c> {
         });
         let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
-        self.open.has_timer &= first.is_some();
-        if let Some((left, path)) = first.filter(|_| !self.open.has_timer) {
-            // The time of a person does not count, and the timer is not set for it.
-            self.open.has_timer = true;
-            self.open.timers += 1;
-            let number = self.open.timers;
+        self.open.time_limit = self.open.time_limit.filter(|_| first.is_some());
+        if let Some((left, path)) = first.filter(|_| self.open.time_limit.is_none()) {
             let timer = self.ctx.sleep(left.max(Duration::from_millis(1)));
-            let timer = timer.map_ok(move |()| Arrived::TimeLimit(number, path.clone()));
-            self.open.pending.push(Box::pin(timer));
+            let timer = timer.map_ok(move |()| Arrived::TimeLimit(path.clone()));
+            self.open.time_limit = Some(self.open.pending.push(Box::pin(timer)));
         }
     }
 }

@@ -112,7 +112,7 @@ impl RunDriver {
         }
     }
 
-    /// Sleeps until this time, which counts for the run, because it waits for a machine. Decides nothing without a runtime.
+    /// Sleeps until this time. It counts for the run, which waits for a machine, unless only agents with limits of their own wait. Decides nothing without a runtime.
     async fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<Deciding, RunErrorKind> {
         if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
             return Ok(Deciding::Deferred);
@@ -121,7 +121,14 @@ impl RunDriver {
         if self.has_unsaved_changes {
             return Ok(Deciding::Unsaved(Round::default()));
         }
-        if let Err(interruption) = self.run_until_interrupted(sleep_until(until)).await {
+        let is_counted = !self.run.waits_only_for_own_limits();
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left());
+        let time_left = time_left.filter(|_| is_counted);
+        let slept = run_until_interrupted(sleep_until(until), cancellation, time_left).await;
+        if !is_counted {
+            self.clock = Some(Instant::now());
+        }
+        if let Err(interruption) = slept {
             self.interrupt(&interruption);
         } else {
             self.change_run().tick(Timestamp::now());

@@ -15,12 +15,7 @@ pub(super) struct OpenCalls {
     pub(super) executor: Arc<CallExecutor>,
     /// Calls of the next step can have other tools.
     ids: HashSet<String>,
-    in_flight: InFlight,
-    executing: Vec<Executing>,
-    /// A call of this step cannot start until other calls have ended.
-    pub(super) is_held: bool,
-    /// A held call is exclusive.
-    pub(super) holds_exclusive: bool,
+    pub(super) in_flight: InFlight,
     /// The calls whose agents cannot answer now.
     left: Vec<AskedBy>,
     was_undoing: bool,
@@ -35,22 +30,12 @@ pub(super) struct OpenCalls {
     pub(super) is_settled: bool,
 }
 
-/// A call that is executed.
-pub(super) struct Executing {
-    pub(super) id: String,
-    pub(super) is_exclusive: bool,
-    pub(super) asks_agent: bool,
-}
-
 impl OpenCalls {
     pub(super) fn new(driver: &mut RunDriver, calls: Vec<ToolCall>) -> Self {
         Self {
             executor: Arc::new(driver.executor()),
             ids: calls.into_iter().map(|call| call.id).collect(),
             in_flight: InFlight::new(driver.agent().max_concurrent_calls()),
-            executing: Vec::new(),
-            is_held: false,
-            holds_exclusive: false,
             left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
@@ -61,28 +46,13 @@ impl OpenCalls {
         }
     }
 
-    /// Returns the calls of the step that can start now.
-    pub(super) fn startable(&self, run: &Run) -> Vec<ToolCall> {
-        let mut calls = run.startable(&self.in_flight);
-        calls.retain(|call| self.ids.contains(&call.id));
-        calls
+    /// Returns `true` if a call of the step can start once those of other runs leave room for it.
+    pub(super) fn is_held(&self, run: &Run) -> bool {
+        run.startable(&self.in_flight).iter().any(|call| self.is_of_step(call))
     }
 
-    pub(super) fn begin(&mut self, call: &ToolCall, is_exclusive: bool) {
-        self.in_flight.begin(&call.id);
-        let asks_agent = self.executor.agent_of(call).is_some();
-        self.executing.push(Executing { id: call.id.clone(), is_exclusive, asks_agent });
-    }
-
-    /// Returns the calls that are executed now.
-    pub(super) fn executing(&self) -> &[Executing] {
-        &self.executing
-    }
-
-    /// Ends the execution of a call. Returns `false` if it was suspended before.
-    pub(super) fn end_execution(&mut self, call_id: &str) -> bool {
-        self.executing.retain(|one| one.id != call_id);
-        self.in_flight.contains(call_id)
+    pub(super) fn is_of_step(&self, call: &ToolCall) -> bool {
+        self.ids.contains(&call.id)
     }
 
     /// Returns the next outcome that layers have to judge, unless they judge another one or the run has ended.
@@ -91,18 +61,8 @@ impl OpenCalls {
         is_free.then(|| self.to_judge.pop_front()).flatten()
     }
 
-    pub(super) fn is_in_flight(&self, call_id: &str) -> bool {
-        self.in_flight.contains(call_id)
-    }
-
-    /// Ends a call whose outcome is recorded.
-    pub(super) fn end(&mut self, call_id: &str) {
-        self.in_flight.end(call_id);
-    }
-
     /// Ends the execution of a call that has no outcome, for this reason.
     pub(super) fn suspend(&mut self, call_id: &str, why: RunErrorKind) {
-        self.executing.retain(|one| one.id != call_id);
         self.in_flight.suspend(call_id);
         if !matches!(why, RunErrorKind::Waiting) {
             self.failure.get_or_insert(why);
@@ -117,9 +77,7 @@ impl OpenCalls {
 
     /// Drops what is open.
     pub(super) fn clear(&mut self) {
-        self.executing.clear();
         self.to_judge.clear();
-        (self.is_held, self.holds_exclusive) = (false, false);
         self.failure = None;
     }
 

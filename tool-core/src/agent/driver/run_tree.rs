@@ -29,7 +29,7 @@ use super::steps::Phase;
 use crate::agent::RunDriver;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::model::ToolCall;
-use crate::run::RunErrorKind;
+use crate::run::{RunErrorKind, TreeInFlight};
 use crate::tool::{Attempt, ToolError, ToolExecution, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
@@ -121,9 +121,9 @@ impl<'d> RunTree<'d> {
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
         self.leaves_outcome = true;
-        if let Some(Calling { driver, calls, .. }) = self.calling(OUTERMOST) {
+        if let Some(Calling { calls, .. }) = self.calling(OUTERMOST) {
             calls.is_settled = true;
-            calls.begin(&call, driver.run.is_exclusive(&call.id));
+            calls.in_flight.begin(&call.id);
         }
         self.execute(OUTERMOST, call, attempt);
         self.run().await
@@ -367,8 +367,10 @@ impl<'d> RunTree<'d> {
         if stopped.is_none() {
             stopped = self.emit(id).await?;
         }
-        if let (None, Some(Node { agent: Some(_), calls, running })) = (stopped, &mut self.nodes[id])
-            && let Some(ended) = calls.take_if(|calls| running.is_empty() && !calls.is_held)
+        if let (None, Some(Node { agent: Some(AgentNode { asked: Some(asked), .. }), calls, running })) =
+            (stopped, &mut self.nodes[id])
+            && let Some(ended) =
+                calls.take_if(|calls| running.is_empty() && !calls.is_held(&asked.driver.run))
         {
             if let Some(why) = ended.failure {
                 return Err(why);
@@ -437,6 +439,30 @@ impl<'d> RunTree<'d> {
     fn remove(&mut self, id: NodeId) -> Option<AgentNode> {
         self.end_calls(id);
         self.nodes[id].take()?.agent
+    }
+
+    /// Returns what is in flight in the runs whose calls are executed.
+    pub(super) fn in_flight(&self) -> TreeInFlight<'_> {
+        let mut tree = TreeInFlight::default();
+        for (id, node) in self.nodes.iter().enumerate() {
+            let Some(Node { agent, calls: Some(calls), .. }) = node else { continue };
+            let asked = agent.as_ref().map(|agent| agent.asked.as_ref());
+            let run = asked.map_or(Some(&self.outermost.run), |asked| Some(&asked?.driver.run));
+            run.into_iter().for_each(|run| tree.add(self.place(id), run, &calls.in_flight));
+        }
+        tree
+    }
+
+    /// Returns the calls that lead to a run.
+    pub(super) fn place(&self, id: NodeId) -> Vec<&str> {
+        let mut place = Vec::new();
+        let mut node = self.nodes[id].as_ref();
+        while let Some(Node { agent: Some(agent), .. }) = node {
+            place.push(&*agent.asked_by.call.id);
+            node = self.nodes[agent.outer].as_ref();
+        }
+        place.reverse();
+        place
     }
 
     /// Returns a run whose calls are executed.

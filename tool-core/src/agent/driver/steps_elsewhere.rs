@@ -16,7 +16,7 @@ use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution}
 impl RunDriver {
     /// Returns the driver of the run of the agent that a started call asks, which is a new one before it is part of this run. If `is_last`,
     /// returns the outcome of a call whose run is done, or its driver if the answer is rejected, with which the run continues. Also
-    /// returns an outcome if the agent cannot be asked.
+    /// returns an outcome if the agent cannot be asked. The caller has waited for the [delay](crate::tool::Attempt::delay) of the attempt.
     ///
     /// # Errors
     ///
@@ -30,9 +30,6 @@ impl RunDriver {
         let in_flight = self.run.call_in_flight(call_id);
         let not_started = RunErrorKind::Step(StepError("the call was not started"));
         let (call, attempt) = in_flight.ok_or_else(|| self.error(not_started))?;
-        if !attempt.is_continued && attempt.number > 1 {
-            tokio::time::sleep(attempt.delay()).await;
-        }
         let executor = self.executor();
         // The tools of a turn need not be known for it.
         let tools = self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone();

@@ -9,11 +9,10 @@ use futures_util::FutureExt;
 
 use super::agent_call::AgentCall;
 use super::call_in_flight::{Message, execute_call};
-use super::open_calls::Executing;
 use super::review::OutputRuling;
-use super::run_tree::{AgentNode, Calling, Node, NodeId, OUTERMOST, Progress, RunTree};
+use super::run_tree::{AgentNode, Calling, NodeId, OUTERMOST, Progress, RunTree};
 use crate::model::ToolCall;
-use crate::run::{RunErrorKind, TreeInFlight};
+use crate::run::RunErrorKind;
 use crate::tool::{Attempt, ToolError, ToolExecution};
 
 impl RunTree<'_> {
@@ -27,7 +26,7 @@ impl RunTree<'_> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         match message {
             // A call can have left a task that records something after its end.
-            Message::Noted { call_id, .. } if !calls.is_in_flight(&call_id) => Ok(None),
+            Message::Noted { call_id, .. } if !calls.in_flight.contains(&call_id) => Ok(None),
             Message::Noted { call_id, notes, noted } => {
                 driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
                 driver.update_elapsed();
@@ -73,7 +72,8 @@ impl RunTree<'_> {
         execution: ToolExecution,
     ) -> Result<(), RunErrorKind> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
-        if !calls.end_execution(&execution.call().id) {
+        // It can have been suspended before.
+        if !calls.in_flight.contains(&execution.call().id) {
             return Ok(());
         }
         if execution.is_waiting() {
@@ -119,7 +119,7 @@ impl RunTree<'_> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
         calls.is_judging = false;
         let call_id = execution.call().id.clone();
-        calls.end(&call_id);
+        calls.in_flight.end(&call_id);
         match driver.record_outcome(execution, ruling) {
             Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => calls.suspend(&call_id, why),
             recorded => calls.events.extend(recorded?),
@@ -134,71 +134,18 @@ impl RunTree<'_> {
             self.end_calls(id);
             return Ok(());
         }
-        (calls.is_held, calls.holds_exclusive) = (false, false);
-        let startable = calls.startable(&driver.run);
-        if startable.is_empty() {
+        if !calls.is_held(&driver.run) {
             return Ok(());
         }
-        let (place, in_flight, exclusive_agents) =
-            (self.place(id), self.in_flight(), self.exclusive_agents());
-        let in_flight = TreeInFlight::new(in_flight, exclusive_agents.iter().map(Vec::as_slice))
-            .with_exclusive_awaited(self.holds_exclusive(id));
-        for call in startable {
+        for call in self.in_flight().startable(&self.place(id)) {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
-            let is_exclusive = driver.run.is_exclusive(&call.id);
-            let asks_agent = calls.executor.agent_of(&call).is_some();
-            if !in_flight.leaves_room(&place, is_exclusive, asks_agent) {
-                calls.is_held = true;
-                calls.holds_exclusive |= is_exclusive;
-                continue;
+            if calls.is_of_step(&call) {
+                let attempt = driver.begin_attempt(&call)?;
+                calls.in_flight.begin(&call.id);
+                self.execute(id, call, attempt);
             }
-            let attempt = driver.begin_attempt(&call)?;
-            calls.begin(&call, is_exclusive);
-            self.execute(id, call, attempt);
         }
         Ok(())
-    }
-
-    /// Returns `true` if another run has an exclusive call that cannot start yet.
-    fn holds_exclusive(&self, id: NodeId) -> bool {
-        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != id);
-        let mut calls = others.filter_map(|(_, node)| node.as_ref()?.calls.as_ref());
-        calls.any(|calls| calls.holds_exclusive)
-    }
-
-    /// Returns the calls that lead to a run.
-    fn place(&self, id: NodeId) -> Vec<String> {
-        let mut place = Vec::new();
-        let mut node = self.nodes[id].as_ref();
-        while let Some(Node { agent: Some(agent), .. }) = node {
-            place.push(agent.asked_by.call.id.clone());
-            node = self.nodes[agent.outer].as_ref();
-        }
-        place.reverse();
-        place
-    }
-
-    fn executing(&self) -> impl Iterator<Item = (NodeId, &Executing)> {
-        let calls =
-            self.nodes.iter().enumerate().filter_map(|(id, node)| Some((id, node.as_ref()?.calls.as_ref()?)));
-        calls.flat_map(|(id, calls)| calls.executing().iter().map(move |call| (id, call)))
-    }
-
-    /// Returns for each call in flight that asks no agent whether it is exclusive.
-    fn in_flight(&self) -> Vec<bool> {
-        self.executing().filter(|(_, call)| !call.asks_agent).map(|(_, call)| call.is_exclusive).collect()
-    }
-
-    /// Returns the places of the exclusive agents at work.
-    fn exclusive_agents(&self) -> Vec<Vec<String>> {
-        let exclusive = self.executing().filter(|(_, call)| call.asks_agent && call.is_exclusive);
-        exclusive
-            .map(|(outer, call)| {
-                let mut place = self.place(outer);
-                place.push(call.id.clone());
-                place
-            })
-            .collect()
     }
 
     /// Executes a call that was started.
@@ -218,9 +165,8 @@ impl RunTree<'_> {
     }
 
     /// Returns the runs with calls that others hold back.
-    pub(super) fn held(&self) -> Vec<NodeId> {
-        let nodes = self.nodes.iter().enumerate();
-        let is_held = |node: &Node| node.calls.as_ref().is_some_and(|calls| calls.is_held);
-        nodes.filter(|(_, node)| node.as_ref().is_some_and(is_held)).map(|(id, _)| id).collect()
+    pub(super) fn held(&mut self) -> Vec<NodeId> {
+        let is_held = |run: Calling<'_>| run.calls.is_held(&run.driver.run);
+        (0..self.nodes.len()).filter(|id| self.calling(*id).is_some_and(is_held)).collect()
     }
 }
