@@ -14,6 +14,7 @@ use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Citation, Delta, ModelFuture, ProviderData,
     TokenLogprob,
 };
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, ChatModel, Event, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
@@ -417,6 +418,33 @@ async fn audits_one_record_per_decision() {
     let expected: Vec<_> =
         inside.chain(["outer: the call `helper` (call_1_0) succeeded".to_owned()]).collect();
     assert_eq!(records, expected);
+}
+
+/// Somebody decides while nobody drives the run: in the middle of a turn, and about its last call.
+#[tokio::test]
+async fn an_audit_has_the_outcomes_of_calls_that_decisions_have_finished() {
+    #[tool("Pays", needs_approval)]
+    fn pay() {}
+
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&log);
+    let locate = FunctionTool::new("locate", || "never").external();
+    let model = ScriptedModel::new().calls_all([("pay", "{}"), ("locate", "{}")]).says("Done.");
+    let agent = Agent::builder(model).tools(tools![pay]).tool(locate);
+    let agent = agent.layer(Audit::new(move |record| seen.lock().unwrap().push(record.to_string())));
+    let agent = agent.build().unwrap();
+    let mut run = agent.ask("go").await.unwrap_err().into_run();
+    run.resolve(&run.waits()[0].id, Decision::deny("no")).unwrap();
+    let mut run = agent.resume(run).await.unwrap_err().into_run();
+    run.resolve(&run.waits()[0].id, Decision::result(Ok(ToolOutput::text("there")))).unwrap();
+    agent.resume(run).await.unwrap();
+    let expected = [
+        "somebody denied the call `pay` (call_1_0): no",
+        "the call `pay` (call_1_0) failed: denied",
+        "somebody supplied the result of the call `locate` (call_1_1)",
+        "the call `locate` (call_1_1) succeeded",
+    ];
+    assert_eq!(*log.lock().unwrap(), expected);
 }
 
 #[tokio::test]

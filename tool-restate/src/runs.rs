@@ -67,7 +67,11 @@ impl RunsService for Runs {
         // A run that is killed resolves nothing.
         let stop = stop(waiting.round);
         restate_sdk::select! {
-            stop = ctx.promise::<Json<Stop>>(&stop) => Ok(stop?),
+            stop = ctx.promise::<Json<Stop>>(&stop) => Ok(Json(match stop?.0 {
+                // Somebody can have decided about these.
+                Stop::Waiting(_) => Stop::GoesOn,
+                stop => stop,
+            })),
             _ = ctx.sleep(WAIT_TIME) => Ok(Json(Stop::GoesOn)),
             on_cancel => Ok(Json(Stop::GoesOn))
         }

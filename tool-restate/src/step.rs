@@ -12,7 +12,7 @@ use tool_core::__internals::panic_text;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Phase;
 use tool_core::model::ModelError;
-use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, ReportedCalls, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{Agent, ToolCall};
 
@@ -119,6 +119,8 @@ pub(crate) enum Subject {
     Search(String),
     /// What precedes the next step: an answer that is an output, or calls that were decided about.
     Next,
+    /// Nothing: what has happened is only reported.
+    Nothing,
 }
 
 /// A run that takes a step, among the runs around it.
@@ -130,6 +132,8 @@ pub(crate) struct Tree<'a> {
     /// The tools of the outermost agent when its run started.
     pub(crate) started_with: &'a BTreeMap<String, String>,
     pub(crate) context: &'a JsonContext,
+    /// The finished calls that layers which record know.
+    pub(crate) recorded: Option<&'a ReportedCalls>,
 }
 
 impl<'a> Tree<'a> {
@@ -137,6 +141,12 @@ impl<'a> Tree<'a> {
     pub(crate) fn run(&self) -> Result<&'a Run, Failure> {
         let run = self.outermost.inner_run_at(call_ids(self.path));
         run.ok_or_else(|| "the call of the agent is not open".to_owned().into())
+    }
+
+    /// Returns the driver of the run, from that of the outermost one.
+    pub(crate) async fn descend(&self, outermost: RunDriver) -> Result<RunDriver, Failure> {
+        let driver = descend(outermost, self.path).await?;
+        Ok(self.recorded.into_iter().cloned().fold(driver, RunDriver::with_reported))
     }
 
     /// Returns the names that lead to the agent of the run, or to the one that undoes its next call: of tools that ask agents or hand off to
@@ -233,7 +243,7 @@ impl Model {
     /// Judges something of a copy of a run. Fails if a layer does.
     pub(crate) async fn judge(&self, tree: Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
         let judging = async {
-            let mut driver = descend(self.resume(&tree)?.start(), tree.path).await?;
+            let mut driver = tree.descend(self.resume(&tree)?.start()).await?;
             match subject {
                 Subject::Outcome(execution) => driver.record_result(*execution).await?,
                 Subject::Search(call) => driver.search(&call).await?,
@@ -243,7 +253,9 @@ impl Model {
                     }
                     driver.judge_before_step().await?;
                 }
+                Subject::Nothing => {}
             }
+            driver.report_finished().await?;
             Ok(driver.run().changes().without_time())
         };
         record(judging).await
@@ -318,7 +330,7 @@ impl Model {
 }
 
 /// Returns the driver of the run to which the path leads.
-pub(crate) async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Failure> {
+async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Failure> {
     for (depth, asked) in path.iter().enumerate() {
         let lent = driver.inside(&asked.call, false).await?;
         driver = lent.map_err(|execution| Obstacle::Ended(depth, execution))?;

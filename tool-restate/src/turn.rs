@@ -17,7 +17,7 @@ use crate::events::{Publishing, Unfinished};
 use crate::limit;
 use crate::names::EventTarget;
 use crate::path::{event_at, stream_name};
-use crate::step::{Failure, Model, Obstacle, Tree, descend, record};
+use crate::step::{Failure, Model, Obstacle, Tree, record};
 use crate::tools::{CalledTool, Profile, Sees, called_tool};
 
 /// The outcome of one turn, or the reason why no request can be sent.
@@ -127,7 +127,7 @@ impl Model {
             }
             false => (ask.start(), None),
         };
-        let driver = descend(driver, tree.path).await?;
+        let driver = tree.descend(driver).await?;
         let taken = async {
             let taken = drive_turn(driver, before, has_readers);
             let Some(left) = time_left else { return taken.await };

@@ -71,7 +71,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Limits the number of calls of one turn that run at the same time; 8 by default, and at least 1.
+    /// Limits the number of calls of one turn that run at the same time; 8 by default, and at least 1. A call that waits or is parked does
+    /// not count, nor does an agent in whose run all calls do.
     pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
         self.agent.max_concurrent_calls = calls.max(1);
         self

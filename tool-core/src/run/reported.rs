@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::state::Run;
 use crate::model::Message;
-use crate::tool::ToolExecution;
+use crate::tool::{DecisionKind, ToolExecution};
 
 /// The finished calls of a run that its listeners know, so that a driver of one's own reports each once, also one that was denied.
 ///
@@ -25,7 +25,7 @@ use crate::tool::ToolExecution;
 /// assert_eq!(reported.take_unreported(&run).len(), 0);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReportedCalls {
     /// The number of executions of earlier turns, and of calls that undid others.
     executions: usize,
@@ -48,16 +48,26 @@ impl ReportedCalls {
     /// Creates the record of a run whose listeners know all calls that have finished, but those whose outputs are an answer that layers have
     /// not judged, or can become one.
     pub(crate) fn all_but_unjudged(run: &Run) -> Self {
-        let unjudged = run.unjudged_answers();
-        let mut reported = Self::all_of(run);
-        if run.has_unjudged_answer() {
+        Self::all_of(run).without(run, &run.unjudged_answers())
+    }
+
+    /// Returns the record of a run that is driven again. Listeners do not know the calls that decisions have finished meanwhile.
+    pub(crate) fn without_decided(self, run: &Run) -> Self {
+        let ends = |kind| matches!(kind, DecisionKind::Denied | DecisionKind::Supplied);
+        let decided = run.unreported_decisions().iter().filter(|decision| ends(decision.record.kind));
+        self.without(run, &decided.map(|decision| decision.call_id.clone()).collect::<Vec<_>>())
+    }
+
+    /// Returns the record without these calls of the last turn.
+    fn without(mut self, run: &Run, call_ids: &[String]) -> Self {
+        if !call_ids.is_empty() && run.current_calls().next().is_none() {
             let last = run.messages().iter().rev().find_map(Message::as_assistant);
             let last = last.map_or(&[][..], |reply| &reply.tool_calls);
-            reported.executions = reported.executions.saturating_sub(last.len());
-            reported.ids.extend(last.iter().map(|call| call.id.clone()));
+            self.executions = self.executions.saturating_sub(last.len());
+            self.ids.extend(last.iter().map(|call| call.id.clone()));
         }
-        reported.ids.retain(|id| !unjudged.contains(id));
-        reported
+        self.ids.retain(|id| !call_ids.contains(id));
+        self
     }
 
     pub(crate) fn add(&mut self, call_id: &str) {

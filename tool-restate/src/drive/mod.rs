@@ -39,6 +39,8 @@ enum Action {
     Start(Branch, Vec<ToolCall>),
     /// Lets the agent of a run see what its layers have not judged: an answer that is an output, or calls that were decided about.
     Prepare(Branch),
+    /// Reports what has happened in a run to layers that record it.
+    Record(Branch),
     /// Asks the models of runs.
     Ask(Vec<Branch>),
     /// Ends a run that is done.
@@ -131,6 +133,7 @@ impl<'c> Drive<'c> {
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
             Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,
+            Action::Record(branch) => self.judge(&branch, "records", Subject::Nothing).await?,
             Action::Ask(branches) => self.ask(&branches).await?,
             Action::End(branch) if branch.path.is_empty() => {
                 if self.has_message().await? {
@@ -158,10 +161,15 @@ impl<'c> Drive<'c> {
         if let Some(branch) = all(Run::awaits_layers).next() {
             return Action::Prepare(branch);
         }
-        if let Some(branch) = all(Run::is_done).next() {
+        let (done, mut asking) = (all(Run::is_done).next(), all(Run::is_asking).collect::<Vec<_>>());
+        if (done.is_some() || asking.is_empty())
+            && let Some((branch, _)) = runs().find(|(one, run)| self.nodes[one.node].has_unrecorded(run))
+        {
+            return Action::Record(branch.clone());
+        }
+        if let Some(branch) = done {
             return Action::End(branch);
         }
-        let mut asking: Vec<_> = all(Run::is_asking).collect();
         // What one request costs is known before the next one: requests of one step do not know of each other.
         if runs().any(|(_, run)| run.limits().max_cost.is_some()) {
             asking.truncate(1);

@@ -79,6 +79,8 @@ pub(super) struct Node {
     pub(super) offered: Vec<String>,
     pub(super) definitions: ToolDefinitions,
     pub(super) reported: ReportedCalls,
+    /// The finished calls that layers which record know.
+    pub(super) recorded: ReportedCalls,
     /// The number of decisions that readers of events know, of those that no step has reported.
     pub(super) decisions: usize,
     /// The last turn of which readers of events know.
@@ -101,6 +103,7 @@ impl Node {
             offered: Vec::new(),
             definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
+            recorded: ReportedCalls::all_of(run),
             decisions: 0,
             announced_turn: 0,
             sees: Sees::default(),
@@ -110,6 +113,12 @@ impl Node {
 }
 
 impl Node {
+    /// Returns `true` if layers that record do not know of all that has happened in the run.
+    pub(super) fn has_unrecorded(&self, run: &Run) -> bool {
+        let (answers, outputs) = (self.sees.answers, self.sees.outputs);
+        self.sees.records && !self.recorded.clone().take_shown(run, answers, outputs).is_empty()
+    }
+
     /// Returns how the tool with this name undoes calls of the agent after this number of handoffs.
     pub(super) fn how_to_undo(&self, handoffs: usize, name: &str) -> Option<ToolPolicy> {
         self.undoing.get(&(handoffs, name.to_owned())).map(|(how, _)| how.clone())

@@ -53,13 +53,25 @@ impl<'c> Drive<'c> {
     pub(super) async fn judge(&mut self, branch: &Branch, name: &str, subject: Subject) -> Driven {
         let judged =
             self.step(&branch.path, name, |model, tree| Box::pin(model.judge(tree, subject.clone())));
-        match judged.await? {
-            Some(Ok(changes)) => self.change(branch, &changes),
+        let judged = judged.await?;
+        if let Some(Ok(changes)) = &judged {
+            self.change(branch, changes);
+        }
+        // Also if the step has failed, because it would fail again.
+        self.set_recorded(branch);
+        if let Some(Err(obstacle)) = judged {
             // Boxed, because it can judge the outcome of a call.
-            Some(Err(obstacle)) => Box::pin(self.obstruct(&branch.path, obstacle)).await?,
-            None => {}
+            Box::pin(self.obstruct(&branch.path, obstacle)).await?;
         }
         Ok(())
+    }
+
+    /// States that layers which record know what has happened in a run.
+    pub(super) fn set_recorded(&mut self, branch: &Branch) {
+        if let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) {
+            let node = &mut self.nodes[branch.node];
+            node.recorded.take_shown(run, node.sees.answers, node.sees.outputs);
+        }
     }
 
     /// Applies what a recorded step has changed in a run.

@@ -30,7 +30,10 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
-        Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
+        let (started_with, context) = (&self.started_with, &self.context);
+        let branch = self.branches.iter().find(|one| one.path == path);
+        let recorded = branch.map(|one| &self.nodes[one.node].recorded);
+        Tree { outermost: &self.run, path, started_with, context, recorded }
     }
 
     /// Returns the calls of a run that are in flight, with those that are about to be executed here.

@@ -92,6 +92,7 @@ impl<'c> Drive<'c> {
                 self.refuse_secrets();
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.nodes[branch.node].sees = sees;
+                self.set_recorded(branch);
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }

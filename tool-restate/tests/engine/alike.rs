@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tool_core::layer::{AnswerVerdict, Layer, LayerFuture, OutputVerdict, Phase, Place, guard};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tool_core::layer::{AnswerVerdict, Audit, Layer, LayerFuture, OutputVerdict, Phase, Place, guard};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelError, ModelFuture,
-    ModelPrices, Prices, Usage,
+    ModelPrices, Prices, ToolPolicy, Usage,
 };
-use tool_core::run::{Decision, StopReason};
+use tool_core::run::{Decision, StopReason, Wait};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, Asker, Attempt, ToolExecution};
-use tool_core::{Agent, Event, ToolError, tool, tools};
-use tool_restate::{RemoteOutcome, Worker};
+use tool_core::tool::{AskError, Asker, Attempt, Timestamp, ToolExecution};
+use tool_core::{Agent, Event, FunctionTool, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_restate::{RemoteOutcome, RemoteRun, Worker};
 
 use crate::support::{agent, answer, failure, invocation_of, serve, sql, unique, waiting_calls, within};
 
@@ -150,18 +151,181 @@ async fn work() {
     tokio::time::sleep(Duration::from_millis(600)).await;
 }
 
+#[tool("Parks for a while")]
+async fn park(#[inject] user: &Asker) -> Result<(), ToolError> {
+    match user.parked::<()>()? {
+        None => Err(user.park(&(), Timestamp::now().after(Duration::from_millis(600))).await.into()),
+        Some(()) => Ok(()),
+    }
+}
+
 /// The time of an agent with limits of its own is not that of the run around it.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn an_agent_with_own_limits_takes_no_time_of_the_run_around_it() {
+    let desks = ["work", "park"].map(|tool| {
+        let name = unique("desk");
+        let inner = Agent::builder(asked(&[(tool, "{}")]).says("Worked.")).tools(tools![work, park]);
+        let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
+        let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Works").own_limits());
+        (name, desk.limits(|l| l.max_time(Duration::from_millis(400))).build().unwrap())
+    });
+    let _worker =
+        serve(desks.iter().fold(Worker::new(), |worker, (_, desk)| worker.agent(desk.clone()))).await;
+    for (name, _) in &desks {
+        let run = agent(name).ask("Go").send().await.unwrap();
+        assert_eq!(within("the answer", answer(&run)).await.text(), "Done.");
+    }
+}
+
+#[tool("Parks for an hour")]
+async fn park_long(#[inject] user: &Asker) -> Result<(), ToolError> {
+    Err(user.park(&(), Timestamp::now().after(Duration::from_secs(3600))).await.into())
+}
+
+/// A parked call, or an agent with one, leaves its room to others.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn what_is_parked_holds_no_room() {
+    let desks = [("inner", QUESTION), ("park_long", "{}")].map(|first| {
+        let (name, reported) = (unique("desk"), Arc::new(Notify::new()));
+        let inner = Agent::builder(asked(&[("park_long", "{}")])).tools(tools![park_long]).build().unwrap();
+        let desk = Agent::builder(asked(&[first, ("report", "{}")])).name(&*name);
+        let desk = desk.tools(tools![park_long, report]).tool(inner.as_tool("inner", "Waits"));
+        let desk = desk.max_concurrent_calls(1).context(Arc::clone(&reported));
+        (name, reported, desk.build().unwrap())
+    });
+    let worker = desks.iter().fold(Worker::new(), |worker, (.., desk)| worker.agent(desk.clone()));
+    let _worker = serve(worker).await;
+    for (name, reported, _) in &desks {
+        let run = agent(name).ask("Go").send().await.unwrap();
+        within("the other call", reported.notified()).await;
+        run.cancel().await.unwrap();
+    }
+}
+
+/// Calls a tool that fails, and answers later requests.
+struct Refusing(AtomicU32);
+
+impl ChatModel for Refusing {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let reply = match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => AssistantMessage::default().with_tool_calls([ToolCall::new("close", "close", "{}")]),
+            _ => AssistantMessage::text("It is open."),
+        };
+        Box::pin(async move { Ok(ChatResponse::new(reply)) })
+    }
+}
+
+/// A timer, so that others go on meanwhile.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_agent_is_asked_again_after_a_delay_that_holds_up_nothing() {
     let name = unique("desk");
-    let inner = Agent::builder(asked(&[("work", "{}")]).says("Worked.")).tools(tools![work]).build().unwrap();
+    let inner = Agent::builder(Refusing(AtomicU32::new(0))).tools(tools![close]).build().unwrap();
+    let mut policy = ToolPolicy::default();
+    policy.attempts = 2;
     let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
-    let desk = desk.tool(inner.as_tool("inner", "Works").own_limits());
-    let desk = desk.limits(|l| l.max_time(Duration::from_millis(400))).build().unwrap();
+    let desk = desk.tool(inner.as_tool("inner", "Looks").policy(policy)).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
-    assert_eq!(within("the answer", answer(&run)).await.text(), "Done.");
+    let answer = within("the answer", answer(&run)).await;
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "It is open.");
+    assert_eq!(answer.tool_executions()[0].attempts(), 2);
+    assert_eq!(timers(&name, &run).await, 1);
+}
+
+/// Returns the number of timers that a run has set.
+async fn timers(name: &str, run: &RemoteRun) -> u64 {
+    let id = invocation_of(name, run.key()).await;
+    let query = format!(
+        "SELECT CAST(COUNT(*) AS BIGINT) AS timers FROM sys_journal WHERE id = '{id}' AND entry_type = 'Command: Sleep'"
+    );
+    sql(&query).await["timers"].as_u64().unwrap()
+}
+
+/// Those of agents and of searches do not come first.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn calls_start_in_the_order_of_the_reply() {
+    let name = unique("desk");
+    let desk = || {
+        let inner = Agent::builder(ScriptedModel::new().says("Done.")).build().unwrap();
+        let model = asked(&[("look", "{}"), ("inner", QUESTION), ("work", "{}")]).says("Done.");
+        Agent::builder(model).name(&*name).tools(tools![look, work]).tool(inner.as_tool("inner", "Answers"))
+    };
+    let started = |event: &Event| match event {
+        Event::CallStarted(call) => Some(call.name.clone()),
+        _ => None,
+    };
+    let here = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&here);
+    let agent_here = desk().on_event(move |event| seen.lock().unwrap().extend(started(event)));
+    agent_here.build().unwrap().ask("Go").await.unwrap();
+    let _worker = serve(Worker::new().agent(desk().build().unwrap())).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    let (mut events, mut there) = (run.events(0), Vec::new());
+    while let Some(event) = within("an event", events.next()).await.unwrap() {
+        there.extend(started(&event.event));
+    }
+    assert_eq!(there, *here.lock().unwrap());
+}
+
+#[tool("Pays", needs_approval)]
+fn pay() {}
+
+/// Layers that record hear of calls that were denied or whose results were supplied, inside of agents, at the end of a run, and while it
+/// waits for something else.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn layers_record_calls_that_nobody_executes() {
+    let decide = |wait: &Wait| match wait.tool.as_str() {
+        "pay" => Decision::deny("not today"),
+        _ => Decision::result(Ok(ToolOutput::text("there"))),
+    };
+    let name = unique("desk");
+    let desk = |records: UnboundedSender<String>| {
+        let locate = || FunctionTool::new("locate", || "never").external();
+        let model = asked(&[("pay", "{}"), ("locate", "{}")]).says("Done.");
+        let inner = Agent::builder(model).tools(tools![pay]).tool(locate()).build().unwrap();
+        let model = asked(&[("inner", QUESTION)]).calls_all([("pay", "{}"), ("locate", "{}")]).says("Done.");
+        let desk = Agent::builder(model).name(&*name).tools(tools![pay]).tool(locate());
+        let desk = desk.tool(inner.as_tool("inner", "Pays"));
+        desk.layer(Audit::new(move |record| drop(records.send(record.to_string())))).build().unwrap()
+    };
+    let all = |mut records: UnboundedReceiver<String>| {
+        let mut all: Vec<_> = std::iter::from_fn(|| records.try_recv().ok()).collect();
+        all.sort();
+        all
+    };
+    let (sender, here) = unbounded_channel();
+    let agent_here = desk(sender);
+    let mut outcome = agent_here.ask("Go").await;
+    while let Err(error) = outcome {
+        let mut run = error.into_run();
+        run.waits().iter().for_each(|wait| run.resolve(&wait.id, decide(wait)).unwrap());
+        outcome = agent_here.resume(run).await;
+    }
+    let (sender, mut there) = unbounded_channel();
+    let _worker = serve(Worker::new().agent(desk(sender))).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let mut recorded = Vec::new();
+    loop {
+        let waits = match within("a wait", run.wait()).await.unwrap() {
+            RemoteOutcome::Waiting(waits) => waits,
+            RemoteOutcome::Answer(_) => break,
+            other => panic!("{other:?}"),
+        };
+        // Both records of one decision are there while the other one is awaited.
+        let wait = &waits[0];
+        run.decide(&wait.id, decide(wait)).await.unwrap();
+        for _ in 0..2 {
+            recorded.extend(within("a record", there.recv()).await);
+        }
+    }
+    recorded.extend(std::iter::from_fn(|| there.try_recv().ok()));
+    recorded.sort();
+    assert_eq!(recorded, all(here));
 }
 
 #[tool("Fails for good")]
@@ -195,11 +359,7 @@ async fn time_limits_do_not_interrupt_what_is_undone() {
     let failure = within("the end", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
     assert_eq!(*log.lock().unwrap(), ["book", "cancel"]);
-    let id = invocation_of(&name, run.key()).await;
-    let query = format!(
-        "SELECT CAST(COUNT(*) AS BIGINT) AS timers FROM sys_journal WHERE id = '{id}' AND entry_type = 'Command: Sleep'"
-    );
-    let timers = sql(&query).await["timers"].as_u64().unwrap();
+    let timers = timers(&name, &run).await;
     assert!((1..=3).contains(&timers), "{timers}");
 }
 

@@ -144,7 +144,8 @@ impl RunDriver {
         let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
-        let (all, judged) = (ReportedCalls::all_of(&run), ReportedCalls::all_but_unjudged(&run));
+        let known = [ReportedCalls::all_of, ReportedCalls::all_but_unjudged];
+        let [all, judged] = known.map(|known| known(&run).without_decided(&run));
         if !question.is_elsewhere {
             run.forget_judgements();
         }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent_call::AgentCall;
 use crate::agent::{AgentTool, RunDriver};
-use crate::run::{RunError, RunErrorKind, StepError};
+use crate::run::{ReportedCalls, RunError, RunErrorKind, StepError};
 use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
 
 #[doc(hidden)] // For the crates of this project.
@@ -99,6 +99,21 @@ impl RunDriver {
             self.emit_all(event).await?;
         }
         Ok(())
+    }
+
+    /// Returns this driver, whose layers and hooks know only these of the calls that have finished.
+    pub fn with_reported(mut self, reported: ReportedCalls) -> Self {
+        self.reported = reported;
+        self
+    }
+
+    /// Reports what was decided and which calls have finished, as far as it is not known.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails.
+    pub async fn report_finished(&mut self) -> Result<(), RunError> {
+        self.emit_finished().await.map_err(|kind| self.error(kind))
     }
 
     /// Returns `true` if this run does not count for the limits of the one around it.
