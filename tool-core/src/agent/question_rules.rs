@@ -24,7 +24,8 @@ pub(super) struct QuestionRules {
     pub(super) budgets: Vec<KeyedBudget>,
     /// Takes precedence over that of the agent that was asked.
     pub(super) on_drop: Option<OnDrop>,
-    /// Others record each step of the run and tell it the time. What layers have judged in an earlier step stays judged.
+    /// Others record each step of the run, set its time, ask for decisions, and apply the policies of tools: a call keeps the tool that was
+    /// offered when it was recorded. What layers have judged in an earlier step stays judged.
     pub(super) is_elsewhere: bool,
     /// A run whose calls are all parked waits, instead of being held until they are due.
     pub(super) leaves_parked: bool,

@@ -141,11 +141,11 @@ impl RunDriver {
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.
     pub(super) async fn apply_result(
         &mut self,
-        mut execution: ToolExecution,
+        execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let ruling = match self.ruling_without_layers(&execution) {
-            Some(ruling) => ruling,
-            None => self.ask_about_output(&mut execution, &self.run).await,
+        let (execution, ruling) = match self.ruling_without_layers(&execution) {
+            Some(ruling) => (execution, ruling),
+            None => self.judge_output(execution, &self.run).await,
         };
         self.record_outcome(execution, ruling)
     }

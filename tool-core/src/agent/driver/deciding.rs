@@ -34,9 +34,6 @@ impl RunDriver {
     /// before its deciders are asked.
     pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
         self.update_elapsed();
-        if self.question.is_elsewhere {
-            return Ok(Deciding::Deferred);
-        }
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
             if self.question.leaves_parked {

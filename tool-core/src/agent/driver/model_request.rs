@@ -8,11 +8,11 @@ use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
 use super::review::{BesideVerdicts, passes};
-use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::{Layers, QuestionRuling};
 use crate::agent::spending::RequestMeter;
+use crate::agent::{Event, RunDriver};
 use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
 use crate::run::{RunErrorKind, StepError};
@@ -36,6 +36,14 @@ impl Reply {
     pub(super) fn into_response(self) -> Option<Result<ChatResponse, ModelError>> {
         self.response
     }
+}
+
+/// What a request has led to.
+pub(super) enum Asked {
+    /// The model has replied, unless the request was interrupted or a layer has ended it.
+    Replied(Option<Box<(ChatResponse, Hold)>>),
+    /// The run was compacted. It is saved before the event is emitted, and the next request, which this counts, is sent.
+    Compacted(Option<Arc<RequestMeter>>, Box<Event>),
 }
 
 impl RunDriver {
@@ -83,37 +91,44 @@ impl RunDriver {
         }
     }
 
-    /// Compacts and stores a run whose request is too long for the model. Returns what counts the next request, unless the run has ended.
-    async fn shorten(
+    /// Sends the request of this step. A run whose request is too long for the model is compacted, unless it was for this request.
+    pub(super) async fn ask_or_compact(
         &mut self,
-        error: ModelError,
-    ) -> Result<Option<Option<Arc<RequestMeter>>>, RunErrorKind> {
-        let Some(compacted) = self.compact_too_long().await? else {
-            return if self.run.is_asking() { Err(RunErrorKind::Model(error)) } else { Ok(None) };
-        };
-        let meter = self.price_request().await;
-        self.store_run().await?;
-        self.emit_all([compacted]).await?;
-        Ok(Some(meter))
+        meter: Option<Arc<RequestMeter>>,
+        is_compacted: bool,
+    ) -> Result<Asked, RunErrorKind> {
+        match self.ask_model(meter).await {
+            Err(RunErrorKind::Model(error))
+                if error.kind() == ModelErrorKind::ContextLength && !is_compacted =>
+            {
+                match self.compact_too_long().await? {
+                    Some(event) => Ok(Asked::Compacted(self.price_request().await, event.into())),
+                    None if self.run.is_asking() => Err(RunErrorKind::Model(error)),
+                    // It was stopped meanwhile.
+                    None => Ok(Asked::Replied(None)),
+                }
+            }
+            asked => asked.map(|reply| Asked::Replied(reply.map(Box::new))),
+        }
     }
 
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
-        let meter = self.price_request().await;
-        self.store_run().await?;
-        let asked = match self.ask_model(meter).await {
-            Err(RunErrorKind::Model(error)) if error.kind() == ModelErrorKind::ContextLength => {
-                match self.shorten(error).await? {
-                    Some(meter) => self.ask_model(meter).await?,
-                    None => None,
-                }
+        let (mut meter, mut compacted) = (self.price_request().await, None);
+        let reply = loop {
+            self.store_run().await?;
+            let is_compacted = compacted.is_some();
+            self.emit_all(compacted.map(|event: Box<Event>| *event)).await?;
+            match self.ask_or_compact(meter, is_compacted).await? {
+                Asked::Replied(reply) => break reply,
+                Asked::Compacted(next, event) => (meter, compacted) = (next, Some(event)),
             }
-            asked => asked?,
         };
-        let Some((response, hold)) = asked else {
+        let Some(reply) = reply else {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
         };
+        let (response, hold) = *reply;
         self.reply = Some(hold);
         Ok(response)
     }

@@ -2,7 +2,7 @@
 //!
 //! A layer is asked only by the one driver and by tools of layered sets (`toolset/layered.rs`), because nothing may lead past it.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -32,14 +32,6 @@ pub(super) enum OutputRuling {
 /// Returns `true` if the question may be asked as it is.
 pub(super) fn passes(ruling: &QuestionRuling) -> bool {
     matches!(ruling.effect, QuestionEffect::Pass)
-}
-
-fn ruled(asked: Result<Result<Option<VerdictRecord>, RunErrorKind>, Interruption>) -> OutputRuling {
-    match asked {
-        Ok(Ok(end)) => OutputRuling::Seen(end),
-        Ok(Err(kind)) => OutputRuling::Failed(kind),
-        Err(interruption) => OutputRuling::Interrupted(interruption),
-    }
 }
 
 impl RunDriver {
@@ -221,29 +213,21 @@ impl RunDriver {
 
     /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
     /// meanwhile.
-    pub(super) fn ask_about_output<'a>(
-        &self,
-        execution: &'a mut ToolExecution,
-        run: &'a Run,
-    ) -> impl Future<Output = OutputRuling> + Send + use<'a> {
-        let layers = Arc::clone(&self.layers);
-        let asked = async move { layers.output_to_read(execution, run).await }.boxed();
-        // The limits hold for layers also after the end of the run, while calls are undone.
-        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
-        run_until_interrupted(asked, cancellation, time_left).map(ruled)
-    }
-
-    /// Like [`ask_about_output`](Self::ask_about_output), while the run changes.
-    pub(super) fn judge_output(
+    pub(super) fn judge_output<'a>(
         &self,
         mut execution: ToolExecution,
-        run: Run,
-    ) -> BoxFuture<'static, (ToolExecution, OutputRuling)> {
+        run: impl Borrow<Run> + Send + Sync + 'a,
+    ) -> BoxFuture<'a, (ToolExecution, OutputRuling)> {
         let layers = Arc::clone(&self.layers);
+        // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());
         let judged = async move {
-            let asked = layers.output_to_read(&mut execution, &run).boxed();
-            let ruling = ruled(run_until_interrupted(asked, cancellation.as_ref(), time_left).await);
+            let asked = layers.output_to_read(&mut execution, run.borrow()).boxed();
+            let ruling = match run_until_interrupted(asked, cancellation.as_ref(), time_left).await {
+                Ok(Ok(end)) => OutputRuling::Seen(end),
+                Ok(Err(kind)) => OutputRuling::Failed(kind),
+                Err(interruption) => OutputRuling::Interrupted(interruption),
+            };
             (execution, ruling)
         };
         judged.boxed()
@@ -255,9 +239,10 @@ impl RunDriver {
         if !self.layers.see(Phase::Output) {
             return Ok(None);
         }
-        for mut execution in self.run.unjudged_results() {
+        for execution in self.run.unjudged_results() {
             let was_pending = execution.history.judgement == Some(Judgement::Pending);
-            let end = match self.ask_about_output(&mut execution, &self.run).await {
+            let (execution, ruling) = self.judge_output(execution, &self.run).await;
+            let end = match ruling {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
                     self.interrupt(&interruption);

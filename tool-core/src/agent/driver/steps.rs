@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deciding::{Deciding, Round};
 use super::hold::Hold;
+use super::model_request::Asked;
 use super::offer::next_step;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::ReplyRuling;
@@ -20,7 +21,7 @@ use crate::agent::spending::RequestMeter;
 use crate::agent::tool_search::unwrap_call;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase as LayerPhase;
-use crate::model::{ChatResponse, Message, ModelErrorKind, ToolCall};
+use crate::model::{ChatResponse, Message, ToolCall};
 use crate::run::{NormalizedResponse, RunErrorKind, Step};
 use crate::tool::Timestamp;
 
@@ -87,10 +88,9 @@ impl RunDriver {
     async fn work_in_span(&mut self, phase: Phase) -> Result<Work, RunErrorKind> {
         match phase {
             Phase::Priced { meter, compacted } => {
-                // Compacted because the request of this step was too long, which is done once.
-                let is_shortened = compacted.is_some();
+                let is_compacted = compacted.is_some();
                 self.emit_all(compacted.map(|event| *event)).await?;
-                return self.take_turn(meter, is_shortened).boxed().await;
+                return self.take_turn(meter, is_compacted).boxed().await;
             }
             Phase::Prepared => self.settle_step().await?,
             earlier => {
@@ -121,31 +121,22 @@ impl RunDriver {
         }
     }
 
-    /// Asks the model and records its response. A request that is too long for the model is sent once more after the run was compacted.
+    /// Asks the model and records its response.
     async fn take_turn(
         &mut self,
         meter: Option<Arc<RequestMeter>>,
-        is_shortened: bool,
+        is_compacted: bool,
     ) -> Result<Work, RunErrorKind> {
-        let asked = match self.ask_model(meter).await {
-            Err(RunErrorKind::Model(error))
-                if error.kind() == ModelErrorKind::ContextLength && !is_shortened =>
-            {
-                if let Some(compacted) = self.compact_too_long().await? {
-                    let meter = self.price_request().await;
-                    return Ok(Work::Save(Phase::Priced { meter, compacted: Some(compacted.into()) }));
-                }
-                match self.run.is_asking() {
-                    true => Err(RunErrorKind::Model(error)),
-                    // It was stopped meanwhile.
-                    false => Ok(None),
-                }
+        match self.ask_or_compact(meter, is_compacted).await? {
+            Asked::Compacted(meter, event) => {
+                return Ok(Work::Save(Phase::Priced { meter, compacted: Some(event) }));
             }
-            asked => asked,
-        };
-        if let Some((response, hold)) = asked? {
-            let events = self.apply_response(response, hold).await?;
-            self.emit_all(events).await?;
+            Asked::Replied(Some(reply)) => {
+                let (response, hold) = *reply;
+                let events = self.apply_response(response, hold).await?;
+                self.emit_all(events).await?;
+            }
+            Asked::Replied(None) => {}
         }
         Ok(Work::Asked)
     }
@@ -174,6 +165,7 @@ impl RunDriver {
                 Round::default()
             }
         };
+        let is_elsewhere = self.question.is_elsewhere;
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await?;
@@ -183,8 +175,7 @@ impl RunDriver {
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
-            let needs_tools =
-                !self.run.awaits_tools() && (!self.question.is_elsewhere || self.layers.see_calls());
+            let needs_tools = !self.run.awaits_tools() && (!is_elsewhere || self.layers.see_calls());
             if self.run.is_asking() || !self.offer.is_resolved && needs_tools {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
@@ -204,20 +195,19 @@ impl RunDriver {
                 }
                 continue;
             }
-            // Elsewhere, a call keeps the tool that was offered when it was recorded.
-            if !self.question.is_elsewhere {
+            if is_elsewhere {
+                self.review_calls().await?;
+            } else {
                 self.refuse_new_arguments()?;
-            }
-            // Before the policies of the tools, by which a call is finished or awaits approval.
-            self.review_calls().await?;
-            if !self.question.is_elsewhere {
+                // Before the policies of the tools, by which a call is finished or awaits approval.
+                self.review_calls().await?;
                 self.apply_tool_policies();
             }
             self.review_returned().await?;
             if self.run.is_asking() {
                 continue;
             }
-            if !self.run.is_blocked() {
+            if is_elsewhere || !self.run.is_blocked() {
                 break;
             }
             match self.decide(round).await? {
@@ -225,7 +215,7 @@ impl RunDriver {
                 Deciding::Decided => round = Round::default(),
                 Deciding::Deferred => {
                     self.clock = None;
-                    self.tick();
+                    self.has_unsaved_changes |= self.run.tick(Timestamp::now());
                     if !self.run.is_asking() {
                         break;
                     }
@@ -254,8 +244,10 @@ impl RunDriver {
             return Err(RunErrorKind::Question(error.into()));
         }
         self.update_elapsed();
-        // Expiry precedes decisions.
-        self.tick();
+        if !self.question.is_elsewhere {
+            // Expiry precedes decisions.
+            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        }
         self.take_lease().await?;
         if self.run.has_failed() {
             self.change_run().set_failed(false);
@@ -266,13 +258,6 @@ impl RunDriver {
         }
         self.open().await?;
         self.load_history().await
-    }
-
-    /// Sets the time of the run, unless the caller of a recorded step has set it.
-    fn tick(&mut self) {
-        if !self.question.is_elsewhere {
-            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
-        }
     }
 
     /// Emits what is new in a run that is saved, and gives up its lease if it waits.

@@ -85,20 +85,16 @@ impl RunTree<'_> {
 
     /// Lets the layers judge the outcome of a call, and records it. They judge one at a time, while the other calls continue: a layer can
     /// wait for something that one of them holds.
-    pub(super) async fn judge(
-        &mut self,
-        id: NodeId,
-        mut execution: ToolExecution,
-    ) -> Result<(), RunErrorKind> {
+    pub(super) async fn judge(&mut self, id: NodeId, execution: ToolExecution) -> Result<(), RunErrorKind> {
         let is_alone = id == OUTERMOST && self.nodes.iter().flatten().all(|node| node.running.is_empty());
         let Some(Calling { driver, calls, running }) = self.calling(id) else { return Ok(()) };
-        let ruling = match driver.ruling_without_layers(&execution) {
-            Some(ruling) => ruling,
+        let (execution, ruling) = match driver.ruling_without_layers(&execution) {
+            Some(ruling) => (execution, ruling),
             None if calls.is_judging => {
                 calls.to_judge.push_back(execution);
                 return Ok(());
             }
-            None if is_alone => driver.ask_about_output(&mut execution, &driver.run).await,
+            None if is_alone => driver.judge_output(execution, &driver.run).await,
             None => {
                 calls.is_judging = true;
                 // The run changes meanwhile.
