@@ -382,19 +382,16 @@ fn ends_item(token: &TokenTree) -> bool {
 const RULES: [&str; 6] = ["exclusive", "layer", "limits", "max_cost", "policy", "retry"];
 
 /// Where such words stand in the world of Restate, and why.
-const NAMED: [(&str, &str, &str); 12] = [
+const NAMED: [(&str, &str, &str); 9] = [
     ("calls.rs", "layer", "only outcomes that layers see need a recorded step"),
     ("calls.rs", "limits", "an invocation that no time limit can end needs no handle"),
     ("calls.rs", "retry", "an attempt that the run repeats has an event and no recorded step"),
-    ("local_calls.rs", "limits", "each run of a step has the time that the run says"),
     ("mod.rs", "limits", "see `max_cost`"),
     ("mod.rs", "max_cost", "models that are asked in one step do not know what the others reserve"),
     ("steps.rs", "policy", "of the engine, for its recorded steps"),
     ("steps.rs", "retry", "of the engine, for its recorded steps"),
-    ("tree.rs", "limits", "the run says whose time counts"),
-    ("turns.rs", "limits", "a step ends with the time that the run says"),
+    ("tree.rs", "limits", "the agent's, which a recorded step has read and the run around it gets"),
     ("turns.rs", "policy", "that of a tool that undoes, because the worker that has it can be another one"),
-    ("waits.rs", "limits", "the run says whose time counts"),
 ];
 
 /// A world decides where and when something is done, and contains no rule of a run.

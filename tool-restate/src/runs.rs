@@ -66,15 +66,18 @@ impl RunsService for Runs {
         }
         // A run that is killed resolves nothing.
         let stop = stop(waiting.round);
-        restate_sdk::select! {
-            stop = ctx.promise::<Json<Stop>>(&stop) => Ok(Json(match stop?.0 {
-                // Somebody can have decided about these.
-                Stop::Waiting(_) => Stop::GoesOn,
-                stop => stop,
-            })),
-            _ = ctx.sleep(WAIT_TIME) => Ok(Json(Stop::GoesOn)),
-            on_cancel => Ok(Json(Stop::GoesOn))
-        }
+        let stop = restate_sdk::select! {
+            stop = ctx.promise::<Json<Stop>>(&stop) => stop?.0,
+            _ = ctx.sleep(WAIT_TIME) => Stop::GoesOn,
+            on_cancel => Stop::GoesOn
+        };
+        Ok(Json(match stop {
+            Stop::Waiting(waits) => match without_decided(&ctx, waits).await? {
+                undecided if undecided.is_empty() => Stop::GoesOn,
+                undecided => Stop::Waiting(undecided),
+            },
+            stop => stop,
+        }))
     }
 
     /// Records decisions about what the run waits for. None is recorded if one of them is refused, unless somebody decides meanwhile.
@@ -189,7 +192,7 @@ impl Runs {
         decision: &Decision,
     ) -> Result<Result<(), String>, TerminalError> {
         let names = waiting.agents.get(&wait.path).into_iter().flatten();
-        let agent = self.0.model.agent.agent_at(names.map(String::as_str));
+        let agent = self.0.steps.agent.agent_at(names.map(String::as_str));
         let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
             Box::pin(async move {
                 let Some(agent) = agent else { return Ok(Json(Ok(()))) };
@@ -221,19 +224,29 @@ async fn waiting(ctx: &SharedWorkflowContext<'_>) -> Result<Waiting, TerminalErr
 
 /// Returns what the run waits for and nobody has decided about.
 async fn undecided(ctx: &SharedWorkflowContext<'_>, waiting: &Waiting) -> Result<Vec<Wait>, TerminalError> {
-    let mut undecided = Vec::new();
     let Some(last) = waiting.round.checked_sub(1).filter(|_| !waiting.waits.is_empty()) else {
-        return Ok(undecided);
+        return Ok(Vec::new());
     };
     if ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
-        return Ok(undecided);
+        return Ok(Vec::new());
     }
     // It is resolved right after the waits were set.
-    if let Json(Stop::Waiting(waits)) = ctx.promise::<Json<Stop>>(&stop(last)).await? {
-        for wait in waits.into_iter().filter(|wait| waiting.waits.contains(&wait.id)) {
-            if ctx.peek_promise::<Json<Claim>>(&decision_signal(&wait.id)).await?.is_none() {
-                undecided.push(wait);
-            }
+    let Json(Stop::Waiting(mut waits)) = ctx.promise::<Json<Stop>>(&stop(last)).await? else {
+        return Ok(Vec::new());
+    };
+    waits.retain(|wait| waiting.waits.contains(&wait.id));
+    without_decided(ctx, waits).await
+}
+
+/// Returns the waits about which nobody has decided.
+async fn without_decided(
+    ctx: &SharedWorkflowContext<'_>,
+    waits: Vec<Wait>,
+) -> Result<Vec<Wait>, TerminalError> {
+    let mut undecided = Vec::new();
+    for wait in waits {
+        if ctx.peek_promise::<Json<Claim>>(&decision_signal(&wait.id)).await?.is_none() {
+            undecided.push(wait);
         }
     }
     Ok(undecided)

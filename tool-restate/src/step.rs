@@ -104,7 +104,7 @@ pub(crate) async fn record<T>(step: impl Future<Output = Result<T, Failure>>) ->
 /// What a step at the beginning or the end of an agent's run has changed.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Inside {
+pub(crate) enum AgentStep {
     Started(Box<Started>),
     /// The answer was rejected, and the run continues.
     Rejected(Box<RunChanges>),
@@ -164,16 +164,16 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// An agent on this worker.
+/// Takes the recorded steps of an agent's runs on this worker.
 #[derive(Clone)]
-pub(crate) struct Model {
+pub(crate) struct Steps {
     pub(crate) agent: Agent,
     /// The hashes of its tools, because each step compares them.
     pub(crate) hashes: Arc<BTreeMap<String, String>>,
     pub(crate) settings: Arc<Settings>,
 }
 
-impl Model {
+impl Steps {
     /// Returns what layers see of the outcomes of a run's calls.
     pub(crate) fn sees(&self, tree: &Tree<'_>) -> Sees {
         let names = tree.names();
@@ -219,7 +219,7 @@ impl Model {
 
     /// Creates the run of an agent that a call asks, which the path names last. If the run is done, the call has an outcome instead, and
     /// began at this time.
-    pub(crate) async fn ask_agent(&self, tree: Tree<'_>, since: Option<u64>) -> Recorded<Inside> {
+    pub(crate) async fn ask_agent(&self, tree: Tree<'_>, since: Option<u64>) -> Recorded<AgentStep> {
         let asking = async {
             let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
             let mut driver = descend(self.resume(&tree)?.start(), outer).await?;
@@ -232,10 +232,10 @@ impl Model {
                 Obstacle::Ended(outer.len(), limit::limited(execution, self.settings.max_bytes).into())
             })?;
             if tree.run().is_ok() {
-                return Ok(Inside::Rejected(inside.run().changes().without_time().into()));
+                return Ok(AgentStep::Rejected(inside.run().changes().without_time().into()));
             }
             let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
-            Ok(Inside::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
+            Ok(AgentStep::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
         };
         record(asking).await
     }

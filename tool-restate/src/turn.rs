@@ -2,8 +2,6 @@
 //!
 //! What layers see is recorded with each turn, because a replay on a worker with other layers must take the same way.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all, ready};
 use serde::{Deserialize, Serialize};
@@ -16,21 +14,21 @@ use crate::clock::now;
 use crate::events::{Publishing, Unfinished};
 use crate::limit;
 use crate::names::EventTarget;
-use crate::path::{event_at, stream_name};
-use crate::step::{Failure, Model, Obstacle, Tree, record};
+use crate::path::{call_ids, event_at, stream_name};
+use crate::step::{Failure, Obstacle, Steps, Tree, record};
 use crate::tools::{CalledTool, Profile, Sees, called_tool};
 
 /// The outcome of one turn, or the reason why no request can be sent.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct TurnRecord {
-    pub(crate) outcome: Result<Taken, Obstacle>,
+    pub(crate) outcome: Result<Turn, Obstacle>,
     pub(crate) started: u64,
     pub(crate) finished: u64,
 }
 
 /// A turn.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Taken {
+pub(crate) struct Turn {
     pub(crate) changes: RunChanges,
     /// The reply of the model without its message, if there is one and there may be readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +49,7 @@ pub(crate) struct Taken {
     pub(crate) events: Vec<EventRecord>,
 }
 
-impl Taken {
+impl Turn {
     /// A turn without calls.
     fn without_calls(changes: RunChanges) -> Self {
         let (tools, offered) = (Vec::new(), Vec::new());
@@ -60,16 +58,16 @@ impl Taken {
     }
 }
 
-impl Model {
+impl Steps {
     /// Takes the next turns of copies of runs at the same time, each within the time that the runs around it have left. Those that are missing
     /// in the outcome have to be taken again. Fails if all models do.
     pub(crate) async fn take_turns(
         &self,
-        turns: &[(Tree<'_>, Option<Duration>)],
+        turns: &[Tree<'_>],
         events: Option<&EventTarget>,
         unfinished: &Unfinished,
     ) -> Result<Vec<Option<TurnRecord>>, ModelError> {
-        let taking = turns.iter().map(|(tree, around)| self.take_turn(tree, events, unfinished, *around));
+        let taking = turns.iter().map(|tree| self.take_turn(tree, events, unfinished));
         let taken = join_all(taking).await;
         let has_one = taken.iter().any(Result::is_ok);
         let mut bytes = 0;
@@ -87,13 +85,12 @@ impl Model {
         records.collect()
     }
 
-    /// Takes the next turn of a copy of a run. Fails if the model does. The time of the runs around it can be limited.
+    /// Takes the next turn of a copy of a run. Fails if the model does.
     async fn take_turn(
         &self,
         tree: &Tree<'_>,
         events: Option<&EventTarget>,
         unfinished: &Unfinished,
-        time_left: Option<Duration>,
     ) -> Result<TurnRecord, ModelError> {
         let started = now();
         let publisher = self.settings.publisher.as_ref().zip(events).zip(tree.run().ok());
@@ -102,11 +99,11 @@ impl Model {
             let begins = event_at(tree.path, Event::turn_started(turn, run.messages().len()));
             publisher.begin(target, stream_name(tree.path, "turn", turn), Some(begins))
         });
-        let asked = record(self.ask_model(tree, publishing.as_ref(), events.is_some(), time_left)).await;
+        let asked = record(self.ask_model(tree, publishing.as_ref(), events.is_some())).await;
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
-        let outcome = asked?.map(|taken| Taken { sees: self.sees(tree), ..taken });
+        let outcome = asked?.map(|taken| Turn { sees: self.sees(tree), ..taken });
         let checked = limit::check("the reply of the model", &outcome, self.settings.max_bytes);
         let outcome = outcome.and_then(|taken| checked.map(|()| taken).map_err(Obstacle::Refused));
         Ok(TurnRecord { outcome, started, finished: now() })
@@ -117,8 +114,10 @@ impl Model {
         tree: &Tree<'_>,
         publishing: Option<&Publishing>,
         has_readers: bool,
-        time_left: Option<Duration>,
-    ) -> Result<Taken, Failure> {
+    ) -> Result<Turn, Failure> {
+        // The driver of the run itself knows only its own limit.
+        let limit = tree.outermost.least_time_left(&call_ids(tree.path));
+        let time_left = limit.filter(|(depth, _)| *depth < tree.path.len()).map(|(_, left)| left);
         let (before, ask) = (tree.run()?, self.resume(tree)?);
         let (driver, events) = match has_readers {
             true => {
@@ -133,9 +132,8 @@ impl Model {
             let Some(left) = time_left else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
-            taken.unwrap_or_else(|_| {
-                Ok(Taken::without_calls(before.recording_copy().changes().without_time()))
-            })
+            taken
+                .unwrap_or_else(|_| Ok(Turn::without_calls(before.recording_copy().changes().without_time())))
         };
         let Some(events) = events else { return taken.await };
         let mut recorded = Vec::new();
@@ -150,12 +148,12 @@ impl Model {
         });
         // The events end with the driver.
         let (taken, ()) = join(taken, publish).await;
-        Ok(Taken { events: recorded, ..taken? })
+        Ok(Turn { events: recorded, ..taken? })
     }
 }
 
-async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> Result<Taken, Failure> {
-    let ended = |driver: &RunDriver| Taken::without_calls(driver.run().changes().without_time());
+async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> Result<Turn, Failure> {
+    let ended = |driver: &RunDriver| Turn::without_calls(driver.run().changes().without_time());
     let Step::CallModel(_) = driver.next().await? else {
         // A layer has answered the question, or ended the run.
         return Ok(ended(&driver));
@@ -200,7 +198,7 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
     let profile = handoff.map(|_| Profile::of(driver.agent()));
-    Ok(Taken { reply, tools, offered, profile, ..Taken::without_calls(changes) })
+    Ok(Turn { reply, tools, offered, profile, ..Turn::without_calls(changes) })
 }
 
 fn is_default(sees: &Sees) -> bool {

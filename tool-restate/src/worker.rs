@@ -24,7 +24,7 @@ use crate::names::{conversations_service, events_service, is_service_name};
 use crate::options::{JOURNAL_RETENTION, RETENTION, named, service_options};
 use crate::runs::{Runs, RunsService as _};
 use crate::settings::Settings;
-use crate::step::Model;
+use crate::step::Steps;
 use crate::tools::{ChangedTools, hashes};
 
 /// A worker, which executes runs of agents and their calls for a Restate server.
@@ -277,7 +277,7 @@ impl Worker {
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs(Setup {
                 name: name.clone(),
-                model: Model {
+                steps: Steps {
                     agent: agent.clone(),
                     hashes: hashes(agent).into(),
                     settings: Arc::clone(&settings),

@@ -7,6 +7,7 @@ use super::changes::RunChanges;
 use super::handoff::Handoff;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
+use super::wait::Wait;
 use crate::model::{ToolCall, Usage};
 use crate::tool::Attempt;
 use crate::transcript::Transcript;
@@ -229,10 +230,16 @@ impl Run {
         }
     }
 
-    /// Returns `true` if the only calls in flight or parked ask agents whose runs have limits of their own. Their time does not count.
+    /// Returns `true` if time counts for the run: something is done in it or in a run inside, or all open calls are parked. That of agents
+    /// with limits of their own does not count.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
-    pub fn waits_only_for_own_limits(&self) -> bool {
+    pub fn counts_time(&self, is_busy: bool) -> bool {
+        (is_busy || self.waits().iter().all(Wait::is_until)) && !self.waits_only_for_own_limits()
+    }
+
+    /// Returns `true` if the only calls in flight or parked ask agents whose runs have limits of their own. Their time does not count.
+    pub(crate) fn waits_only_for_own_limits(&self) -> bool {
         let Stage::Calling(turn) = &self.stage else { return false };
         let takes_time =
             |record: &&CallRecord| record.is_running() && record.is_ready() || record.is_parked();

@@ -97,7 +97,6 @@ impl Admin {
         self.send::<Deployment>("deployments", deploy(false), &what).await.map(drop)
     }
 
-    /// Gets a resource, or posts a body to it.
     /// Returns the names of the agents that the server knows.
     pub(super) async fn agents(&self) -> Result<BTreeSet<String>, Error> {
         let known = self.send::<Deployment>("services", None, "the server did not list its agents").await?;
@@ -111,6 +110,7 @@ impl Admin {
         self.send("query", Some(body), "the server did not list its runs").await
     }
 
+    /// Gets a resource, or posts a body to it.
     async fn send<T: DeserializeOwned>(
         &self,
         path: &str,

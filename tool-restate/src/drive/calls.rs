@@ -27,7 +27,7 @@ impl<'c> Drive<'c> {
         let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
         let (local, remote): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|call| self.is_local(branch, call));
-        if self.start_calls(branch, remote, !local.is_empty()).await? {
+        if self.start_remote_calls(branch, remote, !local.is_empty()).await? {
             // Others may no longer be needed.
             return Ok(());
         }
@@ -39,7 +39,7 @@ impl<'c> Drive<'c> {
                 self.judge(branch, "search", Subject::Search(call.id)).await?;
             }
         }
-        self.ask_person();
+        self.publish_waits();
         if local.is_empty() {
             return Ok(());
         }
@@ -77,9 +77,9 @@ impl<'c> Drive<'c> {
 
     /// Awaits something that is pending.
     pub(super) async fn await_next(&mut self) -> Driven {
-        self.ask_person();
+        self.publish_waits();
         self.await_message();
-        self.limit_time();
+        self.await_time_limit();
         self.await_deadline();
         self.flush_events().await?;
         match self.open.pending.next().await? {
@@ -95,7 +95,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Cancels the calls that no run waits for any more, and leaves the runs that have ended.
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn drop_ended(&mut self) {
         let run = &self.run;
         self.in_flight.retain(|_, one| {
             let own = run.inner_run_at(call_ids(&one.branch.path));
@@ -111,7 +111,12 @@ impl<'c> Drive<'c> {
     }
 
     /// Starts calls. Returns `true` if one was refused.
-    async fn start_calls(&mut self, branch: &Branch, ready: Vec<ToolCall>, has_others: bool) -> Driven<bool> {
+    async fn start_remote_calls(
+        &mut self,
+        branch: &Branch,
+        ready: Vec<ToolCall>,
+        has_others: bool,
+    ) -> Driven<bool> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
@@ -121,7 +126,7 @@ impl<'c> Drive<'c> {
             || self.run.limits().max_time.is_some();
         let (max_bytes, mut has_refused) = (self.setup.settings.max_bytes, false);
         for call in ready {
-            let Some(mut input) = self.input(branch, &call) else { continue };
+            let Some(mut input) = self.request_call(branch, &call) else { continue };
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
             if let (Err(_), Some(undone)) = (&checked, &mut input.request.undone) {
@@ -198,7 +203,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Begins a call, unless what was begun before has ended the run.
-    pub(super) fn input(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
+    pub(super) fn request_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
         let request = self.change_at(&branch.path, |run| run.request_call(&call.id).ok())??;
         let undoes = request.undone.is_some();
         let node = &self.nodes[branch.node];
@@ -232,7 +237,7 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
-                self.elapse(None, at);
+                self.count_time(None, at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
                 // Before what follows from it.
@@ -240,21 +245,21 @@ impl<'c> Drive<'c> {
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
-                self.ctx.set(WAITING, Json(self.waiting_for(self.waiting.clone())));
-                self.elapse(None, at);
+                self.ctx.set(WAITING, Json(self.waiting_state(self.waiting.clone())));
+                self.count_time(None, at);
                 // Fails if the run has ended meanwhile.
                 let _ = self.run.say(value);
             }
             Arrived::Deadline(at) => {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);
-                self.elapse(None, at.as_millis().saturating_mul(1000));
+                self.count_time(None, at.as_millis().saturating_mul(1000));
             }
             Arrived::TimeLimit(_) if self.open.time_limit != Some(index) => {}
-            // What undoes a call is not interrupted: the time is up once it has ended.
-            Arrived::TimeLimit(_) if self.in_flight.values().any(|one| one.undoes(&self.run)) => {}
             Arrived::TimeLimit(path) => {
                 self.open.time_limit = None;
-                self.end_time(&path);
+                if !self.undoes_inside(&path) {
+                    self.use_up_time(&path);
+                }
             }
         }
         Ok(())
@@ -285,7 +290,7 @@ impl<'c> Drive<'c> {
         let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         if execution.is_waiting() {
             // The call waits since then.
-            finished.into_iter().for_each(|at| self.elapse(Some(&branch.path), at));
+            finished.into_iter().for_each(|at| self.count_time(Some(&branch.path), at));
             self.record_waiting(branch, execution);
             return;
         }
@@ -296,7 +301,7 @@ impl<'c> Drive<'c> {
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.change_at(&branch.path, |run| run.record_result(execution));
         self.publish_finished_calls();
-        finished.into_iter().for_each(|at| self.elapse(Some(&branch.path), at));
+        finished.into_iter().for_each(|at| self.count_time(Some(&branch.path), at));
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.

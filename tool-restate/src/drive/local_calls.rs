@@ -1,6 +1,5 @@
 //! Calls in the invocation of their run.
 
-use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -19,13 +18,12 @@ use crate::path::call_ids;
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
     pub(super) async fn execute_locally(&mut self, calls: Vec<(Branch, Vec<ToolCall>)>) -> Driven {
-        let limits: Vec<_> =
+        let times_left: Vec<_> =
             calls.iter().map(|(branch, _)| self.run.least_time_left(&call_ids(&branch.path))).collect();
-        let (mut inputs, mut begun) = (Vec::new(), vec![0; calls.len()]);
-        for (run, ((branch, calls), limit)) in calls.iter().zip(&limits).enumerate() {
-            for input in calls.iter().filter_map(|call| self.input(branch, call)) {
-                inputs.push((run, limit.map(|(_, left)| left), input));
-                begun[run] += 1;
+        let mut inputs = Vec::new();
+        for (run, ((branch, calls), time_left)) in calls.iter().zip(&times_left).enumerate() {
+            for input in calls.iter().filter_map(|call| self.request_call(branch, call)) {
+                inputs.push((run, time_left.map(|(_, left)| left), input));
             }
         }
         if inputs.is_empty() {
@@ -43,7 +41,7 @@ impl<'c> Drive<'c> {
         // The outcomes of all calls are one value.
         let max_bytes = setup.settings.max_bytes / inputs.len();
         let stash = Arc::clone(&done);
-        let execute = move || -> BoxFuture<'_, HandlerResult<Json<Outcomes>>> {
+        let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<_>>>> {
             let executions = inputs.into_iter().map(move |(run, time_left, input)| {
                 let (stash, published) = (Arc::clone(&stash), published.clone());
                 let execution = async move {
@@ -55,18 +53,20 @@ impl<'c> Drive<'c> {
                         let _cancels = cancellation.clone().drop_guard();
                         let executed = setup.calls.execute(input, &cancellation, &published);
                         let executed = match time_left {
-                            Some(left) => tokio::time::timeout(left, executed).await.ok()?,
+                            Some(left) => match tokio::time::timeout(left, executed).await {
+                                Ok(executed) => executed,
+                                Err(_) => return (run, None),
+                            },
                             None => executed.await,
                         };
                         limit::limited(executed, max_bytes)
                     };
                     stash.lock().unwrap_or_else(PoisonError::into_inner).push((run, execution.clone()));
-                    Some((run, execution))
+                    (run, Some(execution))
                 };
                 execution.boxed()
             });
-            let executed = executions.collect::<FuturesUnordered<_>>().filter_map(ready);
-            executed.collect().map(|executed| Ok(Json(executed))).boxed()
+            executions.collect::<FuturesUnordered<_>>().collect().map(|executed| Ok(Json(executed))).boxed()
         };
         let executed = self.ctx.run(execute).name("calls").await.map_err(DriveError::from);
         unfinished.finish().await;
@@ -81,17 +81,17 @@ impl<'c> Drive<'c> {
                 }
             }
         }
-        let Json(executed) = executed?;
+        let Json(mut executed) = executed?;
         let mut recorded = Ok(());
-        let mut ended = vec![0; calls.len()];
+        // The time of a run is up once all outcomes are recorded.
+        executed.sort_by_key(|(_, execution): &(usize, Option<ToolExecution>)| execution.is_none());
         for (run, execution) in executed {
-            let Some(((branch, _), ended)) = calls.get(run).zip(ended.get_mut(run)) else { continue };
-            *ended += 1;
-            recorded = recorded.and(self.record_judged(branch, execution).await);
-        }
-        for ((((branch, _), limit), ended), begun) in calls.iter().zip(limits).zip(ended).zip(begun) {
-            if let Some((depth, _)) = limit.filter(|_| ended < begun) {
-                self.end_time(&branch.path[..depth]);
+            match (calls.get(run), times_left.get(run), execution) {
+                (Some((branch, _)), _, Some(execution)) => {
+                    recorded = recorded.and(self.record_judged(branch, execution).await);
+                }
+                (Some((branch, _)), Some(Some((depth, _))), None) => self.use_up_time(&branch.path[..*depth]),
+                _ => {}
             }
         }
         recorded

@@ -79,7 +79,7 @@ impl<'c> Drive<'c> {
             None => Vec::new(),
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
-        let start = move || ready(Ok(Json(setup.model.start(question, history))));
+        let start = move || ready(Ok(Json(setup.steps.start(question, history))));
         let Json(started) = ctx.run(start).name("start").await?;
         let Started { run, profile, at, .. } = started.map_err(TerminalError::new)?;
         let events = publishes.then(|| EventTarget {
@@ -109,7 +109,7 @@ impl<'c> Drive<'c> {
             waiting: Vec::new(),
             round: 0,
             messages: 0,
-            looked_at: at,
+            messages_checked_at: at,
             failure: None,
         })
     }
@@ -127,8 +127,8 @@ impl<'c> Drive<'c> {
 
     /// Does what is next. Returns `true` if the run has ended.
     async fn advance(&mut self) -> Driven<bool> {
-        self.abandon();
-        self.expire().await?;
+        self.drop_ended();
+        self.expire_questions().await?;
         self.apply_tool_policies();
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
@@ -140,7 +140,7 @@ impl<'c> Drive<'c> {
                     self.await_next().await?;
                     return Ok(false);
                 }
-                self.ask_person();
+                self.publish_waits();
                 return Ok(true);
             }
             Action::End(branch) => self.finish_agent(&branch).await?,
@@ -192,10 +192,10 @@ impl<'c> Drive<'c> {
 
     /// Asks the models of runs.
     async fn ask(&mut self, branches: &[Branch]) -> Driven {
-        if self.is_time_to_look() && self.has_message().await? {
+        if self.is_time_to_check_messages() && self.has_message().await? {
             return self.await_next().await;
         }
-        self.ask_person();
+        self.publish_waits();
         self.open.time_limit = None;
         self.take_turns(branches).await
     }

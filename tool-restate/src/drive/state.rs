@@ -18,13 +18,13 @@ use crate::clock::Clock;
 use crate::names::{EventTarget, JsonContext, Sent};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
-use crate::step::Model;
+use crate::step::Steps;
 use crate::tools::{CalledTool, Profile, Sees};
 
 /// The agent of a workflow and the settings of its worker.
 pub(crate) struct Setup {
     pub(crate) name: String,
-    pub(crate) model: Model,
+    pub(crate) steps: Steps,
     pub(crate) calls: Calls,
     pub(crate) settings: Arc<Settings>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Drive<'c> {
     /// The number of messages that were sent to the run.
     pub(super) messages: u32,
     /// The time at which the run last looked for messages, or began.
-    pub(super) looked_at: u64,
+    pub(super) messages_checked_at: u64,
     /// The reason of a failure that is not one of the run's rules.
     pub(super) failure: Option<String>,
 }

@@ -19,7 +19,7 @@ use crate::clock::now;
 use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
 use crate::signals::{WAITING, resume_signal};
-use crate::step::{Model, Subject, Tree};
+use crate::step::{Steps, Subject, Tree};
 
 /// The longest delay between two attempts of a step that fails.
 const MAX_DELAY: Duration = Duration::from_secs(60);
@@ -31,16 +31,16 @@ impl<'c> Drive<'c> {
         &mut self,
         path: &[Asked],
         name: &str,
-        step: impl for<'s> Fn(&'s Model, Tree<'s>) -> BoxFuture<'s, Result<T, ModelError>> + Send + Sync,
+        step: impl for<'s> Fn(&'s Steps, Tree<'s>) -> BoxFuture<'s, Result<T, ModelError>> + Send + Sync,
     ) -> Driven<Option<T>> {
         loop {
-            let (model, tree) = (&self.setup.model, self.tree(path));
-            let patience = self.setup.settings.model_patience;
-            let limit = self.run.least_time_left(&call_ids(path)).filter(|(_, left)| *left <= patience);
-            let deadline = self.clock.after(limit.map_or(patience, |(_, left)| left));
-            match (take_step(self.ctx, name, deadline, None, || step(model, tree)).await, limit) {
-                (Err(DriveError::Failed(_)), Some((depth, _))) => {
-                    self.end_time(&path[..depth]);
+            let (steps, tree) = (&self.setup.steps, self.tree(path));
+            let limit = self.first_limit([path]);
+            let deadline =
+                self.clock.after(limit.map_or(self.setup.settings.model_patience, |(_, left)| left));
+            match (take_step(self.ctx, name, deadline, None, || step(steps, tree)).await, limit) {
+                (Err(DriveError::Failed(_)), Some((path, _))) => {
+                    self.use_up_time(path);
                     return Ok(None);
                 }
                 (Err(DriveError::Failed(error)), None) => self.pause(error.message()).await?,
@@ -52,16 +52,16 @@ impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step.
     pub(super) async fn judge(&mut self, branch: &Branch, name: &str, subject: Subject) -> Driven {
         let judged =
-            self.step(&branch.path, name, |model, tree| Box::pin(model.judge(tree, subject.clone())));
+            self.step(&branch.path, name, |steps, tree| Box::pin(steps.judge(tree, subject.clone())));
         let judged = judged.await?;
         if let Some(Ok(changes)) = &judged {
-            self.change(branch, changes);
+            self.apply_changes(branch, changes);
         }
         // Also if the step has failed, because it would fail again.
         self.set_recorded(branch);
         if let Some(Err(obstacle)) = judged {
             // Boxed, because it can judge the outcome of a call.
-            Box::pin(self.obstruct(&branch.path, obstacle)).await?;
+            Box::pin(self.record_obstacle(&branch.path, obstacle)).await?;
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Applies what a recorded step has changed in a run.
-    pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
+    pub(super) fn apply_changes(&mut self, branch: &Branch, changes: &RunChanges) {
         self.publish_finished_calls();
         let changed = self.change_at(&branch.path, |run| {
             // The copies for steps need not read the whole history.
@@ -93,11 +93,11 @@ impl<'c> Drive<'c> {
         let reason = reason.to_owned();
         self.publish_finished_calls();
         self.publish(&[], Event::Failed(reason.clone()));
-        self.begin_waiting(Vec::new(), Stop::Paused(reason));
+        self.publish_stop(Vec::new(), Stop::Paused(reason));
         self.flush_events().await?;
         let Json(resumed) = self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await?;
         self.clock.advance(resumed.at);
-        self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
+        self.ctx.set(WAITING, Json(self.waiting_state(Vec::new())));
         // What waits for a person meanwhile is published again.
         self.waiting.clear();
         Ok(())

@@ -7,6 +7,8 @@
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
+use std::time::Duration;
+
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
@@ -16,7 +18,7 @@ use tool_core::tool::{ToolError, ToolExecution};
 
 use super::state::{Arrived, Branch, Drive, Driven, Executor, Node, OpenCall};
 use crate::path::{Asked, agent_names, call_ids};
-use crate::step::{Inside, Obstacle, Started, Tree};
+use crate::step::{AgentStep, Obstacle, Started, Tree};
 
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
@@ -110,10 +112,10 @@ impl<'c> Drive<'c> {
         let Some((asked, outer)) = branch.path.split_last() else { return Ok(()) };
         let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
         let asked_agent =
-            self.step(&branch.path, &name, |model, tree| Box::pin(model.ask_agent(tree, since)));
+            self.step(&branch.path, &name, |steps, tree| Box::pin(steps.ask_agent(tree, since)));
         let Some(asked_agent) = asked_agent.await? else { return Ok(()) };
         match asked_agent {
-            Ok(Inside::Started(started)) => {
+            Ok(AgentStep::Started(started)) => {
                 let Started { run, profile, at, has_own_limits } = *started;
                 self.nodes.push(Node::new(&run, profile, at));
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
@@ -122,25 +124,25 @@ impl<'c> Drive<'c> {
                     self.fail("a recorded step is of another state of the run");
                 }
                 self.branches.push(branch.clone());
-                self.elapse(Some(outer), at);
+                self.count_time(Some(outer), at);
                 Ok(())
             }
-            Ok(Inside::Rejected(changes)) => {
-                self.change(branch, &changes);
+            Ok(AgentStep::Rejected(changes)) => {
+                self.apply_changes(branch, &changes);
                 Ok(())
             }
             // The run undoes its calls already, and the agent's calls are undone.
             Err(Obstacle::Refused(reason)) if self.run.is_undoing() => {
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                 let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
-                self.obstruct(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await
+                self.record_obstacle(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await
             }
-            Err(obstacle) => self.obstruct(&branch.path, obstacle).await,
+            Err(obstacle) => self.record_obstacle(&branch.path, obstacle).await,
         }
     }
 
     /// Records why a step of a run cannot be taken.
-    pub(super) async fn obstruct(&mut self, path: &[Asked], obstacle: Obstacle) -> Driven {
+    pub(super) async fn record_obstacle(&mut self, path: &[Asked], obstacle: Obstacle) -> Driven {
         let (depth, execution) = match obstacle {
             Obstacle::Ended(depth, execution) if depth < path.len() => (depth, execution),
             Obstacle::Ended(..) => return Ok(()),
@@ -160,27 +162,45 @@ impl<'c> Drive<'c> {
     }
 
     /// Ends a run whose time is up.
-    pub(super) fn end_time(&mut self, path: &[Asked]) {
+    pub(super) fn use_up_time(&mut self, path: &[Asked]) {
         self.change_at(path, |run| run.add_elapsed(run.time_left().unwrap_or_default()));
     }
 
-    /// Returns `true` if time counts for a run: calls inside of it are executed, or all that are open wait for a point in time.
-    pub(super) fn is_working(&self, branch: &Branch) -> bool {
-        self.in_flight.values().any(|one| branch.contains(&one.branch.path))
-            || self.run_at(&branch.path).is_some_and(|run| run.waits().iter().all(|wait| wait.is_until()))
+    /// Returns `true` if time counts for a run, in which or inside of which this run takes a step.
+    pub(super) fn counts_time(&self, branch: &Branch, busy: Option<&[Asked]>) -> bool {
+        let executed = self.in_flight.values().map(|one| &*one.branch.path);
+        let is_busy = busy.into_iter().chain(executed).any(|path| branch.contains(path));
+        self.run_at(&branch.path).is_some_and(|run| run.counts_time(is_busy))
+    }
+
+    /// Returns `true` if calls of the run to which the path leads, or of runs inside, undo others.
+    pub(super) fn undoes_inside(&self, path: &[Asked]) -> bool {
+        self.in_flight.values().any(|one| one.branch.path.starts_with(path) && one.undoes(&self.run))
     }
 
     /// Counts the time until this moment, for the runs around a step and for those that work beside it.
-    pub(super) fn elapse(&mut self, busy: Option<&[Asked]>, at: u64) {
+    pub(super) fn count_time(&mut self, busy: Option<&[Asked]>, at: u64) {
         let passed = self.clock.advance(at);
         for branch in self.branches.clone().iter().rev() {
-            let is_busy = busy.is_some_and(|path| branch.contains(path)) || self.is_working(branch);
-            let counts = |run: &&Run| is_busy && !run.waits_only_for_own_limits();
-            if self.run_at(&branch.path).filter(counts).is_some() {
+            if self.counts_time(branch, busy) {
                 self.change_at(&branch.path, |run| run.add_elapsed(passed));
             }
         }
         self.tick();
+    }
+
+    /// Returns the time that the first of these runs has left, and the way to the run around it, or to itself, whose time that is, if it is
+    /// up before the worker gives up.
+    pub(super) fn first_limit<'p>(
+        &self,
+        paths: impl IntoIterator<Item = &'p [Asked]>,
+    ) -> Option<(&'p [Asked], Duration)> {
+        let times = paths.into_iter().filter_map(|path| {
+            let (depth, left) = self.run.least_time_left(&call_ids(path))?;
+            Some((&path[..depth], left))
+        });
+        let patience = self.setup.settings.model_patience;
+        times.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
     }
 }
 

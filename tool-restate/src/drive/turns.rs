@@ -3,8 +3,6 @@
 //! `ctx.run` is no durable future, so models that are asked at once share a step. Each is asked with a copy of the run, which knows nothing
 //! of what the others reserve, so with a `max_cost` they are asked one by one.
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use tool_core::Event;
 use tool_core::run::Run;
@@ -12,9 +10,9 @@ use tool_core::run::Run;
 use super::state::{Branch, Drive, DriveError, Driven};
 use super::steps::take_step;
 use crate::events::Unfinished;
-use crate::path::{Asked, call_ids};
+use crate::path::call_ids;
 use crate::tools::CalledTool;
-use crate::turn::{Taken, TurnRecord};
+use crate::turn::{Turn, TurnRecord};
 
 impl<'c> Drive<'c> {
     /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
@@ -36,30 +34,21 @@ impl<'c> Drive<'c> {
             }
         }
         self.flush_events().await?;
-        let (model, events) = (&self.setup.model, self.events.as_ref());
+        let (steps, events) = (&self.setup.steps, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.setup.settings.model_attempts, self.setup.settings.model_patience);
-        let mut first_limit: Option<(&[Asked], Duration)> = None;
-        let mut turns = Vec::new();
-        for branch in branches {
-            let limit = self.run.least_time_left(&call_ids(&branch.path));
-            // The driver of the run itself knows only its own limit.
-            let around = limit.filter(|(depth, _)| *depth < branch.path.len()).map(|(_, left)| left);
-            let limit = limit.map(|(depth, left)| (&branch.path[..depth], left));
-            let limits = first_limit.into_iter().chain(limit.filter(|(_, left)| *left <= patience));
-            first_limit = limits.min_by_key(|(_, left)| *left);
-            turns.push((self.tree(&branch.path), around));
-        }
+        let first_limit = self.first_limit(branches.iter().map(|branch| &*branch.path));
+        let turns: Vec<_> = branches.iter().map(|branch| self.tree(&branch.path)).collect();
         let deadline = self.clock.after(first_limit.map_or(patience, |(_, left)| left));
-        let take_turns = || async move { model.take_turns(&turns, events, &published).await }.boxed();
+        let take_turns = || async move { steps.take_turns(&turns, events, &published).await }.boxed();
         let taken = take_step(self.ctx, &names.join(", "), deadline, attempts, take_turns).await;
         unfinished.finish().await;
         match taken {
             Ok(records) => {
                 for (branch, record) in branches.iter().zip(records) {
                     if let Some(record) = record {
-                        self.apply(branch, record).await?;
+                        self.apply_turn(branch, record).await?;
                     }
                 }
                 Ok(())
@@ -68,7 +57,7 @@ impl<'c> Drive<'c> {
             Err(DriveError::Failed(error)) => {
                 match first_limit {
                     _ if attempts.is_some() => self.fail(error.message()),
-                    Some((path, _)) => self.end_time(path),
+                    Some((path, _)) => self.use_up_time(path),
                     None => self.pause(error.message()).await?,
                 }
                 Ok(())
@@ -77,33 +66,33 @@ impl<'c> Drive<'c> {
     }
 
     /// Applies a turn.
-    async fn apply(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
+    async fn apply_turn(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
-        self.elapse(Some(&branch.path), started);
+        self.count_time(Some(&branch.path), started);
         let time_left = self.run_at(&branch.path).and_then(Run::time_left);
         let is_time_up = time_left.is_some_and(|left| left.is_zero());
         let mut applied = Ok(());
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
-            Ok(Taken { changes, reply, tools, offered, profile, sees, events }) => {
+            Ok(Turn { changes, reply, tools, offered, profile, sees, events }) => {
                 self.unpublished.extend(events);
-                self.change(branch, &changes);
+                self.apply_changes(branch, &changes);
                 self.refuse_secrets();
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.nodes[branch.node].sees = sees;
                 self.set_recorded(branch);
-                self.offer(branch, tools, offered);
+                self.record_called_tools(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await,
+            Err(obstacle) => applied = self.record_obstacle(&branch.path, obstacle).await,
         }
-        self.elapse(Some(&branch.path), finished);
+        self.count_time(Some(&branch.path), finished);
         applied
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
-    fn offer(&mut self, branch: &Branch, tools: Vec<CalledTool>, offered: Vec<String>) {
+    fn record_called_tools(&mut self, branch: &Branch, tools: Vec<CalledTool>, offered: Vec<String>) {
         let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { return };
         let node = &mut self.nodes[branch.node];
         run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));

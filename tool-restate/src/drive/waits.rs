@@ -19,11 +19,11 @@ use crate::names::{Added, Claim, Sent, Stop, Waiting};
 use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
 /// The shortest time between two looks for messages, each of which takes a round trip to the engine.
-const LOOK_TIME: Duration = Duration::from_secs(1);
+const MESSAGE_CHECK_TIME: Duration = Duration::from_secs(1);
 
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
-    pub(super) fn waiting_for(&self, waits: Vec<WaitId>) -> Waiting {
+    pub(super) fn waiting_state(&self, waits: Vec<WaitId>) -> Waiting {
         let (messages, agents, round) = (self.messages, self.waiting_agents(), self.round);
         Waiting { messages, agents, waits, round, ..Waiting::default() }
     }
@@ -45,13 +45,13 @@ impl<'c> Drive<'c> {
     }
 
     /// Publishes that the run waits.
-    pub(super) fn begin_waiting(&mut self, waits: Vec<WaitId>, stop_reason: Stop) {
+    pub(super) fn publish_stop(&mut self, waits: Vec<WaitId>, stop_reason: Stop) {
         self.round += 1;
         let paused = match &stop_reason {
             Stop::Paused(reason) => Some(reason.clone()),
             _ => None,
         };
-        self.ctx.set(WAITING, Json(Waiting { paused, ..self.waiting_for(waits) }));
+        self.ctx.set(WAITING, Json(Waiting { paused, ..self.waiting_state(waits) }));
         if self.round == 1 {
             self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
         }
@@ -59,7 +59,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Publishes what waits for a decision, and waits for the decisions.
-    pub(super) fn ask_person(&mut self) {
+    pub(super) fn publish_waits(&mut self) {
         let waiting: Vec<_> = self.run.waits().into_iter().filter(|wait| !wait.is_until()).collect();
         let ids: Vec<_> = waiting.iter().map(|wait| wait.id.clone()).collect();
         let new: Vec<_> = ids.iter().filter(|id| !self.open.asked.contains(*id)).cloned().collect();
@@ -67,7 +67,7 @@ impl<'c> Drive<'c> {
         if new.is_empty() && is_published {
             if ids != self.waiting {
                 self.waiting.clone_from(&ids);
-                self.ctx.set(WAITING, Json(self.waiting_for(ids)));
+                self.ctx.set(WAITING, Json(self.waiting_state(ids)));
             }
             return;
         }
@@ -88,16 +88,16 @@ impl<'c> Drive<'c> {
             }
         }
         self.publish(&[], Event::Waiting(waiting.clone()));
-        self.begin_waiting(ids, Stop::Waiting(waiting));
+        self.publish_stop(ids, Stop::Waiting(waiting));
     }
 
     /// Returns `true` if this run looks for messages before its next turn, because it awaits nothing between its turns.
-    pub(super) fn is_time_to_look(&mut self) -> bool {
+    pub(super) fn is_time_to_check_messages(&mut self) -> bool {
         let now = self.clock.micros();
-        let passed = Duration::from_micros(now.saturating_sub(self.looked_at));
-        let is_time = self.setup.settings.has_local_calls && passed >= LOOK_TIME;
+        let passed = Duration::from_micros(now.saturating_sub(self.messages_checked_at));
+        let is_time = self.setup.settings.has_local_calls && passed >= MESSAGE_CHECK_TIME;
         if is_time {
-            self.looked_at = now;
+            self.messages_checked_at = now;
         }
         is_time
     }
@@ -116,7 +116,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.
-    pub(super) async fn expire(&mut self) -> Driven {
+    pub(super) async fn expire_questions(&mut self) -> Driven {
         let now = self.clock.time();
         for wait in self.run.waits() {
             let Some(expired) = wait.expired(now).filter(|_| self.open.asked.contains(&wait.id)) else {
@@ -164,12 +164,12 @@ impl<'c> Drive<'c> {
     }
 
     /// Sets a timer for the run whose time is up first.
-    pub(super) fn limit_time(&mut self) {
-        let working = self.branches.iter().filter(|branch| self.is_working(branch));
-        let left = working.filter_map(|branch| {
-            let run = self.run_at(&branch.path).filter(|run| !run.waits_only_for_own_limits())?;
-            Some((run.time_left()?, &branch.path))
-        });
+    pub(super) fn await_time_limit(&mut self) {
+        // What undoes a call is not interrupted: the time is up once it has ended.
+        let is_limited =
+            |branch: &&Branch| self.counts_time(branch, None) && !self.undoes_inside(&branch.path);
+        let working = self.branches.iter().filter(is_limited);
+        let left = working.filter_map(|branch| Some((self.run_at(&branch.path)?.time_left()?, &branch.path)));
         let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
         self.open.time_limit = self.open.time_limit.filter(|_| first.is_some());
