@@ -11,11 +11,10 @@ pub(crate) const MAX_BYTES: usize = 15 * 1024 * 1024;
 
 /// Returns an error that names the value if its JSON is larger than the limit.
 pub(crate) fn check<T: Serialize>(what: &str, value: &T, max_bytes: usize) -> Result<(), String> {
-    let mut bytes = Counter(0);
-    match serde_json::to_writer(&mut bytes, value) {
-        Ok(()) if bytes.0 <= max_bytes => Ok(()),
-        Ok(()) => {
-            Err(format!("{what} has {} bytes, more than the {max_bytes} that the engine takes", bytes.0))
+    match count(value) {
+        Ok(bytes) if bytes <= max_bytes => Ok(()),
+        Ok(bytes) => {
+            Err(format!("{what} has {bytes} bytes, more than the {max_bytes} that the engine takes"))
         }
         Err(error) => Err(format!("{what} has no JSON form: {error}")),
     }
@@ -23,8 +22,12 @@ pub(crate) fn check<T: Serialize>(what: &str, value: &T, max_bytes: usize) -> Re
 
 /// Returns the size of the JSON of a value, or 0 if it has none.
 pub(crate) fn size<T: Serialize>(value: &T) -> usize {
+    count(value).unwrap_or_default()
+}
+
+fn count<T: Serialize>(value: &T) -> serde_json::Result<usize> {
     let mut bytes = Counter(0);
-    serde_json::to_writer(&mut bytes, value).map_or(0, |()| bytes.0)
+    serde_json::to_writer(&mut bytes, value).map(|()| bytes.0)
 }
 
 /// Divides values into batches that the engine takes.

@@ -7,7 +7,7 @@ use tool_core::run::Run;
 use tool_core::tool::{Attempt, ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Event, ToolCall};
 
-use super::state::{Arrived, Branch, Drive, DriveError, Driven, Executor, OpenCall};
+use super::state::{Arrived, Branch, Drive, DriveError, Driven, Executor, OpenCall, Pending};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
@@ -156,16 +156,12 @@ impl<'c> Drive<'c> {
                 true => future.invocation_handle().await.map(Some),
                 false => Ok(None),
             };
-            let index = self
-                .open
-                .pending
-                .push(Box::pin(future.map_ok(|Json(execution)| Arrived::Executed(execution))));
             let (handle, started) = match handle {
                 Ok(handle) => (handle, Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            let executor = Executor::Invocation(handle);
-            self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
+            let executed = future.map_ok(|Json(execution)| Arrived::Executed(execution));
+            self.await_call(branch, call, Executor::Invocation(handle), Box::pin(executed));
             started?;
         }
         Ok(has_refused)
@@ -190,11 +186,21 @@ impl<'c> Drive<'c> {
             }
         };
         let executed = invocation.attach::<Json<ToolExecution>>();
-        let index =
-            self.open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
-        let executor = Executor::Invocation(None);
-        self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
+        let executed = executed.map_ok(|Json(execution)| Arrived::Executed(execution));
+        self.await_call(branch, call, Executor::Invocation(None), Box::pin(executed));
         Ok(())
+    }
+
+    /// Awaits what a call in flight waits for.
+    pub(super) fn await_call(
+        &mut self,
+        branch: &Branch,
+        call: ToolCall,
+        executor: Executor,
+        pending: Pending<'c>,
+    ) {
+        let index = self.open.pending.push(pending);
+        self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
     }
 
     /// Begins a call that is executed here, unless what was begun before has ended the run.

@@ -87,10 +87,6 @@ pub(super) fn never_started(
     let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
     ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
     ctx.resolve_promise(&stop(0), Json(Stop::Ended));
-    Ended::Failed(RunFailure { reason, ..failed(message.to_owned()) })
-}
-
-/// Returns the failure of a run that no rule ended, without records.
-pub(super) fn failed(message: String) -> RunFailure {
-    RunFailure { reason: None, message, tool_executions: Vec::new(), undo_executions: Vec::new() }
+    let (tool_executions, undo_executions) = (Vec::new(), Vec::new());
+    Ended::Failed(RunFailure { reason, message: message.to_owned(), tool_executions, undo_executions })
 }

@@ -16,7 +16,7 @@ use tool_core::model::ToolKind;
 use tool_core::run::{InFlight, Run, TreeInFlight};
 use tool_core::tool::{ToolError, ToolExecution};
 
-use super::state::{Arrived, Branch, Drive, Driven, Executor, Node, OpenCall};
+use super::state::{Arrived, Branch, Drive, Driven, Executor, Node};
 use crate::path::{Asked, agent_names, call_ids};
 use crate::step::{AgentStep, Obstacle, Started, Tree};
 
@@ -82,8 +82,7 @@ impl<'c> Drive<'c> {
             return self.add_agent(outer, call).await;
         }
         let timer = self.ctx.sleep(delay).map_ok(|()| Arrived::Delayed);
-        let index = self.open.pending.push(Box::pin(timer));
-        self.in_flight.insert(index, OpenCall { branch: outer.clone(), call, executor: Executor::Delay });
+        self.await_call(outer, call, Executor::Delay, Box::pin(timer));
         Ok(())
     }
 
