@@ -14,7 +14,7 @@ use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
-use tool_core::agent::{AgentBuilder, AgentTool, on_approval};
+use tool_core::agent::{AgentBuilder, AgentTool, Ask, on_approval};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{

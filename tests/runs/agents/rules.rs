@@ -230,22 +230,14 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
     }
 }
 
-/// Parks for this time, once.
-async fn park(user: &Asker, millis: u64) -> Result<&'static str, ToolError> {
-    match user.parked::<()>()? {
-        None => Err(user.park(&(), Timestamp::now().after(Duration::from_millis(millis))).await.into()),
-        Some(()) => Ok("continued"),
-    }
+#[tool("Waits for an hour")]
+async fn wait(#[inject] user: &Asker) -> Result<(), ToolError> {
+    Err(user.park(&(), Timestamp::now().after(Duration::from_secs(3_600))).await.into())
 }
 
 /// A parked call, or an agent with one, leaves its room to others.
 #[tokio::test(start_paused = true)]
 async fn what_is_parked_holds_no_room() {
-    #[tool("Waits for an hour")]
-    async fn wait(#[inject] user: &Asker) -> Result<&'static str, ToolError> {
-        park(user, 3_600_000).await
-    }
-
     #[derive(Clone)]
     struct Stop(CancellationToken);
 
@@ -270,28 +262,33 @@ async fn what_is_parked_holds_no_room() {
 /// The time of an agent with limits of its own is not that of the run around it, also while it is parked, and after a restart.
 #[tokio::test(start_paused = true)]
 async fn the_parked_time_of_an_agent_with_own_limits_does_not_count() {
-    #[tool("Waits")]
-    async fn wait(#[inject] user: &Asker) -> Result<&'static str, ToolError> {
-        park(user, 50).await
+    /// Returns `true` if the run ends by its limit before it is cancelled.
+    async fn takes_too_long(ask: Ask) -> bool {
+        let token = CancellationToken::new();
+        let cancelled = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            token.cancel();
+        };
+        let (ended, ()) = tokio::join!(ask.cancellation_token(token.clone()).into_future(), cancelled);
+        match ended.unwrap_err().kind() {
+            RunErrorKind::Stopped(StopReason::MaxTime(_)) => true,
+            RunErrorKind::Stopped(StopReason::Cancelled) => false,
+            other => panic!("{other:?}"),
+        }
     }
 
     for has_own_limits in [true, false] {
-        let inner =
-            Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]).build().unwrap();
-        let inner = inner.as_tool("inner", "Waits");
+        let inner = Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]);
+        let inner = inner.build().unwrap().as_tool("inner", "Waits");
         let inner = if has_own_limits { inner.own_limits() } else { inner };
         let states = EveryState::default();
         let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done.")).tool(inner);
         let desk =
-            desk.limits(|l| l.max_time(Duration::from_millis(20))).run_store(states.clone()).build().unwrap();
-        let is_answered = desk.ask("Go").await.is_ok();
-        assert_eq!(is_answered, has_own_limits);
-        let parked = states.take().into_iter().map(|state| serde_json::from_str::<Run>(&state).unwrap());
-        let parked: Vec<_> = parked.filter(|run| !run.waits().is_empty()).take(1).collect();
-        assert_eq!(parked.len(), 1);
-        for run in parked {
-            assert_eq!(desk.resume(run).await.is_ok(), has_own_limits);
-        }
+            desk.limits(|l| l.max_time(Duration::from_secs(30))).run_store(states.clone()).build().unwrap();
+        assert_eq!(takes_too_long(desk.ask("Go")).await, !has_own_limits);
+        let states = states.take().into_iter().map(|state| serde_json::from_str::<Run>(&state).unwrap());
+        let parked = states.into_iter().find(|run| !run.waits().is_empty()).unwrap();
+        assert_eq!(takes_too_long(desk.resume(parked)).await, !has_own_limits);
     }
 }
 
