@@ -70,8 +70,7 @@ struct Seat {
 
 #[tool("Books a seat on a flight", at_most_once)]
 async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolError> {
-    let text =
-        "Which class?\nhttps://air.example/classes\nhttps://bank.example@evil.example/\njavascript:alert(1)";
+    let text = "Which class?\nhttps://air.example/classes\nhttps://bank.example@evil.example/\nhttps://evil.example\\.bank.example/\njavascript:alert(1)";
     let class: String = user.ask(text).choices(["economy", "business"]).await?;
     let seat: Seat = user.ask("Which seat?").await?;
     let code: String = user.ask("Which code has your card?").secret().await?;

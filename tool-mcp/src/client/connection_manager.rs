@@ -1,6 +1,6 @@
 //! Keeps a server connected: reconnects when a connection is lost, and lists and verifies its tools.
 
-use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,9 @@ struct Shared {
     connection_changed: Notify,
     /// Ends the delay before the next attempt to connect.
     retry: Notify,
+    /// The numbers of attempts to reconnect that have begun and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
     /// The last listing of any connection that was verified. Locked during a request for the tools, so that concurrent
     /// callers share one request.
     last_listing: tokio::sync::Mutex<Option<Arc<Listing>>>,
@@ -62,6 +65,8 @@ impl ConnectionManager {
             current: Mutex::new(first),
             connection_changed: Notify::new(),
             retry: Notify::new(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             last_listing: tokio::sync::Mutex::new(None),
         });
         let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
@@ -96,11 +101,21 @@ impl ConnectionManager {
     /// because that may have happened.
     async fn connection_after_login(&self) -> Result<Arc<Connection>, McpError> {
         let needs_login = |error: &McpError| error.kind() == McpErrorKind::LoginRequired;
-        let mut changed = pin!(self.shared.connection_changed.notified());
-        changed.as_mut().enable();
+        let shared = &self.shared;
+        // An attempt that has begun before may not know of the login.
+        let before = shared.begun.load(Ordering::SeqCst);
         if self.connection().as_ref().is_err_and(needs_login) {
-            self.shared.retry.notify_one();
-            let _ = tokio::time::timeout(self.shared.config.connect_timeout, changed).await;
+            shared.retry.notify_one();
+            let retried = async {
+                loop {
+                    let changed = shared.connection_changed.notified();
+                    if shared.ended.load(Ordering::SeqCst) > before || self.connection().is_ok() {
+                        return;
+                    }
+                    changed.await;
+                }
+            };
+            let _ = tokio::time::timeout(shared.config.connect_timeout, retried).await;
         }
         self.connection()
     }
@@ -236,9 +251,12 @@ async fn reconnect_forever(shared: Arc<Shared>) {
         loop {
             let _ = tokio::time::timeout(BACKOFF.delay(attempts), shared.retry.notified()).await;
             attempts = attempts.saturating_add(1);
+            let number = shared.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let opened = Connection::open(&shared.config, is_legacy).await.map(Arc::new);
             let is_connected = opened.is_ok();
             shared.set_current(opened);
+            shared.ended.store(number, Ordering::SeqCst);
+            shared.connection_changed.notify_waiters();
             if is_connected {
                 break;
             }

@@ -322,15 +322,9 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server is not available, if the store fails, or if the tokens cannot be revoked, which are removed nevertheless.
+    /// Returns an error if the store fails, or if the tokens cannot be revoked, which are removed nevertheless.
     pub async fn log_out(&self) -> Result<(), McpError> {
         let (config, session) = self.session()?;
-        // Its challenge leads to the login.
-        session.forget_token();
-        match Connection::open(config, false).await {
-            Err(error) if error.kind() != McpErrorKind::LoginRequired => return Err(error),
-            _ => {}
-        }
         let ended = session.log_out().await;
         ended.map_err(|error| McpError::from_oauth_error(&config.name, &error, &config.redactor))
     }

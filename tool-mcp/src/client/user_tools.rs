@@ -157,7 +157,7 @@ impl McpUserTools {
     }
 
     /// Limits the number of users that are connected at a time, 100 by default. The connection that was not used for the longest time is
-    /// closed for another user, unless it is in use by a run; if all are, the run of that user fails.
+    /// closed for another user, unless a run uses it, or a call of an older server waits for an answer; if all are in use, the run of that user fails.
     #[must_use]
     pub fn max_users(mut self, users: usize) -> Self {
         self.max_users = users.max(1);
@@ -209,9 +209,12 @@ impl McpUserTools {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`McpServer::log_out`].
+    /// Returns the errors of [`McpServer::log_out`], and an error if the user is empty, which is none.
     pub async fn log_out(&self, user: impl Into<RunUser>) -> Result<(), McpError> {
         let user = user.into();
+        if user.as_str().is_empty() {
+            return Err(McpError::invalid_config(&self.name, "`log_out` requires a user"));
+        }
         let ended = self.server(user.clone()).log_out().await;
         let place = self.places().by_user.remove(&Some(user));
         drop(place);
@@ -308,15 +311,14 @@ impl ToolProvider for McpUserTools {
             let is_logging_in = is_apart || calls.iter().any(is_login);
             let (page, is_required) =
                 (self.page(user), self.server.config().is_ok_and(|one| !one.is_optional));
-            let mut provided = McpUserTools::tools(self, user).await;
-            for _ in 0..MAX_LOGIN_QUESTIONS {
-                let Some(page) = page.as_ref().filter(|_| is_required && needs_login(&provided)) else {
-                    break;
-                };
-                if page.show(&self.name, request.asker()).await.is_err() {
-                    break;
+            let provided = McpUserTools::tools(self, user).await;
+            if let Some(page) = page.as_ref().filter(|_| is_required && needs_login(&provided)) {
+                // The tools are asked for again after each answer: one that is there by now has come too early.
+                for _ in 0..MAX_LOGIN_QUESTIONS {
+                    if page.show(&self.name, request.asker()).await.is_err() {
+                        break;
+                    }
                 }
-                provided = McpUserTools::tools(self, user).await;
             }
             match (provided, page) {
                 // Open calls of its tools stay open, instead of ending as those of tools that are unknown.

@@ -318,23 +318,53 @@ impl Session {
             .map_err(OAuthError::store)
     }
 
-    /// Removes the login of the user, and revokes its tokens if the authorization server has told where.
+    /// Removes the login of the user, and revokes its tokens if the authorization server has told where. Neither server is asked before it is
+    /// removed, because the user may leave one that no longer works.
     pub(crate) async fn log_out(&self) -> Result<(), OAuthError> {
-        let challenge = self.state().challenge.clone();
-        let key = self.login_key(&self.discover(&challenge).await?);
-        // A process that renews the login would store it again.
-        let lock = self.lock(&key).await?;
-        let stored = load::<LoginRecord>(&*self.oauth.store, &key).await?;
-        remove(&*self.oauth.store, &key).await?;
-        drop(lock);
-        self.forget_token();
-        let Some((LoginRecord { source, access_token, refresh_token, .. }, _)) = stored else {
+        let store = &*self.oauth.store;
+        let Some((key, _)) = load::<CredentialKey>(store, &self.last_login_key()).await? else {
             return Ok(());
         };
-        let source = self.with_secret(source, &key);
+        // A process that renews the login would store it again.
+        let lock = self.lock(&key).await?;
+        let login = loop {
+            let Some((login, revision)) = load::<LoginRecord>(store, &key).await? else { return Ok(()) };
+            if swap::<LoginRecord>(store, &key, Some(&revision), None, None).await? {
+                break login;
+            }
+        };
+        drop(lock);
+        self.forget_token();
+        let source = self.with_secret(login.source, &key);
         let Some(endpoint) = &source.revocation_endpoint else { return Ok(()) };
         let endpoint = self.oauth.check_url(endpoint, &key.issuer, &self.server)?;
-        source.revoke(endpoint, &refresh_token.unwrap_or(access_token)).await
+        let mut revoked = Ok(());
+        for token in login.refresh_token.into_iter().chain([login.access_token]) {
+            revoked = revoked.and(source.revoke(endpoint.clone(), &token).await);
+        }
+        revoked
+    }
+
+    /// Identifies the key of the last login, whose issuer the server need not name any more when the user logs out.
+    fn last_login_key(&self) -> CredentialKey {
+        CredentialKey { client: "last login".to_owned(), ..self.challenge_key() }
+    }
+
+    /// Stores the key of a login that follows. One at another authorization server ends.
+    async fn store_last_login(&self, key: &CredentialKey) -> Result<(), OAuthError> {
+        let (store, last) = (&*self.oauth.store, self.last_login_key());
+        loop {
+            let (earlier, revision) = load::<CredentialKey>(store, &last).await?.unzip();
+            if earlier.as_ref() == Some(key) {
+                return Ok(());
+            }
+            if swap(store, &last, revision.as_deref(), Some(key), None).await? {
+                return match earlier {
+                    Some(earlier) => remove(store, &earlier).await,
+                    None => Ok(()),
+                };
+            }
+        }
     }
 
     /// Adds the secret of a configured client, which is not stored.
@@ -682,6 +712,7 @@ impl Session {
             self.forget_registration(&pending).await?;
         }
         let (login, store, key) = (redeemed?, &*self.oauth.store, &pending.key);
+        self.store_last_login(key).await?;
         // The newest login replaces any other.
         loop {
             let stored = load::<LoginRecord>(store, key).await?;

@@ -164,9 +164,10 @@ impl Adapter {
                 let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
                 self.waits.retain(|open| open.id != *wait);
                 match kind {
-                    DecisionKind::Denied => self.deny(call, String::new()),
-                    DecisionKind::Answered | DecisionKind::Declined if is_question => {
-                        let is_declined = *kind == DecisionKind::Declined;
+                    // What a provider inside asks has the path of the agent's call, which goes on.
+                    DecisionKind::Denied if !is_question => self.deny(call, String::new()),
+                    DecisionKind::Answered | DecisionKind::Declined | DecisionKind::Denied if is_question => {
+                        let is_declined = *kind != DecisionKind::Answered;
                         self.parts.push(Part::Replied { wait: wait.clone(), is_declined });
                     }
                     _ => {}

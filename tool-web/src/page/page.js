@@ -28,9 +28,9 @@ function visible(text) {
   });
 }
 
-/** The lines of a text, of which those that are URLs lead there. What leads nowhere else than it seems to is shown in full, and names no user. */
+/** The lines of a text, of which those that are URLs lead there. They are shown in full; one whose host is not what it seems to be is a text. */
 function linked(text) {
-  const isUrl = (line) => /^https?:\/\/[!-?A-~]+$/.test(line);
+  const isUrl = (line) => /^https?:\/\/[a-z0-9.-]+(:\d+)?([/?#][!-[\]-~]*)?$/i.test(line);
   const link = (url) => el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url);
   return visible(text).split(/(\n)/).map((line) => (isUrl(line) ? link(line) : line));
 }
