@@ -259,7 +259,7 @@ impl Agent {
         }
         for index in 0..self.0.providers.len() {
             let request = ToolProviderRequest::new(&[], context);
-            let Ok((tools, _)) = self.ask_provider(index, request, asked.iter(), false).await else {
+            let Ok(tools) = self.ask_provider(index, request, asked.iter(), false).await else {
                 continue;
             };
             let tools = tools?;

@@ -20,7 +20,7 @@ use crate::agent::{Agent, BuildError};
 use crate::content::printable;
 use crate::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::run::{Run, RunErrorKind};
-use crate::tool::{Asker, Asking, CallNotes, ProviderNotes, ToolContext};
+use crate::tool::{AskError, Asker, Asking, CallNotes, ProviderNotes, ToolContext};
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
 type ToolsError = Box<dyn Error + Send + Sync>;
@@ -221,8 +221,10 @@ impl RunTools {
                     let (agent, asked) = (self.agent.clone(), run.provider_notes());
                     match agent.ask_provider(index, request, asked, run.is_asking()).await {
                         // Nobody can be asked, and the run must not stop for that.
-                        Ok((Err(_), true)) => Ok(ToolSet::default()),
-                        Ok((tools, _)) => tools.map_err(|error| {
+                        Ok(Err(error)) if error.is::<AskError>() && !run.is_asking() => {
+                            Ok(ToolSet::default())
+                        }
+                        Ok(tools) => tools.map_err(|error| {
                             let what = format!("the tool provider `{}` failed", provider.name());
                             RunErrorKind::tools(what, error)
                         }),
@@ -408,25 +410,22 @@ impl RunTools {
 }
 
 impl Agent {
-    /// Asks a provider for its tools, with the replies to what it has asked. Returns also whether it wanted to ask something and may not; fails
-    /// with its questions if it may.
+    /// Asks a provider for its tools, with the replies to what it has asked. Fails with its questions if it asks, and may.
     pub(super) async fn ask_provider<'n>(
         &self,
         index: usize,
         request: ToolProviderRequest<'_>,
         mut asked: impl Iterator<Item = &'n ProviderNotes>,
         may_ask: bool,
-    ) -> Result<(Result<ToolSet, ToolsError>, bool), AskingProvider> {
+    ) -> Result<Result<ToolSet, ToolsError>, AskingProvider> {
         let providers = &self.0.providers;
         let (provider, name) = (&providers[index], providers[index].name());
         let number = providers[..index].iter().filter(|earlier| earlier.name() == name).count();
         let notes = asked.find(|asked| asked.is_of(name, number)).map(|asked| asked.notes.clone());
         let asking = Arc::new(Asking::for_provider(notes.unwrap_or_default(), !may_ask));
         let asker = Asker::new(&asking, false, &ToolPolicy::default());
-        match asking.execute(provider.tools(&request.with_asker(&asker))).await {
-            Ok(tools) => Ok((tools, asking.was_refused())),
-            Err(notes) => Err(AskingProvider { name: name.to_owned(), number, notes }),
-        }
+        let tools = asking.execute(provider.tools(&request.with_asker(&asker))).await;
+        tools.map_err(|notes| AskingProvider { name: name.to_owned(), number, notes })
     }
 }
 

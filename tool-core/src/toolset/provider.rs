@@ -81,7 +81,8 @@ pub trait ToolProvider: Send + Sync {
     /// # Errors
     ///
     /// The future can return any error if the tools are not available; it ends the run. If that of an untrusted provider whose tools may differ
-    /// fails while calls of a resumed run are open, those of other tools go on.
+    /// fails while calls of a resumed run are open, those of other tools go on. A [refused question](ToolProviderRequest::asker) then leaves the
+    /// run without the tools of the provider.
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a>;
 
     /// Returns `true` if the tools may differ from turn to turn, so that the provider is called before every request to

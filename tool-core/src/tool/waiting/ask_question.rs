@@ -108,7 +108,7 @@ impl<'a, T> AskQuestion<'a, T> {
                 let checked = self.question.check(&answer);
                 match checked.and_then(|()| (self.read)(&answer, &self.contract)) {
                     Ok(answer) => return Ok(answer),
-                    Err(_) if asking.is_closed => return self.read_default(asking.refuse()),
+                    Err(_) if asking.is_closed => return self.read_default(AskError::OUTSIDE),
                     Err(problem) => {
                         asking.lock().notes.forget(&self.question);
                         // The problem of a secret answer can quote it.
@@ -132,7 +132,7 @@ impl<'a, T> AskQuestion<'a, T> {
                 let error = AskError::new(AskErrorKind::Unavailable, why);
                 return self.read_default(error);
             }
-            None if asking.is_closed => return self.read_default(asking.refuse()),
+            None if asking.is_closed => return self.read_default(AskError::OUTSIDE),
             None => {}
         }
         let _open = Open::new(asking, self.question)?;

@@ -41,7 +41,6 @@ pub(super) struct State {
     pub(super) parked: Option<Parked>,
     /// The number of values that are being computed. The call does not end before they are recorded.
     computing: usize,
-    was_refused: bool,
     /// Wakes the executor, because a task of its own can ask as well.
     pub(super) waker: Option<Waker>,
 }
@@ -59,17 +58,6 @@ impl Asking {
     /// Asks for a provider of tools. A closed one only gives the replies to earlier questions.
     pub(crate) fn for_provider(notes: CallNotes, is_closed: bool) -> Self {
         Self { is_of_provider: true, is_closed, ..Self::new(notes) }
-    }
-
-    /// Refuses a question of a provider that nobody can be asked.
-    pub(super) fn refuse(&self) -> AskError {
-        self.lock().was_refused = true;
-        AskError::OUTSIDE
-    }
-
-    /// Returns `true` if a question was refused.
-    pub(crate) fn was_refused(&self) -> bool {
-        self.lock().was_refused
     }
 
     pub(crate) fn store(self, store: StoreNotes) -> Self {
