@@ -121,6 +121,8 @@ pub(crate) enum Subject {
     Next,
     /// Nothing: what has happened is only reported.
     Nothing,
+    /// Nothing either, but tools learn which of their calls will not be continued.
+    GivenUp,
 }
 
 /// A run that takes a step, among the runs around it.
@@ -254,6 +256,7 @@ impl Steps {
                     driver.judge_before_step().await?;
                 }
                 Subject::Nothing => {}
+                Subject::GivenUp => driver.give_up().await,
             }
             driver.report_finished().await?;
             Ok(driver.run().changes().without_time())

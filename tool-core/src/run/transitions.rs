@@ -298,6 +298,19 @@ impl Run {
         given_up
     }
 
+    /// Returns `true` if calls will not be continued and their tools do not know it.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn has_given_up_calls(&self) -> bool {
+        !self.given_up.is_empty()
+    }
+
+    /// Forgets these calls, whose tools know it.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn forget_given_up_calls(&mut self) {
+        self.given_up.clear();
+    }
+
     /// Ends the turn, if one is open: each call gets a result, and what the user has said meanwhile follows.
     pub(super) fn close_turn(&mut self, why_not_executed: &'static str) {
         let Stage::Calling(turn) = &mut self.stage else { return };

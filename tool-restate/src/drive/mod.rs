@@ -130,6 +130,10 @@ impl<'c> Drive<'c> {
         self.drop_ended();
         self.expire_questions().await?;
         self.apply_tool_policies();
+        if self.run.has_given_up_calls() {
+            self.judge(&Branch::default(), "calls that are given up", Subject::GivenUp).await?;
+            self.run.forget_given_up_calls();
+        }
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
             Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Undone;
-use tool_core::{Agent, ToolError, tool, tools};
+use tool_core::tool::{ToolFuture, Undone};
+use tool_core::{Agent, Tool, ToolContext, ToolError, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, Worker};
 
 use crate::support::{
@@ -81,6 +82,53 @@ async fn a_run_that_waits_for_a_person_can_be_cancelled() {
     run.cancel().await.unwrap();
     assert!(matches!(failure(&run).await.reason, Some(StopReason::Cancelled)));
     assert_eq!(unbooked("w"), ["w1: booking of w1"]);
+}
+
+static TAKEN_BACK: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Orders, and waits to be paid.
+struct Order(ToolDefinition);
+
+impl Tool for Order {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            let order: u32 = context.asker().once("order", async { Ok::<_, ToolError>(17) }).await?;
+            context.asker().ask::<bool>(format!("Pay for {order}?")).await?;
+            Ok("paid".into())
+        })
+    }
+
+    fn give_up(&self, context: &ToolContext) {
+        TAKEN_BACK.lock().unwrap().push(context.call().unwrap().name.clone());
+    }
+}
+
+/// Once, also of an agent inside, and before other calls are undone.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_tool_learns_of_calls_that_are_given_up() {
+    for is_inside in [false, true] {
+        let name = unique("shop");
+        let order = Order(ToolDefinition::new(&*name));
+        let model = ScriptedModel::new().calls("book", r#"{"room": "g1"}"#).calls(&*name, "{}");
+        let mut shop = Agent::builder(model).tools(tools![book]).undo_tools(tools![unbook]).tool(order);
+        if is_inside {
+            let inside = shop.build().unwrap().as_tool("inner", "Orders");
+            shop =
+                Agent::builder(ScriptedModel::new().calls("inner", r#"{"question": "Order"}"#)).tool(inside);
+        }
+        let _worker = serve(Worker::new().agent(shop.name(&*name).build().unwrap())).await;
+        let run = agent(&name).ask("Order").send().await.unwrap();
+        waiting_calls(&run).await;
+        run.cancel().await.unwrap();
+        assert!(matches!(failure(&run).await.reason, Some(StopReason::Cancelled)));
+        let taken_back = TAKEN_BACK.lock().unwrap().iter().filter(|one| **one == name).count();
+        assert_eq!(taken_back, 1, "{is_inside}");
+    }
 }
 
 #[tool("Fails for good")]

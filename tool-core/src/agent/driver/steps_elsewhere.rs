@@ -79,6 +79,11 @@ impl RunDriver {
         self.prepare().await.map_err(|kind| self.error(kind))
     }
 
+    /// Reports to their tools which calls of the run will not be continued.
+    pub async fn give_up(&mut self) {
+        self.give_up_calls().await;
+    }
+
     /// Executes a started call that searches for tools, and records its outcome with the tools that were found.
     ///
     /// # Errors
