@@ -28,6 +28,7 @@ mod tokens;
 mod loopback;
 mod redirect;
 mod session;
+mod login;
 
 pub(crate) use self::challenge::Challenge;
 pub(crate) use self::error::OAuthError;
