@@ -3,7 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Method, Response};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, RunErrorKind, ToolSet};
@@ -249,4 +252,43 @@ async fn an_open_call_keeps_the_connection_of_its_user() {
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), expected);
     assert_eq!(received.count("tools/call"), 1);
     assert!(matches!(ask("grace").await.0.kind(), RunErrorKind::Waiting));
+}
+
+/// The stream on which a server of an older revision asks, if not on that of the call, is there before a call is sent.
+#[tokio::test]
+async fn no_call_is_sent_before_its_questions_can_arrive() {
+    let (called, is_early) = (Arc::new(Notify::new()), Arc::new(OnceLock::new()));
+    let (seen, early) = (Arc::clone(&called), Arc::clone(&is_early));
+    let respond = move |method: Method, body: String| {
+        let (called, is_early) = (Arc::clone(&seen), Arc::clone(&early));
+        async move {
+            let response = Response::builder().header("mcp-session-id", "one");
+            if method == Method::GET {
+                let call = tokio::time::timeout(Duration::from_millis(300), called.notified()).await;
+                is_early.set(call.is_ok()).unwrap();
+                return response.status(405).body(Body::empty()).unwrap();
+            }
+            let message: Value = serde_json::from_str(&body).unwrap_or_default();
+            let result = match message["method"].as_str().unwrap_or_default() {
+                "initialize" => initialize_result(),
+                "tools/list" => json!({ "tools": [tool("book")] }),
+                "tools/call" => {
+                    called.notify_one();
+                    json!({ "content": [] })
+                }
+                "server/discover" => return response.status(400).body(Body::empty()).unwrap(),
+                _ => return response.status(202).body(Body::empty()).unwrap(),
+            };
+            let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
+            response.header("content-type", "application/json").body(Body::from(body)).unwrap()
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let router = axum::Router::new().route("/mcp", axum::routing::any(respond));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let server = McpServer::http(url).question_timeout(LIMIT).trusted();
+    let tools = server.connect().await.unwrap().tools().await.unwrap();
+    call(&tools, "book", json!({})).await.unwrap();
+    assert_eq!(is_early.get(), Some(&false));
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
@@ -136,6 +136,10 @@ impl BoundedHttpClient {
             JsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
+        // Many servers send their questions not on the stream of the call, and lose them without the other one.
+        if session.is_some() && is_call(&message) {
+            self.monitor.can_be_asked().await;
+        }
         let request = self
             .http
             .post(&*uri)
@@ -198,6 +202,10 @@ impl BoundedHttpClient {
         });
         events.take_until(Box::pin(async move { monitor.closed().await })).boxed()
     }
+}
+
+fn is_call(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, JsonRpcMessage::Request(one) if matches!(one.request, ClientRequest::CallToolRequest(_)))
 }
 
 fn unauthorized() -> Error {
@@ -311,7 +319,9 @@ impl StreamableHttpClient for BoundedHttpClient {
             request = request.header(LAST_EVENT_HEADER, last_event);
         }
         // The SDK opens a stream that failed again and again, but not one that is not authorized.
-        let response = self.send(request).await.map_err(|error| match error {
+        let response = self.send(request).await;
+        self.monitor.note_stream();
+        let response = response.map_err(|error| match error {
             StreamableHttpError::Io(_) => unauthorized(),
             error => error,
         })?;

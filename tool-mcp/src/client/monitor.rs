@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId, ServerNotification,
@@ -19,6 +20,9 @@ use tracing::dispatcher::{self, Dispatch};
 use super::McpLog;
 use super::progress::CallProgress;
 use crate::quiet::SdkRuntime;
+
+/// The longest wait for the stream on which a server asks.
+const MAX_STREAM_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of requests of the server that may wait for their response, or until the server reads it.
 const MAX_UNANSWERED_REQUESTS: usize = 64;
@@ -39,6 +43,8 @@ pub(super) struct Monitor {
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     state: watch::Sender<State>,
+    /// The server has answered the request for the stream of what belongs to no request.
+    has_stream: watch::Sender<bool>,
     /// Runs the SDK's tasks of this connection; all of them hold the monitor.
     runtime: SdkRuntime,
     /// The subscriber of the hooks, which are called on the threads of the SDK.
@@ -74,9 +80,23 @@ impl Monitor {
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
             state: watch::Sender::new(State::Open),
+            has_stream: watch::Sender::new(false),
             runtime,
             subscriber: dispatcher::get_default(Dispatch::clone),
         })
+    }
+
+    pub(super) fn note_stream(&self) {
+        self.has_stream.send_replace(true);
+    }
+
+    /// Waits until what an older server asks in a session during a call can arrive, for a short time.
+    pub(super) async fn can_be_asked(&self) {
+        if self.lets_older_ask {
+            let answered = self.has_stream.subscribe();
+            let _ =
+                tokio::time::timeout(MAX_STREAM_WAIT, { answered }.wait_for(|has_stream| *has_stream)).await;
+        }
     }
 
     pub(super) fn runtime(&self) -> &SdkRuntime {
