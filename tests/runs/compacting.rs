@@ -6,17 +6,17 @@ pub(crate) mod billing;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::{BuildErrorKind, Compaction};
+use tool_core::agent::{BuildErrorKind, Compaction, on_approval};
 use tool_core::content::{Content, Image};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
+use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore, Window};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ConversationId, Currency, FinishReason, Message, ModelError,
-    ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices,
+    ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, ToolMessage,
 };
-use tool_core::run::{Run, RunErrorKind, Step};
+use tool_core::run::{Decision, Run, RunErrorKind, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
+use tool_core::{Agent, ChatMemory, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
 use self::billing::{Bill, BillingModel};
 
@@ -759,4 +759,30 @@ async fn images_of_the_question_stay() {
     let Some(Message::User(note)) = last.last() else { panic!("there is no note") };
     assert!(note.text().ends_with("What is in the picture?"));
     assert!(note.images().eq([&photo]));
+}
+
+#[tool("Refunds an order", needs_approval)]
+fn refund(cents: u32) -> String {
+    format!("refunded {cents}")
+}
+
+/// A compacted run that stops at a call sends it as it was executed, with the arguments of the person who approved it.
+#[tokio::test]
+async fn changed_arguments_of_a_compacted_run_are_sent() {
+    let model = ScriptedModel::new()
+        .calls("contract", r#"{"id": 1}"#)
+        .calls("contract", r#"{"id": 2}"#)
+        .says("They were looked up.") // the summary
+        .calls("refund", r#"{"cents": 500}"#)
+        .expects(|request| {
+            let reply = request.messages().iter().rev().find_map(Message::as_assistant);
+            reply.unwrap().tool_calls[0].arguments == r#"{"cents": 499}"#
+        })
+        .says("Done.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+    let agent = Agent::builder(model).tools(tools![contract, refund]).compaction(compaction).build().unwrap();
+    let run = agent.ask("Refund it").await.unwrap_err().into_run();
+    assert_eq!(run.compactions().len(), 1);
+    let decider = on_approval(|_| Decision::approve_with(r#"{"cents": 499}"#));
+    assert_eq!(agent.resume(run).decider(decider).await.unwrap().text(), "Done.");
 }

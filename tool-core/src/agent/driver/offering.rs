@@ -45,9 +45,9 @@ impl RunDriver {
         found
     }
 
-    /// Brings what the model sees of a compacted run up to date.
+    /// Brings what the model sees of a compacted run up to date. The arguments of calls that are open can still change.
     fn update_view(&mut self) {
-        if !self.run.compactions().is_empty() && self.run.is_in_turn() {
+        if !self.run.compactions().is_empty() && self.run.is_asking() {
             self.sent.view.get_or_insert_default().update(&self.run, self.tools.agent.model());
         }
     }
