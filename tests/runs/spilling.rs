@@ -244,12 +244,13 @@ async fn outputs_beyond_the_limit_of_a_tool_are_stored() {
     let tools = || {
         let function = FunctionTool::new("log", log_text).description("Reads the log");
         let function = ToolSet::default().with(function.max_output_chars(300)).unwrap();
-        [tools![declared], function, tools![log].max_output_chars(300)]
+        let layer = rewrite::output(|_, output| output.to_string().replace("secret", "[key]"));
+        [tools![declared], function, tools![log].max_output_chars(300), tools![declared].layer(layer)]
     };
     for (at, set) in tools().into_iter().enumerate() {
         // A caller of the set, also one within a call, reads what the limit leaves.
         let alone = set.call(&ToolCall::new("a", "log", "{}"), &ToolContext::new()).await.unwrap();
-        assert!(alone.omitted_chars().is_some() && alone.to_string().chars().count() <= 300, "{at}");
+        assert!(alone.to_string().chars().count() <= 300, "{at}");
         let store = Watched::default();
         let model = ScriptedModel::new()
             .calls("log", "{}")
@@ -278,6 +279,18 @@ async fn outputs_beyond_the_limit_of_a_tool_are_stored() {
         let answer = agent.build().unwrap().ask("What is wrong?").await.unwrap();
         assert!(answer.messages()[2].text().chars().count() <= 300);
     }
+}
+
+/// A layer of the set that leaves little of a long output leaves no more of it in the run.
+#[tokio::test]
+async fn a_run_stores_no_original_that_a_layer_of_the_set_shortened() {
+    let model = ScriptedModel::new().calls("log", "{}").says("Done.");
+    let layer = rewrite::output(|_, _| "nothing to see".to_owned());
+    let agent = Agent::builder(model).tools(tools![log].layer(layer)).max_output_chars(LIMIT);
+    let agent = agent.output_store(Watched::default()).build().unwrap();
+    let answer = agent.ask("What is wrong?").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "nothing to see");
+    assert!(serde_json::to_string(&answer).unwrap().len() < 4 * LIMIT);
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, Undone};
+use crate::tool::{
+    Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
+};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
@@ -122,7 +124,15 @@ impl Layered {
                     execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
                 }
             }
-            _ => execution = review.output_alone(execution).await,
+            outcome => {
+                // Layers return an output without the limit.
+                let limit = outcome.as_ref().ok().and_then(ToolOutput::limit);
+                execution = review.output_alone(execution).await;
+                execution.outcome = match limit {
+                    Some(limit) => execution.outcome.map(|output| output.limited(limit)),
+                    None => execution.outcome,
+                };
+            }
         }
         execution.into_returned()
     }

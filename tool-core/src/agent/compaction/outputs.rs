@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::memory::OutputStore;
 use crate::run::{Run, RunErrorKind, RunId, reading_hint};
-use crate::tool::{ToolExecution, exceeds, truncate_outcome};
+use crate::tool::{ToolError, ToolExecution, ToolOutput, exceeds, truncate_outcome};
 
 /// The name of the tool that reads what the model does not read in full.
 pub(in crate::agent) const READ_OUTPUT: &str = "read_output";
@@ -23,13 +23,13 @@ pub(in crate::agent) fn own_limit(execution: &ToolExecution) -> Option<usize> {
 }
 
 impl LongOutputs {
-    /// Returns `true` if the model does not read all of the outcome.
+    /// Returns `true` if the model does not read all of the outcome, or the record has a longer one before layers of the set.
     pub(in crate::agent) fn is_long(&self, execution: &ToolExecution) -> bool {
-        let text = match execution.outcome() {
-            Ok(output) => output.content().text(),
-            Err(error) => error.to_string().into(),
+        let exceeds = |outcome: Result<&ToolOutput, &ToolError>| match outcome {
+            Ok(output) => exceeds(&output.content().text(), self.limit) || output.limit().is_some(),
+            Err(error) => exceeds(&error.to_string(), self.limit),
         };
-        exceeds(&text, self.limit) || own_limit(execution).is_some()
+        exceeds(execution.outcome()) || exceeds(execution.original_outcome())
     }
 
     /// Shortens an outcome, as layers have left it, if it is too long for the agent or by its tool's own limit, and stores the whole output.
