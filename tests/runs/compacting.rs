@@ -786,3 +786,27 @@ async fn changed_arguments_of_a_compacted_run_are_sent() {
     let decider = on_approval(|_| Decision::approve_with(r#"{"cents": 499}"#));
     assert_eq!(agent.resume(run).decider(decider).await.unwrap().text(), "Done.");
 }
+
+/// Arguments and images are as long as they are for the model: a summary of them is not longer than what it replaces.
+#[tokio::test]
+async fn a_summary_of_arguments_and_images_is_short() {
+    #[tool("Saves a text")]
+    fn save(_text: String) {}
+    #[tool("Takes a photo", keep_output)]
+    fn photo() -> Image {
+        Image::from_url("https://example.com/photo.png")
+    }
+    let long = format!(r#"{{"text": "{}"}}"#, "lorem ".repeat(700));
+    for (tool, arguments) in [("save", &*long), ("photo", "{}")] {
+        let summary = "It went well. ".repeat(50);
+        let model = ScriptedModel::new()
+            .calls(tool, arguments)
+            .calls(tool, arguments)
+            .says(summary.clone())
+            .expects(move |request| request.messages()[1].text().contains(&summary))
+            .says("Done.");
+        let compaction = Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+        let agent = Agent::builder(model).tools(tools![save, photo]).compaction(compaction).build().unwrap();
+        assert_eq!(agent.ask("Go").await.unwrap().text(), "Done.", "{tool}");
+    }
+}

@@ -12,7 +12,7 @@ use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize, ProviderSummary};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
-use crate::model::{ChatModel, Message, Usage};
+use crate::model::{ChatModel, Message, Usage, estimate_tokens};
 use crate::tool::Timestamp;
 
 /// The characters that remain of an output that is hidden.
@@ -172,16 +172,16 @@ impl Run {
         }
     }
 
-    /// Returns the length of the text that the model sees of the messages before a position, without instructions and the question.
-    pub(crate) fn visible_len(&self, before: usize) -> usize {
+    /// Estimates the tokens that the model sees of the messages before a position, without instructions and the question.
+    pub(crate) fn visible_tokens(&self, before: usize) -> usize {
         let hidden = self.hidden();
-        let len = |from: usize| -> usize {
+        let tokens = |from: usize| -> usize {
             let shown =
                 self.visible(from, &hidden).filter(|message| !matches!(**message, Message::System(_)));
-            shown.map(|message| message.text().len()).sum()
+            shown.map(|message| estimate_tokens(&message)).sum()
         };
-        let question = self.messages().get(self.history.given()).map_or(0, |question| question.text().len());
-        len(0).saturating_sub(len(before)).saturating_sub(question)
+        let question = self.messages()[..before].get(self.history.given()).map_or(0, estimate_tokens);
+        tokens(0).saturating_sub(tokens(before)).saturating_sub(question)
     }
 
     /// Returns the messages from a position on, as the model sees them.

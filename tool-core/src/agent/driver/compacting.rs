@@ -24,7 +24,7 @@ use crate::layer::{Phase, RunEnded};
 use crate::memory::group_start;
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ModelErrorKind, ToolCall, ToolChoice,
-    ToolPolicy,
+    ToolPolicy, estimate_tokens,
 };
 use crate::run::{CompactionRecord, ContextSize, ProviderSummary, RunErrorKind, StepError};
 use crate::tool::{ToolExecution, ToolOutput};
@@ -339,7 +339,8 @@ impl RunDriver {
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
     fn is_shorter(&self, summary: &str, before: usize) -> bool {
-        !summary.trim().is_empty() && summary.len() <= self.run.visible_len(before)
+        let tokens = estimate_tokens(&Message::user(summary));
+        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before)
     }
 
     /// Asks for a summary: the provider, if this is the position of the first message that stays.
