@@ -810,3 +810,42 @@ async fn a_summary_of_arguments_and_images_is_short() {
         assert_eq!(agent.ask("Go").await.unwrap().text(), "Done.", "{tool}");
     }
 }
+
+/// Returns the messages of a conversation that looked up two contracts, paid an invoice, and failed to pay another.
+fn earlier_question() -> Vec<Message> {
+    let mut messages = vec![Message::user("Look them up, and pay")];
+    let calls = [("contract", 1), ("contract", 2), ("pay", 7), ("pay", 8)];
+    for (at, (name, number)) in calls.into_iter().enumerate() {
+        let call = ToolCall::new(format!("call_{at}"), name, format!(r#"{{"number": {number}}}"#));
+        let mut result = ToolMessage::new(&*call.id, name, "paid 7, receipt R-7");
+        match number {
+            8 => (result.content, result.is_error) = ("the bank is closed".into(), true),
+            7 => {}
+            _ => result.content = format!("contract {number}: {}", "clause ".repeat(600)).into(),
+        }
+        messages.push(Message::Assistant(AssistantMessage::default().with_tool_calls([call])));
+        messages.push(Message::Tool(result));
+    }
+    messages.push(Message::assistant("One is paid."));
+    messages
+}
+
+/// What is removed of earlier questions is summarized, however long the new question is, and their calls are not repeated.
+#[tokio::test]
+async fn earlier_questions_are_summarized_with_their_facts() {
+    let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+    store.append(&id, &earlier_question()).await.unwrap();
+    let model = ScriptedModel::new()
+        .says("They were looked up.") // the summary
+        .expects(|request| {
+            let text = request.messages()[0].text().into_owned() + &request.messages()[1].text();
+            text.contains("They were looked up.")
+                && text.contains("- pay {\"number\": 7}: paid 7, receipt R-7")
+                && text.contains("- pay {\"number\": 8}: failed: the bank is closed")
+        })
+        .says("Done.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+    let agent = Agent::builder(model).tools(tools![pay, contract]).compaction(compaction).memory(store);
+    let answer = agent.build().unwrap().ask("x".repeat(20_000)).conversation(id).await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+}

@@ -6,7 +6,6 @@
 //! summary stands before all other messages, also in place of the question, which is repeated at the end. Every step that fails leads to the
 //! next one.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::layer::{Phase, RunEnded};
 use crate::memory::group_start;
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ModelErrorKind, ToolCall, ToolChoice,
-    ToolPolicy, estimate_tokens,
+    ToolMessage, ToolPolicy, estimate_tokens,
 };
 use crate::run::{CompactionRecord, ContextSize, ProviderSummary, RunErrorKind, StepError};
 use crate::tool::{ToolExecution, ToolOutput};
@@ -461,30 +460,30 @@ impl RunDriver {
 
     /// Returns what calls have done that must not be repeated, of those before a position.
     fn facts(&self, before: usize) -> String {
-        let results = self.run.messages()[..before].iter().filter_map(|message| match message {
-            Message::Tool(result) => Some(&*result.call_id),
-            _ => None,
-        });
-        let results: HashSet<_> = results.collect();
         let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
-        let mut facts = String::new();
-        let executions = self.run.tool_executions().iter().rev();
-        let done: Vec<_> = executions
-            .filter(|one| is_unique(&one.call().name) && results.contains(&*one.call().id))
-            .collect();
-        if done.len() > MAX_FACTS {
-            let _ =
-                write!(facts, "\n- and {} earlier ones, which `read_output` finds", done.len() - MAX_FACTS);
+        // Also of earlier questions, whose executions belong to other runs.
+        let (mut calls, mut done): (&[ToolCall], Vec<(&ToolCall, &ToolMessage)>) = (&[], Vec::new());
+        for message in &self.run.messages()[..before] {
+            match message {
+                Message::Assistant(reply) => calls = &reply.tool_calls,
+                Message::Tool(result) if is_unique(&result.name) => {
+                    let call = calls.iter().find(|call| call.id == result.call_id);
+                    done.extend(call.map(|call| (call, result)));
+                }
+                _ => {}
+            }
         }
-        for one in done.into_iter().take(MAX_FACTS).rev() {
-            let call = one.call();
-            let outcome = match one.outcome() {
-                Ok(output) => output.to_string(),
-                Err(error) => format!("failed: {error}"),
-            };
+        let mut facts = String::new();
+        let earlier = done.len().saturating_sub(MAX_FACTS);
+        if earlier > 0 {
+            let _ = write!(facts, "\n- and {earlier} earlier ones, which `read_output` finds");
+        }
+        for (call, result) in &done[earlier..] {
             let arguments = abbreviate(&call.arguments, MAX_ARGUMENTS_CHARS);
-            let _ =
-                write!(facts, "\n- {} {arguments}: {}", call.name, abbreviate(&outcome, MAX_OUTPUT_CHARS));
+            let failed = if result.is_error { "failed: " } else { "" };
+            let output = result.content.text();
+            let output = abbreviate(&output, MAX_OUTPUT_CHARS);
+            let _ = write!(facts, "\n- {} {arguments}: {failed}{output}", call.name);
         }
         match facts.is_empty() {
             true => facts,
