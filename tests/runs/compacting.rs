@@ -849,3 +849,26 @@ async fn earlier_questions_are_summarized_with_their_facts() {
     let answer = agent.build().unwrap().ask("x".repeat(20_000)).conversation(id).await.unwrap();
     assert_eq!(answer.text(), "Done.");
 }
+
+/// A window can begin behind what a summary covers. The model reads the summary in place of what precedes the window.
+#[tokio::test]
+async fn a_window_does_not_lose_the_summary() {
+    for window in 0..7 {
+        let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+        let questions = (0..4).flat_map(|at| [Message::user(format!("{at}?")), Message::assistant("Yes.")]);
+        store.append(&id, &questions.collect::<Vec<_>>()).await.unwrap();
+        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned() };
+        store.store_summary(&id, &summary).await.unwrap();
+        let model = Long::new(0, "contract");
+        let memory = ChatMemory::new(store.clone()).window(Window::messages(window));
+        let agent = agent(&model, Compaction::when_it_pays()).memory(memory).build().unwrap();
+        agent.ask("Which one?").conversation(id.clone()).await.unwrap();
+        // It covers no more than before.
+        assert_eq!(store.load_summary(&id).await.unwrap(), Some(summary), "{window}");
+        let request = &model.requests()[0];
+        let summaries = request.iter().filter(|message| message.text().contains(SUMMARY)).count();
+        assert_eq!((summaries, request[1].text().contains(SUMMARY)), (1, true), "{window}: {request:?}");
+        assert_eq!(request.last().unwrap().text(), "Which one?");
+        assert!(!request.iter().any(|message| message.text() == "1?"), "{window}");
+    }
+}

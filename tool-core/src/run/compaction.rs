@@ -31,6 +31,9 @@ pub struct CompactionRecord {
     /// What takes the place of the hidden messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<String>,
+    /// The summary is one of an earlier run, stored with the conversation.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) is_carried: bool,
     /// The summary in the form of the provider that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by_provider: Option<ProviderSummary>,

@@ -87,22 +87,25 @@ impl Run {
     pub(crate) fn carry_summary(&mut self, messages: usize, text: String) {
         let given = self.history.given();
         let behind = self.stored_conversation_len().and_then(|stored| stored.checked_sub(messages));
-        let hidden = behind.and_then(|behind| given.checked_sub(behind)).unwrap_or_default();
+        let Some(behind) = behind else { return };
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let leading = self.messages().iter().take_while(is_system).count();
+        // A window can begin behind what is summarized. Then nothing else is hidden.
+        let hidden = given.saturating_sub(behind).max(leading);
         // Messages of the system stay in a window, which moves the others, and so does a repair of the conversation.
         let cuts_pair = matches!(self.messages().get(hidden), Some(Message::Tool(_)));
-        if hidden > leading
-            && !cuts_pair
+        if !cuts_pair
             && !self.messages()[leading..given].iter().any(|message| is_system(&message))
         {
-            self.record_compaction(CompactionRecord { hidden, summary: Some(text), ..Default::default() });
+            let summary = Some(text);
+            self.record_compaction(CompactionRecord { hidden, summary, is_carried: true, ..Default::default() });
         }
     }
 
-    /// Returns the number of messages of the stored conversation that the summary in use stands for, once the run is part of it.
+    /// Returns the number of messages of the stored conversation that the summary in use stands for, once the run is part of it, unless it
+    /// is the one that is stored with the conversation.
     pub(crate) fn summarized_of_conversation(&self) -> Option<(usize, &str)> {
-        let last = self.compactions().iter().rev().find(|one| one.summary.is_some())?;
+        let last = self.compactions().iter().rev().find(|one| one.summary.is_some() && !one.is_carried)?;
         let messages = (self.stored_conversation_len()? + last.hidden).checked_sub(self.history.given())?;
         Some((messages, last.summary()?))
     }
