@@ -293,6 +293,21 @@ async fn a_run_stores_no_original_that_a_layer_of_the_set_shortened() {
     assert!(serde_json::to_string(&answer).unwrap().len() < 4 * LIMIT);
 }
 
+/// The tool's own limit holds in the process that goes on after the store has failed.
+#[tokio::test]
+async fn the_limit_of_a_tool_outlives_the_process() {
+    let store = Watched::default();
+    *store.failures.lock().unwrap() = 1;
+    let model = ScriptedModel::new().calls("log", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![log].max_output_chars(300)).max_output_chars(20_000);
+    let agent = agent.output_store(store.clone()).build().unwrap();
+    let failed = agent.ask("What is wrong?").await.unwrap_err().into_run();
+    let run: Run = serde_json::from_str(&serde_json::to_string(&failed).unwrap()).unwrap();
+    let answer = agent.resume(run).await.unwrap();
+    assert!(answer.messages()[2].text().chars().count() <= 300);
+    assert_eq!(store.stored.lock().unwrap()[0].2, log_text());
+}
+
 #[tokio::test]
 async fn nothing_is_offered_or_stored_unless_it_is_asked_for() {
     let without_limit = ScriptedModel::new()

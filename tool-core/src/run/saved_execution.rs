@@ -23,6 +23,8 @@ struct SavedExecution<'a> {
     data: Option<Cow<'a, Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left_out: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<usize>,
 }
 
 impl<'a> SavedExecution<'a> {
@@ -35,6 +37,7 @@ impl<'a> SavedExecution<'a> {
             is_fatal: error.is_some_and(ToolError::is_fatal),
             data: output.and_then(ToolOutput::stored_data).map(Cow::Borrowed),
             left_out: output.and_then(ToolOutput::omitted_chars),
+            limit: output.and_then(ToolOutput::limit),
         }
     }
 
@@ -42,7 +45,7 @@ impl<'a> SavedExecution<'a> {
         let outcome = match self.error {
             Some(kind) => Err(ToolError::restored(kind, String::new(), self.is_fatal)),
             None => {
-                let output = ToolOutput::text("").with_omitted_chars(self.left_out);
+                let output = ToolOutput::text("").with_limits(self.left_out, self.limit);
                 Ok(match self.data {
                     Some(data) => output.with_data(data.into_owned()),
                     None => output,

@@ -172,10 +172,11 @@ impl ToolOutput {
         }
     }
 
-    /// Restores the number of characters left out from a stored run.
-    pub(crate) fn with_omitted_chars(mut self, left_out: Option<usize>) -> Self {
-        if let Some(left_out) = left_out {
-            self.extras_mut().left_out = left_out;
+    /// Restores what a stored run knows of limits: the number of characters left out, and the tool's own limit of a text that is longer.
+    pub(crate) fn with_limits(mut self, left_out: Option<usize>, limit: Option<usize>) -> Self {
+        if left_out.or(limit).is_some() {
+            let extras = self.extras_mut();
+            (extras.left_out, extras.limit) = (left_out.unwrap_or_default(), limit);
         }
         self
     }
@@ -259,6 +260,9 @@ pub(super) struct OutputState<'a> {
     data: Option<Cow<'a, Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left_out: Option<usize>,
+    /// A run can be stored before the whole output is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<usize>,
 }
 
 impl<'a> OutputState<'a> {
@@ -267,6 +271,7 @@ impl<'a> OutputState<'a> {
             content: Cow::Borrowed(&output.content),
             data: output.stored_data().map(Cow::Borrowed),
             left_out: output.omitted_chars(),
+            limit: output.limit(),
         }
     }
 }
@@ -278,7 +283,7 @@ impl From<OutputState<'static>> for ToolOutput {
         if let Some(data) = state.data {
             output = output.with_data(data.into_owned());
         }
-        output.with_omitted_chars(state.left_out)
+        output.with_limits(state.left_out, state.limit)
     }
 }
 
