@@ -872,3 +872,62 @@ async fn a_window_does_not_lose_the_summary() {
         assert!(!request.iter().any(|message| message.text() == "1?"), "{window}");
     }
 }
+
+/// A provider that does not summarize, although it says so, or whose summary the model would not read, is not asked again; one that fails, not
+/// for ever.
+#[tokio::test]
+async fn a_provider_without_summaries_is_not_asked_for_ever() {
+    #[derive(Clone)]
+    struct Failing {
+        long: Long,
+        answer: fn() -> Result<ChatResponse, ModelError>,
+        is_bound: bool,
+        reads_summaries: bool,
+        asked: Arc<AtomicUsize>,
+    }
+    impl ChatModel for Failing {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            if !request.is_compaction() {
+                return self.long.chat(request);
+            }
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { (self.answer)() })
+        }
+
+        fn supports_compaction(&self) -> bool {
+            true
+        }
+
+        fn reads_summary(&self, _: &AssistantMessage) -> bool {
+            self.reads_summaries
+        }
+
+        fn binds_reasoning(&self, _: &AssistantMessage) -> bool {
+            self.is_bound
+        }
+    }
+    fn is_down() -> Result<ChatResponse, ModelError> {
+        Err(ModelError::new("down"))
+    }
+    fn answers() -> Result<ChatResponse, ModelError> {
+        Ok(ChatResponse::new(AssistantMessage::text("Hello.")))
+    }
+    fn is_unread() -> Result<ChatResponse, ModelError> {
+        Ok(answers()?.with_finish_reason(FinishReason::Compaction))
+    }
+    type Case = (fn() -> Result<ChatResponse, ModelError>, bool, usize);
+    let table: [Case; 3] = [(is_down, true, 3), (answers, true, 1), (is_unread, false, 1)];
+    for (at, (answer, reads_summaries, expected)) in table.into_iter().enumerate() {
+        for is_bound in [false, true] {
+            let long = Long::new(30, "contract");
+            let model = Failing { long, answer, is_bound, reads_summaries, asked: Arc::default() };
+            let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+            let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction);
+            let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
+            assert_eq!(agent.ask("Read all contracts").await.unwrap().text(), "Done.");
+            assert_eq!(model.asked.load(Ordering::Relaxed), expected, "{at} {is_bound}");
+            // Reasoning that is bound stays where it is.
+            assert_eq!(breaks(&model.long.requests()) == 0, is_bound, "{at} {is_bound}");
+        }
+    }
+}

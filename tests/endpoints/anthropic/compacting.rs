@@ -277,7 +277,7 @@ async fn requests_name_the_beta_feature() {
     }
 }
 
-/// Whatever becomes of it, the run goes on, and its thinking stays. A provider that refuses is not asked again.
+/// Whatever becomes of it, the run goes on, and its thinking stays. A provider that refuses, or answers instead, is not asked again.
 #[tokio::test]
 async fn a_provider_that_fails_changes_nothing() {
     let empty = |reason: &str| json_answer(&reply(json!([]), reason));
@@ -298,7 +298,7 @@ async fn a_provider_that_fails_changes_nothing() {
         let shown = String::from_utf8_lossy(&failure).into_owned();
         let mut answers = vec![call(1), call(2), failure.clone(), call(3), failure, done()];
         let mut thoughts = vec![0, 1, 1, 2, 2, 3];
-        if shown.starts_with("HTTP/1.1 400") {
+        if shown.starts_with("HTTP/1.1 400") || shown.contains("The tables") {
             answers.remove(4);
             thoughts.remove(4);
         }

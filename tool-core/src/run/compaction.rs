@@ -113,7 +113,10 @@ pub(crate) struct ContextSize {
     /// The number of messages at the last one of them. It is not repeated before there are more.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) useless_at: usize,
-    /// The model whose provider has refused to summarize.
+    /// The number of times in a row that the provider failed to summarize.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) provider_failures: u8,
+    /// The model whose provider has refused to summarize, or failed too often.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused_by: Option<String>,
 }

@@ -172,8 +172,14 @@ impl RunDriver {
             return Ok(None);
         };
         let reply = self.ask_for_summary(options, Some(hidden)).await?;
-        let reply = reply.filter(|reply| reply.finish_reason == FinishReason::Compaction);
-        let message = reply.map(|reply| reply.message);
+        let model = self.tools.agent.model();
+        // A summary in a form that the model does not read would move what its reasoning is bound to.
+        let is_summary = |reply: &ChatResponse| {
+            reply.finish_reason == FinishReason::Compaction && model.reads_summary(&reply.message)
+        };
+        let is_other = |reply: &ChatResponse| !reply.message.text.is_empty() && !is_summary(reply);
+        let is_refused = reply.as_ref().is_some_and(is_other);
+        let message = reply.filter(is_summary).map(|reply| reply.message);
         let judged = match &message {
             Some(message) => self.judge_summary(message.text.clone()).await?,
             None => None,
@@ -186,6 +192,7 @@ impl RunDriver {
             judged.as_ref() == Some(&message.text) && self.is_shorter(&message.text, hidden)
         });
         self.restart_measuring(message.is_none() || plan.is_small);
+        self.record_provider_attempt(message.is_some(), is_refused);
         let Some(message) = message else { return Ok(None) };
         let asked = self.run.new_messages().first();
         let question = asked.map(Message::text).unwrap_or_default();
@@ -233,6 +240,18 @@ impl RunDriver {
         let (model, size) = (self.tools.agent.model(), self.run.context_size());
         model.supports_compaction()
             && size.refused_by.as_deref() != Some(model.model_name().unwrap_or_default())
+    }
+
+    /// Records whether the provider has summarized. It is not asked again in this run if it has refused to, or failed several times in a row.
+    fn record_provider_attempt(&mut self, has_summarized: bool, is_refused: bool) {
+        let name = self.tools.agent.model().model_name().unwrap_or_default().to_owned();
+        self.change_run().change_context_size(|size| {
+            size.provider_failures =
+                if has_summarized { 0 } else { size.provider_failures.saturating_add(1) };
+            if is_refused || size.provider_failures >= MAX_USELESS {
+                size.refused_by = Some(name);
+            }
+        });
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
@@ -297,8 +316,8 @@ impl RunDriver {
     fn restart_measuring(&mut self, is_useless: bool) {
         let messages = self.run.messages().len();
         self.change_run().change_context_size(|size| {
-            let ContextSize { useless, useless_at, refused_by, .. } = std::mem::take(size);
-            size.refused_by = refused_by;
+            let ContextSize { useless, useless_at, refused_by, provider_failures, .. } = std::mem::take(size);
+            (size.refused_by, size.provider_failures) = (refused_by, provider_failures);
             if is_useless {
                 size.useless = useless.saturating_add(u8::from(useless_at != messages));
                 size.useless_at = messages;
@@ -403,8 +422,7 @@ impl RunDriver {
                             self.change_run().stop_by_layer(end);
                         }
                         Err(error) if is_by_provider && error.kind() == ModelErrorKind::InvalidRequest => {
-                            let name = model.model_name().unwrap_or_default().to_owned();
-                            self.change_run().change_context_size(|size| size.refused_by = Some(name));
+                            self.record_provider_attempt(false, true);
                         }
                         Err(_) => {}
                     }
