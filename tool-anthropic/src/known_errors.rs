@@ -17,7 +17,7 @@ pub(crate) const KNOWN_ERRORS: ErrorKinds = ErrorKinds {
         ("timeout_error", ErrorKind::Server),
         ("invalid_request_error", ErrorKind::InvalidRequest),
         ("not_found_error", ErrorKind::InvalidRequest),
-        ("request_too_large", ErrorKind::InvalidRequest),
+        ("request_too_large", ErrorKind::ContextLength),
     ],
     messages: &[
         ("context window", ErrorKind::ContextLength),
@@ -39,6 +39,7 @@ mod tests {
             ("billing_error", ErrorKind::Quota),
             ("overloaded_error", ErrorKind::Overloaded),
             ("not_found_error", ErrorKind::InvalidRequest),
+            ("request_too_large", ErrorKind::ContextLength),
         ];
         for (name, kind) in names {
             assert_eq!(KNOWN_ERRORS.by_name(name), Some(kind), "{name}");

@@ -32,7 +32,7 @@ pub(crate) const KNOWN_ERRORS: ErrorKinds = ErrorKinds {
         ("timeout_error", ErrorKind::Server),
         ("invalid_request_error", ErrorKind::InvalidRequest),
         ("not_found_error", ErrorKind::InvalidRequest),
-        ("request_too_large", ErrorKind::InvalidRequest),
+        ("request_too_large", ErrorKind::ContextLength),
         ("BadRequestError", ErrorKind::InvalidRequest),
         ("model_not_found", ErrorKind::InvalidRequest),
     ],

@@ -24,7 +24,7 @@ pub enum ErrorKind {
     Quota,
     /// The provider is overloaded.
     Overloaded,
-    /// The conversation is longer than the model's context.
+    /// The conversation is longer than the model's context, or the request than the endpoint accepts.
     ContextLength,
     /// A content filter of the provider rejected the request.
     ContentFilter,
