@@ -931,3 +931,26 @@ async fn a_provider_without_summaries_is_not_asked_for_ever() {
         }
     }
 }
+
+/// The provider's summary takes the place of what the user said: the question, however long it is, and the last message before its end.
+#[tokio::test]
+async fn what_the_user_said_stays_whole() {
+    let model = Summarizing::new(12);
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(2_500);
+    let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).build().unwrap();
+    let question = format!("{}Which one ends first?", "All of them matter. ".repeat(200));
+    let mut driver = agent.start(&*question);
+    for turn in 0..6 {
+        if turn == 1 {
+            driver.push_user_message("Leave the third one out.").unwrap();
+        }
+        driver.advance().await.unwrap(); // asks
+        driver.advance().await.unwrap(); // calls
+    }
+    let run = agent.compact(driver.into_run()).await.unwrap();
+    let _run = advanced(&agent, run, 1).await;
+    let last = model.long.requests().pop().unwrap();
+    assert_eq!(last[0].text(), SUMMARY);
+    let note = last.last().unwrap().text();
+    assert!(note.contains(&question) && note.contains("Leave the third one out."), "{note}");
+}

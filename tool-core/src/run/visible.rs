@@ -163,16 +163,22 @@ impl Run {
     pub(crate) fn hidden(&self) -> Hidden<'_> {
         let all = self.compactions();
         let last = all.iter().rev().find(|one| one.summary.is_some());
-        let (before, first) = (last.map_or(0, |one| one.hidden), self.history.given());
-        let asked = self.messages()[..before].iter().rposition(|one| matches!(one, Message::User(_)));
+        let before = last.map_or(0, |one| one.hidden);
         Hidden {
             before,
-            questions: [first, asked.unwrap_or(first)],
+            questions: self.questions_before(before),
             summary: last.and_then(|one| one.summary.as_deref()),
             by_provider: None,
             cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
             emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
         }
+    }
+
+    /// Returns the positions of the first question of the run, and of the last message of the user before a position.
+    pub(crate) fn questions_before(&self, position: usize) -> [usize; 2] {
+        let first = self.history.given();
+        let asked = self.messages()[..position].iter().rposition(|one| matches!(one, Message::User(_)));
+        [first, asked.unwrap_or(first)]
     }
 
     /// Estimates the tokens that the model sees of the messages before a position, without instructions and the question.

@@ -194,22 +194,21 @@ impl RunDriver {
         self.restart_measuring(message.is_none() || plan.is_small);
         self.record_provider_attempt(message.is_some(), is_refused);
         let Some(message) = message else { return Ok(None) };
-        let asked = self.run.new_messages().first();
-        let question = asked.map(Message::text).unwrap_or_default();
-        let question = abbreviate(&question, MAX_OUTPUT_CHARS);
         let facts = self.facts(hidden);
-        let note = format!(
-            "The beginning of this conversation was replaced by its summary; `read_output` searches it. The question was:\n\n{}{facts}",
-            question
-        );
         let summary = Some(format!("{SUMMARIZED}{}{facts}", message.text));
-        // Images and files cannot be read again.
-        let parts = match asked {
-            Some(Message::User(content)) => content.parts(),
-            _ => &[],
-        };
-        let parts = parts.iter().filter(|part| matches!(part, Part::Image(_) | Part::File(_))).cloned();
-        let note = parts.chain([note.into()]).collect();
+        let mut note = "The beginning of this conversation was replaced by its summary; `read_output` searches it.".to_owned();
+        let [question, last] = self.run.questions_before(hidden);
+        let mut said = vec![(question, "The question was"), (last, "The last message of the user in it was")];
+        said.dedup_by_key(|(position, _)| *position);
+        let mut parts = Vec::new();
+        for (position, what) in said {
+            let Some(Message::User(content)) = self.run.messages()[..hidden].get(position) else { continue };
+            let _ = write!(note, "\n\n{what}:\n\n{}", content.text());
+            // Images and files cannot be read again.
+            let others = content.parts().iter().filter(|part| matches!(part, Part::Image(_) | Part::File(_)));
+            parts.extend(others.cloned());
+        }
+        let note = parts.into_iter().chain([(note + &facts).into()]).collect();
         let note = (self.run.messages().len(), note);
         let by_provider = Some(ProviderSummary { message, note });
         Ok(self.record_compaction(CompactionRecord { hidden, summary, by_provider, ..Default::default() }))
