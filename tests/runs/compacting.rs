@@ -954,3 +954,20 @@ async fn what_the_user_said_stays_whole() {
     let note = last.last().unwrap().text();
     assert!(note.contains(&question) && note.contains("Leave the third one out."), "{note}");
 }
+
+/// A stored run whose compactions hide what it does not have, or half of a turn, is not read.
+#[tokio::test]
+async fn compactions_of_stored_runs_are_checked() {
+    let model = Long::new(12, "contract");
+    let agent = agent(&model, Compaction::when_it_pays().keep_recent_tokens(1_000)).build().unwrap();
+    let run = advanced(&agent, agent.start("Read all contracts").into_run(), 5).await;
+    let run = agent.compact(run).await.unwrap();
+    let mut state = serde_json::to_value(&run).unwrap();
+    for hidden in 0..20 {
+        let is_valid = hidden <= run.messages().len()
+            && !matches!(run.messages().get(hidden), Some(Message::Tool(_)));
+        state["history"]["compactions"][0]["hidden"] = hidden.into();
+        let read: Result<Run, _> = serde_json::from_value(state.clone());
+        assert_eq!(read.is_ok(), is_valid, "{hidden}");
+    }
+}

@@ -109,6 +109,13 @@ impl Run {
             Stage::Ended(_) => {}
         }
         ensure(self.history.given() <= messages.len(), "the history has more messages than the run")?;
+        let is_whole = |hidden: usize| {
+            hidden <= messages.len() && !matches!(messages.get(hidden), Some(Message::Tool(_)))
+        };
+        ensure(
+            self.compactions().iter().all(|one| is_whole(one.hidden)),
+            "a summary ends inside a turn or behind the messages",
+        )?;
         let why = "the run of an agent belongs to no call or to a call that has one";
         ensure(self.has_consistent_inner_runs(), why)
     }
