@@ -955,6 +955,26 @@ async fn what_the_user_said_stays_whole() {
     assert!(note.contains(&question) && note.contains("Leave the third one out."), "{note}");
 }
 
+/// Requests that are too long again and again do not add to what takes the place of messages.
+#[tokio::test]
+async fn what_replaces_messages_does_not_grow() {
+    #[tool("Sends a parcel", at_most_once, keep_output)]
+    fn send(id: u32) -> String {
+        format!("sent {id}: {}", "label ".repeat(600))
+    }
+    let model = Long { limit: 30_000, ..Long::new(30, "send") };
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
+    let agent = Agent::builder(model.clone()).tools(tools![send]).compaction(compaction);
+    let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
+    let mut driver = agent.start("Send all parcels");
+    while driver.advance().await.unwrap() {}
+    assert!(driver.run().compactions().len() > 2);
+    let text = model.requests().pop().unwrap()[1].text().into_owned();
+    for part in ["because it was too long", "must not be repeated", "- send {\"id\": 1}: "] {
+        assert_eq!(text.matches(part).count(), 1, "{part} in {text}");
+    }
+}
+
 /// A stored run whose compactions hide what it does not have, or half of a turn, is not read.
 #[tokio::test]
 async fn compactions_of_stored_runs_are_checked() {

@@ -54,6 +54,9 @@ const BOUND: &str = "the provider accepts the model's reasoning only after the m
 /// What takes the place of messages if there is no summary.
 const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
 
+/// What precedes the calls that a summary names.
+const FACTS: &str = "\n\nThese calls were executed and must not be repeated:";
+
 impl RunDriver {
     /// Compacts the run before the next request, if that pays or has to be. Returns the event to emit once that is saved.
     pub(super) async fn compact_if_needed(&mut self) -> Result<Option<Event>, RunErrorKind> {
@@ -345,8 +348,12 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<String>, RunErrorKind> {
         if options.model.is_none() && !can_read {
-            let earlier = self.run.summary_in_use().map(|text| format!("{text}\n\n")).unwrap_or_default();
-            return Ok(Some(format!("{earlier}{NO_SUMMARY}{}", self.facts(before))));
+            // Without what is added anew.
+            let earlier = self.run.summary_in_use().unwrap_or_default();
+            let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
+            let earlier = earlier.strip_suffix(NO_SUMMARY).unwrap_or(earlier).trim_end();
+            let gap = if earlier.is_empty() { "" } else { "\n\n" };
+            return Ok(Some(format!("{earlier}{gap}{NO_SUMMARY}{}", self.facts(before))));
         }
         let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
         let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
@@ -504,7 +511,7 @@ impl RunDriver {
         }
         match facts.is_empty() {
             true => facts,
-            false => format!("\n\nThese calls were executed and must not be repeated:{facts}"),
+            false => format!("{FACTS}{facts}"),
         }
     }
 
