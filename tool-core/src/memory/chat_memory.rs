@@ -215,7 +215,15 @@ impl OpenConversation {
         added: &[Message],
         summary: Option<&ConversationSummary>,
     ) -> Result<(), MemoryError> {
-        append(&*self.store, self.id(), added, summary).await
+        // Another process can have added messages meanwhile, which the summary does not count.
+        let is_unchanged = match summary {
+            Some(_) => {
+                let stored = self.store.load(self.id()).await;
+                stored.is_ok_and(|stored| repair_history(&stored).len() == self.stored_len)
+            }
+            None => true,
+        };
+        append(&*self.store, self.id(), added, summary.filter(|_| is_unchanged)).await
     }
 }
 
@@ -276,5 +284,16 @@ mod tests {
         }
         let stored = memory.messages(&id).now_or_never().unwrap().unwrap().len();
         assert_eq!(commit("Was it?", Some(stored), Some(&summary)), Some(summary.clone()));
+        // Another process adds messages to an open conversation.
+        let other = ConversationSummary { messages: 2, ..summary.clone() };
+        for (is_changed, expected) in [(true, summary), (false, other.clone())] {
+            let open = memory.open(&id).now_or_never().unwrap().unwrap();
+            if is_changed {
+                memory.store.append(&id, &[Message::user("And now?")]).now_or_never().unwrap().unwrap();
+            }
+            let added = [Message::assistant("No.")];
+            open.append(&added, Some(&other)).now_or_never().unwrap().unwrap();
+            assert_eq!(open.summary().now_or_never().unwrap().unwrap(), Some(expected));
+        }
     }
 }
