@@ -74,6 +74,21 @@ async fn what_is_hidden_is_not_expected() {
     assert!(answer.cache()[2..].iter().all(|one| one.expected_tokens == 0), "{:?}", answer.cache());
 }
 
+/// A compaction that fails hides nothing, so everything is expected.
+#[tokio::test]
+async fn a_failed_compaction_loses_no_record() {
+    #[tool("Reads a page that stays", keep_output)]
+    fn keep(page: u32) -> String {
+        read(page)
+    }
+    let compaction = Compaction::when_it_pays().at_tokens(3_000).keep_recent_tokens(1_500);
+    let compaction =
+        compaction.summarize_with(ScriptedModel::new().fails("down").fails("down").fails("down"));
+    let answer = ask(agent(BillingModel::new(12, "keep")).tools(tools![keep]).compaction(compaction)).await;
+    assert_eq!(answer.usage_by_layer().iter().filter(|(name, _)| *name == "compaction").count(), 1);
+    assert!(answer.cache()[1..].iter().all(|one| one.expected_tokens > 0), "{:?}", answer.cache());
+}
+
 #[tokio::test]
 async fn another_agent_begins_anew() {
     let billing = agent(BillingModel::new(2, "read")).instructions("You do billing.").build().unwrap();

@@ -984,8 +984,8 @@ async fn compactions_of_stored_runs_are_checked() {
     let run = agent.compact(run).await.unwrap();
     let mut state = serde_json::to_value(&run).unwrap();
     for hidden in 0..20 {
-        let is_valid = hidden <= run.messages().len()
-            && !matches!(run.messages().get(hidden), Some(Message::Tool(_)));
+        let is_valid =
+            hidden <= run.messages().len() && !matches!(run.messages().get(hidden), Some(Message::Tool(_)));
         state["history"]["compactions"][0]["hidden"] = hidden.into();
         let read: Result<Run, _> = serde_json::from_value(state.clone());
         assert_eq!(read.is_ok(), is_valid, "{hidden}");

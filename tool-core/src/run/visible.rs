@@ -94,11 +94,14 @@ impl Run {
         let hidden = given.saturating_sub(behind).max(leading);
         // Messages of the system stay in a window, which moves the others, and so does a repair of the conversation.
         let cuts_pair = matches!(self.messages().get(hidden), Some(Message::Tool(_)));
-        if !cuts_pair
-            && !self.messages()[leading..given].iter().any(|message| is_system(&message))
-        {
+        if !cuts_pair && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
             let summary = Some(text);
-            self.record_compaction(CompactionRecord { hidden, summary, is_carried: true, ..Default::default() });
+            self.record_compaction(CompactionRecord {
+                hidden,
+                summary,
+                is_carried: true,
+                ..Default::default()
+            });
         }
     }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{
-    Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
-};
+use crate::tool::{Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by

@@ -25,7 +25,7 @@ use crate::model::{
     ChatModel, ChatRequest, ChatResponse, FinishReason, Message, ModelErrorKind, ToolCall, ToolChoice,
     ToolMessage, ToolPolicy, estimate_tokens,
 };
-use crate::run::{CompactionRecord, ContextSize, ProviderSummary, RunErrorKind, StepError};
+use crate::run::{CompactionRecord, ProviderSummary, RunErrorKind, StepError};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
 
@@ -199,7 +199,9 @@ impl RunDriver {
         let Some(message) = message else { return Ok(None) };
         let facts = self.facts(hidden);
         let summary = Some(format!("{SUMMARIZED}{}{facts}", message.text));
-        let mut note = "The beginning of this conversation was replaced by its summary; `read_output` searches it.".to_owned();
+        let mut note =
+            "The beginning of this conversation was replaced by its summary; `read_output` searches it."
+                .to_owned();
         let [question, last] = self.run.questions_before(hidden);
         let mut said = vec![(question, "The question was"), (last, "The last message of the user in it was")];
         said.dedup_by_key(|(position, _)| *position);
@@ -318,11 +320,11 @@ impl RunDriver {
     fn restart_measuring(&mut self, is_useless: bool) {
         let messages = self.run.messages().len();
         self.change_run().change_context_size(|size| {
-            let ContextSize { useless, useless_at, refused_by, provider_failures, .. } = std::mem::take(size);
-            (size.refused_by, size.provider_failures) = (refused_by, provider_failures);
-            if is_useless {
-                size.useless = useless.saturating_add(u8::from(useless_at != messages));
-                size.useless_at = messages;
+            size.reread = 0;
+            match is_useless {
+                true if size.useless_at == messages => {}
+                true => (size.useless, size.useless_at) = (size.useless.saturating_add(1), messages),
+                false => (size.useless, size.useless_at) = (0, 0),
             }
         });
     }
@@ -334,6 +336,9 @@ impl RunDriver {
             return None;
         }
         self.run.record_compaction(record);
+        self.run.change_context_size(|size| {
+            (size.tokens, size.messages, size.sent, size.asked) = Default::default();
+        });
         self.sent = Default::default();
         // Measured again before the next request that can be compacted.
         self.hideable = 0;
