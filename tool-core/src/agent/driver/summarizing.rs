@@ -1,0 +1,220 @@
+//! Summarizes what is hidden of a run, and names what must not happen again.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::hold::Hold;
+use super::model_request::{Passage, call_model};
+use crate::agent::RunDriver;
+use crate::agent::compaction::Compaction;
+use crate::agent::emitter::EventEmitter;
+use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::content::abbreviate;
+use crate::layer::{Phase, RunEnded};
+use crate::model::{
+    ChatModel, ChatRequest, ChatResponse, Message, ModelErrorKind, ToolCall, ToolChoice, ToolMessage,
+    estimate_tokens,
+};
+use crate::run::RunErrorKind;
+use crate::tool::{ToolExecution, ToolOutput};
+use crate::transcript::Transcript;
+
+/// The characters of arguments and outputs that remain of calls that must not be repeated.
+const MAX_ARGUMENTS_CHARS: usize = 200;
+const MAX_OUTPUT_CHARS: usize = 500;
+
+/// The number of these calls that are named.
+const MAX_FACTS: usize = 30;
+
+/// The least limit of the output tokens of a summary, which the run's answers may stay far below: of the own model, and of a provider, which
+/// counts thinking and fails if the summary is not whole.
+const MIN_OUTPUT_TOKENS: u32 = 2_048;
+const MIN_PROVIDER_TOKENS: u32 = 8_192;
+
+/// What precedes the text of a summary.
+pub(super) const SUMMARIZED: &str = "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n";
+
+/// What takes the place of messages if there is no summary.
+const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
+
+/// What precedes the calls that a summary names.
+const FACTS: &str = "\n\nThese calls were executed and must not be repeated:";
+
+impl RunDriver {
+    /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
+    pub(super) async fn summary(
+        &mut self,
+        options: &Compaction,
+        before: usize,
+        can_read: bool,
+    ) -> Result<Option<String>, RunErrorKind> {
+        if options.model.is_none() && !can_read {
+            // Without what is added anew.
+            let earlier = self.run.summary_in_use().unwrap_or_default();
+            let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
+            let earlier = earlier.strip_suffix(NO_SUMMARY).unwrap_or(earlier).trim_end();
+            let gap = if earlier.is_empty() { "" } else { "\n\n" };
+            return Ok(Some(format!("{earlier}{gap}{NO_SUMMARY}{}", self.facts(before))));
+        }
+        let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
+        let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
+        let facts = self.facts(before);
+        Ok(self.is_shorter(&text, before).then(|| format!("{SUMMARIZED}{text}{facts}")))
+    }
+
+    /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
+    pub(super) fn is_shorter(&self, summary: &str, before: usize) -> bool {
+        let tokens = estimate_tokens(&Message::user(summary));
+        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before)
+    }
+
+    /// Asks for a summary: the provider, if this is the position of the first message that stays.
+    pub(super) async fn ask_for_summary(
+        &mut self,
+        options: &Compaction,
+        end_for_provider: Option<usize>,
+    ) -> Result<Option<ChatResponse>, RunErrorKind> {
+        let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+        let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
+        let (prompt, messages);
+        let is_by_provider = end_for_provider.is_some();
+        let own_model = options.model.as_ref().filter(|_| !is_by_provider);
+        let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match own_model {
+            Some(model) => {
+                let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
+                prompt = [Message::user(format!("{text}\n\n{}", options.prompt()))];
+                (&**model, ChatRequest::borrowing(&prompt))
+            }
+            None => {
+                let own = self.offer.request(&self.run, &self.sent);
+                let (end, prompt) = match end_for_provider {
+                    None => (own.messages().len(), Some(Message::user(options.prompt()))),
+                    Some(end) => {
+                        let hidden = self.run.hidden().for_provider(self.run.summary_read_by(agent.model()));
+                        let stays = self.run.visible(end, &hidden).count();
+                        (own.messages().len().saturating_sub(stays), None)
+                    }
+                };
+                messages = own.messages()[..end].iter().cloned().chain(prompt).collect::<Vec<_>>();
+                // The tools stay, because they precede the messages in the cache. The format stays for a provider, whose tools may depend on it.
+                let own = own.with_tool_choice(ToolChoice::Auto);
+                let (own, least) = match end_for_provider {
+                    None => (own.with_response_format(None), MIN_OUTPUT_TOKENS),
+                    Some(_) => {
+                        let own = own.with_compaction(true).with_summary_prompt(options.prompt.clone());
+                        (own, MIN_PROVIDER_TOKENS)
+                    }
+                };
+                let mut options = own.options().clone();
+                options.max_output_tokens = options.max_output_tokens.map(|limit| limit.max(least));
+                let own = own.with_options(options);
+                (agent.model(), own.with_other_messages(&messages, None))
+            }
+        };
+        let request = request.metered(meter.as_deref().map(|meter| meter as _));
+        let of_model = layers.of_model(&self.run);
+        let passage = Passage { layers: &of_model, beside: None, hold: Hold::default() };
+        let mut nobody = EventEmitter::default();
+        let left = self.time_left();
+        let limit = left.map_or(options.timeout, |left| left.min(options.timeout));
+        let asked = call_model(model, &request, &mut nobody, passage);
+        let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
+        let reply = match asked {
+            Ok(Ok(reply)) => match reply.into_response() {
+                Some(Err(error)) => {
+                    // A layer can end the run by any of its requests.
+                    match error.downcast::<RunEnded>() {
+                        Ok(ended) => {
+                            let end = self.layers.end_of_reply(ended);
+                            self.change_run().stop_by_layer(end);
+                        }
+                        Err(error) if is_by_provider && error.kind() == ModelErrorKind::InvalidRequest => {
+                            self.record_provider_attempt(false, true);
+                        }
+                        Err(_) => {}
+                    }
+                    None
+                }
+                response => response.and_then(Result::ok),
+            },
+            Ok(Err(_)) => None,
+            Err(interruption) => {
+                let is_of_run = match interruption {
+                    Interruption::Cancelled => true,
+                    Interruption::TimeLimit => left.is_some_and(|left| left <= options.timeout),
+                };
+                if is_of_run {
+                    self.interrupt(&interruption);
+                }
+                None
+            }
+        };
+        let mut usage = reply.as_ref().and_then(|reply| reply.usage).unwrap_or_default();
+        usage.cost = meter.and_then(|meter| meter.charged()).or(usage.cost);
+        self.change_run().add_compaction_usage(usage);
+        let is_whole = |reply: &ChatResponse| {
+            reply.message.tool_calls.is_empty()
+                && reply.message.refusal.is_none()
+                && !reply.finish_reason.is_truncated()
+        };
+        Ok(reply.filter(is_whole))
+    }
+
+    /// Lets the layers judge a summary as the output of a call.
+    pub(super) async fn judge_summary(&mut self, text: String) -> Result<Option<String>, RunErrorKind> {
+        if !self.layers.see(Phase::Output) {
+            return Ok(Some(text));
+        }
+        let layers = Arc::clone(&self.layers);
+        let call = ToolCall::new("compaction", "summarize", "{}");
+        let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
+        let judged = layers.output(&mut execution, &self.run).boxed();
+        let end = match self.run_until_interrupted(judged).await {
+            Ok(judged) => judged?,
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                return Ok(None);
+            }
+        };
+        if let Some(end) = end {
+            self.change_run().stop_by_layer(end);
+            return Ok(None);
+        }
+        Ok(execution.output().map(ToString::to_string))
+    }
+
+    /// Returns what calls have done that must not be repeated, of those before a position.
+    pub(super) fn facts(&self, before: usize) -> String {
+        let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
+        // Also of earlier questions, whose executions belong to other runs.
+        let (mut calls, mut done): (&[ToolCall], Vec<(&ToolCall, &ToolMessage)>) = (&[], Vec::new());
+        for message in &self.run.messages()[..before] {
+            match message {
+                Message::Assistant(reply) => calls = &reply.tool_calls,
+                Message::Tool(result) if is_unique(&result.name) => {
+                    let call = calls.iter().find(|call| call.id == result.call_id);
+                    done.extend(call.map(|call| (call, result)));
+                }
+                _ => {}
+            }
+        }
+        let mut facts = String::new();
+        let earlier = done.len().saturating_sub(MAX_FACTS);
+        if earlier > 0 {
+            let _ = write!(facts, "\n- and {earlier} earlier ones, which `read_output` finds");
+        }
+        for (call, result) in &done[earlier..] {
+            let arguments = abbreviate(&call.arguments, MAX_ARGUMENTS_CHARS);
+            let failed = if result.is_error { "failed: " } else { "" };
+            let output = result.content.text();
+            let output = abbreviate(&output, MAX_OUTPUT_CHARS);
+            let _ = write!(facts, "\n- {} {arguments}: {failed}{output}", call.name);
+        }
+        match facts.is_empty() {
+            true => facts,
+            false => format!("{FACTS}{facts}"),
+        }
+    }
+}
