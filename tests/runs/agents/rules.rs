@@ -235,6 +235,18 @@ async fn wait(#[inject] user: &Asker) -> Result<(), ToolError> {
     Err(user.park(&(), Timestamp::now().after(Duration::from_secs(3_600))).await.into())
 }
 
+/// Also one inside of an agent: nobody is held until it is due.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_leaves_its_parked_calls_waits() {
+    let inner = Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]).build().unwrap();
+    for first in [("inner", QUESTION), ("wait", "{}")] {
+        let model = ScriptedModel::new().calls_all([first]);
+        let desk = Agent::builder(model).tools(tools![wait]).tool(inner.clone().as_tool("inner", "Waits"));
+        let outcome = desk.build().unwrap().ask("Go").leave_parked().outcome().await;
+        assert!(matches!(outcome, tool_core::agent::Outcome::Waiting(_)), "{first:?}");
+    }
+}
+
 /// A parked call, or an agent with one, leaves its room to others.
 #[tokio::test(start_paused = true)]
 async fn what_is_parked_holds_no_room() {

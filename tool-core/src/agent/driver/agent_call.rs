@@ -35,6 +35,8 @@ pub(in crate::agent) struct AgentCall {
     pub(super) is_undo: bool,
     /// Others record each step of the tree.
     pub(super) is_elsewhere: bool,
+    /// A run whose calls are all parked waits, instead of being held until they are due.
+    pub(super) leaves_parked: bool,
 }
 
 /// An agent that a call has asked.
@@ -59,6 +61,7 @@ impl AgentCall {
             continued: None,
             is_undo: false,
             is_elsewhere: false,
+            leaves_parked: false,
         }
     }
 
@@ -79,7 +82,7 @@ impl AgentCall {
         };
         question.tools.context = tool.context_inside(&self.context);
         question.rules.cancellation = Some(self.cancellation);
-        question.rules.is_elsewhere = self.is_elsewhere;
+        (question.rules.is_elsewhere, question.rules.leaves_parked) = (self.is_elsewhere, self.leaves_parked);
         let outer = self.conversation.filter(|_| is_new && tool.has_conversation);
         let new = outer.map(|outer| outer.of_agent(tool.definition.name()));
         if let Some(own) = of_continued.or(new) {

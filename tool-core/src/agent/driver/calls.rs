@@ -135,6 +135,7 @@ impl RunDriver {
             continued: self.run.open_inner_run(&call.id).map(Run::recording_copy),
             is_undo: self.run.is_undoing(),
             is_elsewhere: self.question.is_elsewhere,
+            leaves_parked: self.question.leaves_parked,
         }
     }
 
