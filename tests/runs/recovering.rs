@@ -1,16 +1,18 @@
 //! What becomes of runs that fail, are interrupted or grow old: questions go on with them, a task brings them to their end, and nothing
 //! is undone because of its age.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Outcome};
 use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
+use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Decision, Run, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
-use tool_core::{Agent, ChatMemory, RunErrorKind, SqliteStore, ToolError, tool, tools};
+use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, SqliteStore, ToolError, tool, tools};
 
 /// What the tools of a test do.
 #[derive(Clone, Default)]
@@ -330,6 +332,32 @@ async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
     drop(recovery);
     tokio::time::sleep(Duration::from_secs(10_000)).await;
     assert_eq!(model.requests().len(), 1 + 4);
+}
+
+/// Like one that fails: its lease is free, and the next driver would panic, too.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_driver_panics_is_continued_at_growing_intervals() {
+    #[derive(Clone, Default)]
+    struct Panics(Arc<AtomicU32>);
+
+    impl ChatModel for Panics {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("on purpose")
+        }
+    }
+
+    let [stores, _] = stores().await;
+    let model = ScriptedModel::new().fails("down");
+    stores.builder(&model, &Effects::default()).build().unwrap().ask("Hello").await.unwrap_err();
+    let model = Panics::default();
+    let agent =
+        Agent::builder(model.clone()).memory((stores.memory)()).run_store(Arc::clone(&stores.run_store));
+    let agent = agent.build().unwrap();
+    let _recovery = agent.recover().interval(Duration::from_secs(10)).start();
+    // At 0, 10, 30 and 70 seconds.
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(model.0.load(Ordering::SeqCst), 4);
 }
 
 /// What the run has used before does not count for the question.

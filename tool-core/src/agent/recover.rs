@@ -47,12 +47,20 @@ pub struct Recovery {
 #[must_use = "dropping it ends the recovery"]
 pub struct RecoveryTask(JoinHandle<()>);
 
+/// What has become of a run that was to be continued.
+enum Resumed {
+    Outcome(Outcome),
+    /// It is left to others.
+    Left,
+    Panicked,
+}
+
 /// What a recovery does and remembers.
 #[derive(Default)]
 struct Work {
     /// The runs that wait for their turn.
     due: VecDeque<String>,
-    running: FuturesUnordered<BoxFuture<'static, (String, Option<Outcome>)>>,
+    running: FuturesUnordered<BoxFuture<'static, (String, Resumed)>>,
     /// The ids of the runs that are due or being continued.
     ids: HashSet<String>,
     /// When runs are tried again that could not be continued, and how often that was so.
@@ -169,7 +177,7 @@ impl Recovery {
     }
 
     /// Returns the next run that has been continued, or `None` if nothing is left to do.
-    async fn next_outcome(&self, work: &mut Work) -> Option<(String, Option<Outcome>)> {
+    async fn next_outcome(&self, work: &mut Work) -> Option<(String, Resumed)> {
         while work.running.len() < self.max_concurrent
             && let Some(id) = work.due.pop_front()
         {
@@ -177,19 +185,22 @@ impl Recovery {
             work.running.push(Box::pin(async move {
                 // A panic of a model or a hook must not end the recovery of others.
                 let resumed = AssertUnwindSafe(resume(&agent, &id, drive)).catch_unwind().await;
-                (id, resumed.ok().flatten())
+                let resumed =
+                    resumed.map_or(Resumed::Panicked, |left| left.map_or(Resumed::Left, Resumed::Outcome));
+                (id, resumed)
             }));
         }
         work.running.next().await
     }
 
     /// Reports the outcome of a run. Returns `false` if it was left to others.
-    fn settle(&self, work: &mut Work, id: String, outcome: Option<Outcome>) -> bool {
+    fn settle(&self, work: &mut Work, id: String, resumed: Resumed) -> bool {
         work.ids.remove(&id);
-        let (is_left, fails) = match &outcome {
-            Some(Outcome::Failed(error)) => (is_left(error.kind()), error.is_resumable()),
-            Some(_) => (false, false),
-            None => (true, false),
+        let (is_left, fails) = match &resumed {
+            Resumed::Outcome(Outcome::Failed(error)) => (is_left(error.kind()), error.is_resumable()),
+            Resumed::Outcome(_) => (false, false),
+            Resumed::Left => (true, false),
+            Resumed::Panicked => (false, true),
         };
         let failures = work.delays.remove(&id).map_or(0, |(_, failures)| failures);
         if is_left || fails {
@@ -197,7 +208,9 @@ impl Recovery {
             let failures = failures + u32::from(!is_left);
             work.delays.insert(id.clone(), (Instant::now() + delay, failures));
         }
-        if let Some(outcome) = outcome.filter(|_| !is_left) {
+        if let Resumed::Outcome(outcome) = resumed
+            && !is_left
+        {
             let report = || self.hooks.iter().for_each(|hook| hook(&id, &outcome));
             let _ = catch_unwind(AssertUnwindSafe(report));
         }
@@ -237,6 +250,15 @@ fn needs_driver(run: &RunSummary, now: Timestamp) -> bool {
 /// Returns `true` if another driver, or a person, has the run.
 fn is_left(kind: &RunErrorKind) -> bool {
     matches!(kind, RunErrorKind::RunningElsewhere | RunErrorKind::Conflict | RunErrorKind::Expired)
+}
+
+impl RecoveryTask {
+    /// Returns `true` if it has ended, with its runtime.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
 }
 
 impl Drop for RecoveryTask {
