@@ -18,6 +18,7 @@ mod protecting;
 mod replacing;
 mod stdio;
 mod stopping;
+mod task_faults;
 mod task_rules;
 mod tasks;
 mod tools;

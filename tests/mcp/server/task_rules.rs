@@ -1,7 +1,7 @@
 //! Rules of tasks that a store and the end of a server show: recovery, shutdown, limits, expiry, and who decides.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,23 +27,27 @@ use super::tools::{Witness, wait};
 /// The longest time that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn within<T>(event: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, event).await.unwrap()
 }
 
 /// A store with runs that are as old, and as many, as a test wants, and whose saves wait for it.
 #[derive(Clone, Default)]
-struct Stage(Arc<Inner>);
+pub(super) struct Stage(pub(super) Arc<Inner>);
 
 #[derive(Default)]
-struct Inner {
+pub(super) struct Inner {
     store: InMemoryStore,
     /// What is added to the ages of runs until they are stored again.
     ages: Mutex<HashMap<String, Duration>>,
     /// What all lists of an agent's runs contain instead.
-    listed: Mutex<Option<Vec<RunSummary>>>,
+    pub(super) listed: Mutex<Option<Vec<RunSummary>>>,
     /// The next save notifies the first and waits for the second.
     gate: Mutex<Option<[Arc<Notify>; 2]>>,
+    /// Commands cannot be posted.
+    pub(super) has_no_inbox: AtomicBool,
+    /// A driver has worked on a run.
+    pub(super) was_driven: AtomicBool,
     /// The names of the threads of all operations.
     threads: Mutex<BTreeSet<String>>,
 }
@@ -55,12 +59,12 @@ impl Stage {
         &self.0.store
     }
 
-    async fn summaries(&self) -> Vec<RunSummary> {
+    pub(super) async fn summaries(&self) -> Vec<RunSummary> {
         self.0.store.list_runs(&RunFilter::new()).await.unwrap()
     }
 
     /// Waits until the only run has this status, and nobody drives it.
-    async fn until(&self, status: RunStatus) {
+    pub(super) async fn until(&self, status: RunStatus) {
         within(async {
             while !self.summaries().await.iter().any(|run| run.status == status && !run.is_leased) {
                 tokio::task::yield_now().await;
@@ -70,7 +74,7 @@ impl Stage {
     }
 
     /// Makes the next save wait. It notifies the first of the returned values, and waits for the second.
-    fn hold_next_save(&self) -> [Arc<Notify>; 2] {
+    pub(super) fn hold_next_save(&self) -> [Arc<Notify>; 2] {
         let gate = [Arc::default(), Arc::default()];
         *self.0.gate.lock().unwrap() = Some(gate.clone());
         gate
@@ -123,11 +127,19 @@ impl RunStore for Stage {
         driver: &'a DriverId,
         request: LeaseRequest,
     ) -> StoreFuture<'a, LeaseState> {
+        if matches!(request, LeaseRequest::Take(_)) {
+            self.0.was_driven.store(true, Ordering::SeqCst);
+        }
         Box::pin(async move { self.inner().lease(id, driver, request).await })
     }
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
-        Box::pin(async move { self.inner().post(id, command).await })
+        Box::pin(async move {
+            match self.0.has_no_inbox.load(Ordering::SeqCst) {
+                true => Ok(PostOutcome::Unsupported),
+                false => self.inner().post(id, command).await,
+            }
+        })
     }
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
@@ -155,7 +167,7 @@ fn draw() -> Image {
     Image::from_bytes("image/png", vec![0; 5 << 20])
 }
 
-fn server(store: &Stage, witness: &Witness) -> Server {
+pub(super) fn server(store: &Stage, witness: &Witness) -> Server {
     Server::new(tools![wait, pay, park, draw])
         .name("desk")
         .context(ToolContext::new().with(witness.clone()))
@@ -264,6 +276,7 @@ async fn the_number_of_tasks_is_bounded() {
     let table = [
         (vec![runs(own, open, 99), runs(others, open, 9_900)], true),
         (vec![runs(own, open, 100)], false),
+        (vec![runs(own, RunStatus::NotUndone, 100)], true),
         (vec![runs(own, open, 99), runs("task_", ended, 5_000)], true),
         (vec![runs(own, ended, 999)], true),
         (vec![runs(own, ended, 1_000)], false),

@@ -55,7 +55,8 @@ impl ToolSet {
     }
 
     /// Reports to its tool that a call will not be continued.
-    pub(crate) fn give_up(&self, request: CallRequest, context: &ToolContext) {
+    #[doc(hidden)] // For the crates of this project.
+    pub fn give_up(&self, request: CallRequest, context: &ToolContext) {
         let CallRequest { call, attempt, notes, .. } = request;
         let Some(tool) = self.get(&call.name) else { return };
         let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));

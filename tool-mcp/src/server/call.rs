@@ -7,8 +7,17 @@ use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
+use super::decider::ServerDecider;
 use super::exclusivity::Exclusivity;
 use super::questions::HostCall;
+
+/// The most bytes of the arguments of a task.
+const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
+
+/// Returns `true` if a call has too many arguments to be stored.
+pub(super) fn has_long_arguments(call: &ToolCall) -> bool {
+    call.arguments.len() > MAX_ARGUMENTS_BYTES
+}
 
 /// What a call has led to.
 pub(super) enum Executed {
@@ -42,7 +51,7 @@ pub(super) async fn execute(
         && !call.is_continued()
         && let Some(decider) = &config.decider
     {
-        match approve(&**decider, &mut call.request.call).await? {
+        match approve(decider, &mut call.request.call).await? {
             // The approval is for the tool as it is now, also if the call waits afterwards.
             Approval::Given => {
                 let tool = tools.get(&call.request.call.name);
@@ -54,6 +63,10 @@ pub(super) async fn execute(
             }
             Approval::Deferred => return Err(ToolError::denied(Some(call.why_not_approved()))),
         }
+    }
+    if has_long_arguments(&call.request.call) {
+        // It would be refused only after its effect.
+        call.refuse_task();
     }
     loop {
         let request = &mut call.request;
@@ -96,12 +109,9 @@ enum Approval {
     Deferred,
 }
 
-async fn approve(decider: &dyn Decider, call: &mut ToolCall) -> Result<Approval, ToolError> {
+async fn approve(decider: &ServerDecider, call: &mut ToolCall) -> Result<Approval, ToolError> {
     let wait = Wait::for_approval(call.clone());
     let decision = decider.decide(&wait).await;
-    if let Err(error) = wait.check(&decision) {
-        return Err(ToolError::denied(Some(&format!("the decision about it is invalid: {error}"))));
-    }
     let record = decision.record(&wait.id);
     match record.as_ref().map(|record| record.kind) {
         Some(DecisionKind::Approved) => Ok(Approval::Given),

@@ -9,12 +9,12 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use rmcp::model::Implementation;
 use tool_core::ToolContext;
-use tool_core::agent::Decider;
 use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
 use tool_http::server::{Access, Limits};
 
 use super::authorize::Principal;
+use super::decider::ServerDecider;
 use super::error::ServerError;
 use super::output::OutputSchema;
 use super::protected_resource::{Protection, is_scope};
@@ -30,7 +30,7 @@ pub(super) struct Config {
     /// The scopes that calls of tools need.
     pub(super) scopes: BTreeMap<String, Vec<String>>,
     pub(super) allows_unapproved: bool,
-    pub(super) decider: Option<Arc<dyn Decider>>,
+    pub(super) decider: Option<ServerDecider>,
     /// Where calls that wait are stored, for hosts that follow tasks.
     pub(super) task_store: Option<Arc<dyn RunStore>>,
     pub(super) task_lifetime: Duration,

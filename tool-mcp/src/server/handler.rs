@@ -246,6 +246,7 @@ impl ServerHandler for Handler {
             log.started().await;
             let started_at = Instant::now();
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
+            let task_context = call_context.clone();
             let execute = async |progress| {
                 let execution = async move {
                     call::execute(&tools, &shared.config, &shared.exclusivity, call, &call_context, progress)
@@ -267,7 +268,9 @@ impl ServerHandler for Handler {
                     let Some(tasks) = &state.tasks else {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
-                    match tasks.begin(&state.host(), caller, *call, principal.cloned()).await {
+                    match {
+                        tasks.begin(&state.host(), caller, *call, catalog.set.clone(), task_context).await
+                    } {
                         Ok(created) => Ok(CallToolResponse::Task(created)),
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }
@@ -344,6 +347,9 @@ impl ServerHandler for Handler {
             "initialize" => describe_problem::<InitializeRequestParams>(params),
             "tools/call" => describe_problem::<CallToolRequestParams>(params),
             "logging/setLevel" => describe_problem::<SetLevelRequestParams>(params),
+            "tasks/get" if self.state.tasks.is_some() => describe_problem::<GetTaskParams>(params),
+            "tasks/update" if self.state.tasks.is_some() => describe_problem::<UpdateTaskParams>(params),
+            "tasks/cancel" if self.state.tasks.is_some() => describe_problem::<CancelTaskParams>(params),
             "subscriptions/listen" => describe_problem::<SubscriptionsListenRequestParams>(params),
             _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)),
         };

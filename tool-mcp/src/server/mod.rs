@@ -117,6 +117,7 @@ mod output;
 mod authorize;
 mod protected_resource;
 mod error;
+mod decider;
 mod config;
 mod form;
 mod task_id;
@@ -124,6 +125,7 @@ mod sealed_state;
 mod questions;
 mod exclusivity;
 mod call;
+mod task_model;
 mod tools_handle;
 mod catalog;
 mod served_tools;
@@ -161,6 +163,7 @@ pub use self::authorize::{
     Authorize, AuthorizeError, AuthorizeErrorKind, AuthorizeFuture, Credentials, Principal,
 };
 use self::config::{Config, HttpConfig};
+use self::decider::ServerDecider;
 pub use self::error::{ServerError, ServerErrorKind};
 use self::exclusivity::Exclusivity;
 use self::handler::{Handler, ServerState};
@@ -396,7 +399,7 @@ impl Server {
     /// # let _ = server;
     /// ```
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
-        self.config.decider = Some(Arc::new(decider));
+        self.config.decider = Some(ServerDecider::new(decider));
         self
     }
 
@@ -404,7 +407,7 @@ impl Server {
     /// result until there is one. Without this, and for other hosts, a call waits as long as its request.
     ///
     /// The store can be one that is shared with other processes and agents. Each task is a run of an [agent of the server](Self::task_agent). Each caller can
-    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. A process drives 256 of them at a time. The arguments of a call that waits have at most
+    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. All callers without a token, a [user](Self::user) and a [principal](Principal) are one caller. A process drives 256 of the tasks at a time. The arguments of a call that waits have at most
     /// 64 KiB.
     ///
     /// ```
@@ -453,13 +456,9 @@ impl Server {
     ///
     /// Returns an error if the server has no [`tasks`](Self::tasks).
     pub fn task_agent(&self) -> Result<Agent, ServerError> {
-        self.build_task_agent(true)
-    }
-
-    fn build_task_agent(&self, asks_decider: bool) -> Result<Agent, ServerError> {
         let store = self.config.task_store.clone().ok_or_else(ServerError::no_tasks)?;
         let (tools, exclusivity) = (self.tools.clone(), self.exclusivity.clone());
-        let agent = served_tools::task_agent(tools, &self.config, store, exclusivity, asks_decider);
+        let agent = served_tools::task_agent(tools, &self.config, store, exclusivity);
         agent.map_err(ServerError::task_agent)
     }
 
@@ -648,8 +647,7 @@ impl Server {
         let tasks = match self.config.task_store {
             Some(_) => {
                 let driver = TaskDriver::new(self.task_agent()?, shutdown.clone());
-                let undecided = self.build_task_agent(false)?;
-                Some(Arc::new(Tasks::new(driver, undecided, self.config.task_lifetime)))
+                Some(Arc::new(Tasks::new(driver, self.config.task_lifetime)))
             }
             None => None,
         };
@@ -662,6 +660,8 @@ impl Server {
 
 /// The time that tasks in flight have to end once the input has.
 const MAX_ENDING: Duration = Duration::from_secs(5);
+/// The time in which what was stopped ends.
+const MAX_CLOSING: Duration = Duration::from_secs(1);
 
 async fn serve(
     state: Arc<ServerState>,
@@ -670,7 +670,9 @@ async fn serve(
 ) -> Result<(), ServerError> {
     state.set_host(Handle::current());
     let (runtime, shutdown) = (state.runtime().clone(), state.shutdown().clone());
-    let served = match runtime.run(serve_server(Handler::new(state), (input, output))).await {
+    // The state has the tasks, which go on when the client has gone.
+    let handler = Handler::new(Arc::clone(&state));
+    let served = match runtime.run(serve_server(handler, (input, output))).await {
         Ok(running) => runtime.run(running.waiting()).await.map(drop).map_err(ServerError::session_failed),
         // A client that disconnects without a message is no error.
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
@@ -679,6 +681,9 @@ async fn serve(
     shutdown.advance_to(ShutdownPhase::Draining);
     let _ = tokio::time::timeout(MAX_ENDING, shutdown.drained()).await;
     shutdown.advance_to(ShutdownPhase::ClosingStreams);
+    // What was stopped leaves its run to the next server.
+    let _ = tokio::time::timeout(MAX_CLOSING, shutdown.drained()).await;
+    drop(state);
     served
 }
 

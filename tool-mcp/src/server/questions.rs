@@ -68,6 +68,16 @@ impl HostCall {
         self.can_become_task
     }
 
+    /// Makes the request wait for the call, as for hosts that do not follow tasks.
+    pub(super) fn refuse_task(&mut self) {
+        self.can_become_task = false;
+    }
+
+    /// Returns `true` if the call was executed until it had to wait, and so may have had an effect.
+    pub(super) fn was_executed(&self) -> bool {
+        !self.request.waits().is_empty()
+    }
+
     /// Records that the decider of the server has deferred the approval of the call.
     pub(super) fn defer(&mut self) {
         self.is_deferred = true;

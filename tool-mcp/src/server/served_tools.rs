@@ -1,35 +1,34 @@
 //! The agent that drives tasks: its tools are those of the server, and its model has nothing to say.
 
-use std::future::ready;
 use std::iter;
 use std::sync::Arc;
 
-use tool_core::agent::{Decider, DeciderFuture, PerRun, RunInfo, RunParts, on_approval};
+use tool_core::agent::{PerRun, RunInfo, RunParts, on_approval};
 use tool_core::content::Part;
 use tool_core::layer::LayerError;
 use tool_core::memory::RunStore;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ToolDefinition};
-use tool_core::run::{Decision, Wait, WaitReason};
-use tool_core::tool::ToolFuture;
+use tool_core::model::ToolDefinition;
+use tool_core::run::Decision;
+use tool_core::tool::{Injection, ToolFuture};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
-use tool_core::{Agent, BuildError, ChatModel, Message, Tool, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_core::{Agent, BuildError, Message, Tool, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::authorize::Principal;
 use super::config::Config;
 use super::exclusivity::Exclusivity;
+use super::task_model::NothingToSay;
 use super::tools_handle::ToolsHandle;
 
 /// The most characters of the output of a task, which is stored until the task expires, and the most bytes of all its parts and its data.
 const MAX_OUTPUT_CHARS: usize = 256 << 10;
 const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
-/// Returns the agent whose runs are the tasks of a server. One that does not ask the decider of the server defers what that would decide.
+/// Returns the agent whose runs are the tasks of a server.
 pub(super) fn task_agent(
     tools: ToolsHandle,
     config: &Config,
     store: Arc<dyn RunStore>,
     exclusivity: Exclusivity,
-    asks_decider: bool,
 ) -> Result<Agent, BuildError> {
     let serves_all = config.serves_tools_with_approval();
     let builder = Agent::builder(NothingToSay)
@@ -41,8 +40,7 @@ pub(super) fn task_agent(
         .keep_finished(config.task_lifetime)
         .max_run_age(config.task_lifetime);
     match &config.decider {
-        Some(_) if !asks_decider => builder.build(),
-        Some(decider) => builder.decider(ServerDecider(Arc::clone(decider))).build(),
+        Some(decider) => builder.decider(decider.clone()).build(),
         // Without a decider, such a tool is served only if the host is trusted to ask.
         None => builder.decider(on_approval(|_| Decision::approve())).build(),
     }
@@ -61,27 +59,6 @@ impl PerRun for Users {
     }
 }
 
-/// Ends a run whose call has a result, which is all that the host reads.
-struct NothingToSay;
-
-impl ChatModel for NothingToSay {
-    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async { Ok(ChatResponse::new(AssistantMessage::text("The call has ended."))) })
-    }
-}
-
-/// Asks the decider of the server, which decides about approvals alone.
-struct ServerDecider(Arc<dyn Decider>);
-
-impl Decider for ServerDecider {
-    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
-        match &wait.reason {
-            WaitReason::Approval(_) => self.0.decide(wait),
-            _ => Box::pin(ready(Decision::defer())),
-        }
-    }
-}
-
 /// Provides the served tools, as they are when a run starts or goes on.
 struct ServedTools {
     tools: ToolsHandle,
@@ -95,11 +72,15 @@ impl ToolProvider for ServedTools {
             let calls =
                 request.messages().iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
             let called: Vec<_> = calls.map(|call| &*call.name).collect();
-            let set = self.tools.current().set.max_output_chars(MAX_OUTPUT_CHARS);
+            let all = self.tools.current().set.max_output_chars(MAX_OUTPUT_CHARS);
             // What another tool needs must not fail the run.
-            let set = set.filter(|tool| {
-                let is_needed = called.is_empty() || called.contains(&tool.name());
-                is_needed && (self.serves_all || !tool.policy().needs_approval)
+            let is_called = |tool: &ToolDefinition| {
+                let is_served = self.serves_all || !tool.policy().needs_approval;
+                is_served && (called.is_empty() || called.contains(&tool.name()))
+            };
+            let called: Vec<_> = all.definitions().iter().filter(|tool| is_called(tool)).collect();
+            let set = all.filter(|tool| {
+                called.iter().any(|called| called.name() == tool.name() || called.undo() == Some(tool.name()))
             });
             // Has the settings of the set.
             let mut served = set.filter(|_| false);
@@ -142,15 +123,21 @@ impl Tool for ServedTool {
     fn wrapped(&self) -> Option<&dyn Tool> {
         self.set.get(self.definition.name())
     }
+
+    /// The call fails that lacks a value, and not its run, whose end the host would never read.
+    fn injections(&self) -> Option<&[Injection]> {
+        None
+    }
 }
 
 /// Leaves out the data of an output that has too many bytes, and the images and files that do not fit beside its texts, which are limited
-/// before.
+/// afterwards.
 fn without_excess(output: ToolOutput) -> ToolOutput {
     let bytes = |part: &Part| match part {
         Part::Image(image) => image.url().len(),
         Part::File(file) => [file.url(), file.id(), file.name()].into_iter().flatten().map(str::len).sum(),
-        other => other.as_text().map_or(0, str::len),
+        // Its characters are limited afterwards.
+        other => other.as_text().map_or(0, |text| text.len().min(4 * MAX_OUTPUT_CHARS)),
     };
     let parts = output.content().parts();
     let data = output.data().map_or(0, |data| data.to_string().len());
@@ -182,6 +169,8 @@ mod tests {
         let note =
             |bytes| Part::from(format!("[{bytes} bytes are left out, because the output is too large]"));
         let (half, text) = (MAX_OUTPUT_BYTES / 2, || Part::from("hi"));
+        // Is cut afterwards.
+        let long = || Part::from("a".repeat(2 * MAX_OUTPUT_BYTES));
         // The data of two characters has four bytes.
         let table = [
             (vec![image(half), image(half)], None, vec![image(half), image(half)], None),
@@ -193,6 +182,7 @@ mod tests {
                 vec![image(half), note(half + 1), image(half - 2), text()],
                 None,
             ),
+            (vec![long(), image(half)], Some("17"), vec![long(), image(half)], Some("17")),
         ];
         for (given, data, parts, expected) in table {
             let output = data.into_iter().fold(ToolOutput::from_iter(given), ToolOutput::with_data);

@@ -41,13 +41,22 @@ impl TaskDriver {
         recovery.drive_by(move |ask| driver.clone().drive(ask).boxed()).start()
     }
 
+    /// Stops driving, unless the server stops already and gives runs time to end.
+    pub(super) fn end_unless_stopping(&self) {
+        if !self.shutdown.has_reached(ShutdownPhase::Draining) {
+            self.shutdown.advance_to(ShutdownPhase::ClosingStreams);
+        }
+    }
+
     /// Drives a run until it has ended or a person has to decide. Returns `None` if the server stops before.
     pub(super) async fn drive(self, mut ask: Ask) -> Option<Outcome> {
         loop {
             let outcome = self.take_turn(ask).await?;
             let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
-            let (id, waits) = (run.id().as_str(), run.waits());
+            let (id, waits) = (run.id().to_string(), run.waits());
             if !waits.is_empty() && waits.iter().all(Wait::is_until) {
+                // Not kept in memory for a long time.
+                drop(outcome);
                 let until = waits.iter().filter_map(|wait| wait.deadline).min().unwrap_or_default();
                 tokio::select! {
                     () = tokio::time::sleep(until.since(Timestamp::now())) => {}
@@ -55,12 +64,12 @@ impl TaskDriver {
                 }
             } else {
                 // Decided while the driver ended.
-                let listed = self.agent.list_runs(&RunFilter::new().id(id)).await.unwrap_or_default().pop();
+                let listed = self.agent.list_runs(&RunFilter::new().id(&*id)).await.unwrap_or_default().pop();
                 if !listed.is_some_and(|listed| listed.is_command_posted) {
                     return Some(outcome);
                 }
             }
-            ask = self.agent.resume(self.agent.stored_run(id).await.ok()??.run);
+            ask = self.agent.resume(self.agent.stored_run(&id).await.ok()??.run);
         }
     }
 

@@ -5,7 +5,7 @@
 //! caller: the id of another caller is unknown like any other.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 use tool_core::agent::{Ask, RecoveryTask};
-use tool_core::memory::{MemoryError, RunCommand, RunFilter, RunStatus, StoredRun};
-use tool_core::run::{Run, StopReason, Wait};
+use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
+use tool_core::run::{InFlight, Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Agent, Message, RunErrorKind, ToolError, ToolOutput};
-use tool_http::server::Caller;
+use tool_core::{Agent, Message, RunErrorKind, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_http::server::{Caller, SenderPermits};
 
 use super::authorize::Principal;
+use super::call::has_long_arguments;
 use super::form::form_of;
 use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
@@ -33,9 +34,9 @@ use super::task_id::TaskId;
 const MAX_OPEN_TASKS_OF_CALLER: usize = 100;
 const MAX_TASKS_OF_CALLER: usize = 1_000;
 const MAX_OPEN_TASKS: usize = 10_000;
-/// The most bytes of the arguments of a call that waits.
-const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
-
+/// The most calls that wait to be stored, and those of one caller.
+const MAX_STORING: usize = 1_024;
+const MAX_STORING_OF_CALLER: usize = 64;
 /// The milliseconds after which a host asks again for a task that works, and for one that a person decides.
 const POLL_WORKING_MS: u64 = 1_000;
 const POLL_DECIDED_MS: u64 = 5_000;
@@ -43,13 +44,20 @@ const POLL_DECIDED_MS: u64 = 5_000;
 /// The tasks of a server.
 pub(super) struct Tasks {
     driver: TaskDriver,
-    /// Drives the same runs, without asking the decider of the server.
-    undecided: Agent,
     /// How long a task is kept after its last change.
     lifetime: Duration,
-    recovery: OnceLock<RecoveryTask>,
+    recovery: Lock<Option<RecoveryTask>>,
+    /// Limits the calls that wait to be stored, which the limits of requests do not count once their host has gone.
+    storing: SenderPermits,
     /// Held while a task is counted and stored.
     beginning: Mutex<()>,
+}
+
+impl Drop for Tasks {
+    /// Leaves what runs to the next server, unless this one stops and gives it time to end.
+    fn drop(&mut self) {
+        self.driver.end_unless_stopping();
+    }
 }
 
 /// A task of a caller.
@@ -61,42 +69,66 @@ pub(super) struct FoundTask {
 }
 
 impl Tasks {
-    pub(super) fn new(driver: TaskDriver, undecided: Agent, lifetime: Duration) -> Self {
-        Self { driver, undecided, lifetime, recovery: OnceLock::new(), beginning: Mutex::new(()) }
+    pub(super) fn new(driver: TaskDriver, lifetime: Duration) -> Self {
+        let storing = SenderPermits::new(MAX_STORING, MAX_STORING_OF_CALLER);
+        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Mutex::new(()) }
     }
 
     /// Continues tasks that nobody drives, from now on.
     pub(super) fn recover_on(&self, host: &Handle) {
-        self.recovery.get_or_init(|| {
+        let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its runtime may have ended.
+        if recovery.as_ref().is_none_or(RecoveryTask::is_finished) {
             let _entered = host.enter();
-            self.driver.recover()
-        });
+            *recovery = Some(self.driver.recover());
+        }
     }
 
-    /// Makes a call a task. It is stored before the host reads its id. If the returned future is dropped, no host has the id, and the task is
-    /// cancelled.
+    /// Makes a call of one of these tools a task. It is stored before the host reads its id. If the returned future is dropped, no host has the
+    /// id, and the task is cancelled.
     pub(super) async fn begin(
         self: &Arc<Self>,
         host: &Handle,
         caller: Caller,
         call: HostCall,
-        principal: Option<Principal>,
+        tools: ToolSet,
+        context: ToolContext,
     ) -> Result<CreateTaskResult, ToolError> {
         let (sender, created) = oneshot::channel();
-        let tasks = Arc::clone(self);
+        let (tasks, permit) = (Arc::clone(self), self.storing.acquire(TaskId::run_prefix(caller)));
         host.spawn(async move {
-            let mut expired = Vec::new();
-            let agent = if call.is_deferred() { &tasks.undecided } else { tasks.agent() };
-            match tasks.store(caller, call, &mut expired).await {
+            let (mut expired, is_deferred) = (Vec::new(), call.is_deferred());
+            let executed = call.was_executed().then(|| call.request.clone());
+            let stored = match permit {
+                Ok(_storing) => tasks.store(caller, call, &tools, &mut expired).await,
+                Err(_) => Err(too_many()),
+            };
+            match stored {
                 Ok((result, run)) => {
                     let (announced, is_announced) = oneshot::channel();
                     let _ = sender.send(Ok((result, announced)));
                     match is_announced.await {
-                        Ok(()) => tasks.drive(principal.into_iter().fold(agent.resume(run), Ask::context)),
+                        // A person decides first.
+                        Ok(()) if is_deferred => {}
+                        Ok(()) => {
+                            let ask = tasks.agent().resume(run);
+                            tasks.drive(
+                                context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context),
+                            );
+                        }
                         Err(_) => drop(tasks.cancel_run(run).await),
                     }
                 }
-                Err(error) => drop(sender.send(Err(error))),
+                Err(error) => {
+                    let error = match executed {
+                        Some(executed) => {
+                            tools.give_up(executed, &context);
+                            ToolError::outcome_unknown()
+                        }
+                        None => error,
+                    };
+                    drop(sender.send(Err(error)));
+                }
             }
             tasks.end_all(expired).await;
         });
@@ -105,15 +137,17 @@ impl Tasks {
         Ok(result)
     }
 
-    /// Stores a task, unless there are too many. `expired` receives the ids of those of the caller that nothing else removes.
+    /// Stores a task, unless there are too many. `expired` receives the ids of those of all callers that nothing else removes.
     async fn store(
         &self,
         caller: Caller,
         call: HostCall,
+        tools: &ToolSet,
         expired: &mut Vec<String>,
     ) -> Result<(CreateTaskResult, Run), ToolError> {
+        let waits = call.is_deferred() || call.was_executed();
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
-        if request.call.arguments.len() > MAX_ARGUMENTS_BYTES {
+        if has_long_arguments(&request.call) {
             return Err(ToolError::failed(
                 "the call has to wait, and its arguments are too long to be stored",
             ));
@@ -123,29 +157,42 @@ impl Tasks {
         let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
         let prefix = TaskId::run_prefix(caller);
-        let is_open = |status| !matches!(status, RunStatus::Finished | RunStatus::Expired);
+        let is_open =
+            |status| !matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::NotUndone);
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
-        expired.extend(own().filter(|run| run.status == RunStatus::Expired).map(|run| run.id.clone()));
+        let has_expired = |run: &&RunSummary| match run.status {
+            RunStatus::Expired => true,
+            RunStatus::NotUndone => run.age >= self.lifetime,
+            _ => false,
+        };
+        expired.extend(listed.iter().filter(has_expired).map(|run| run.id.clone()));
         let open_of_caller = own().filter(|run| is_open(run.status)).count();
         let open = listed.iter().filter(|run| is_open(run.status)).count();
         if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
             || own().count() >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
         {
-            return Err(ToolError::failed("too many calls wait; try again later"));
+            return Err(too_many());
         }
         let run = Run::with_call(agent.name(), "An MCP host calls a tool.", request);
         let mut run = run.map_err(|_| not_stored())?;
+        if waits {
+            // Before there is a driver, it shows what it waits for, and knows what undoes it.
+            run.apply_tool_policies(tools.definitions(), |_, _| None, &InFlight::new(0));
+        }
         let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
         store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
         let created = task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
         Ok((CreateTaskResult::new(created), run))
     }
 
-    /// Ends some of the tasks that have expired after effects, which nothing else removes.
+    /// Ends some of the tasks that have expired after effects, or could not be undone, which nothing else removes.
     async fn end_all(&self, expired: Vec<String>) {
         for id in expired.iter().take(8) {
-            if let Ok(Some(stored)) = self.agent().stored_run(id).await {
+            // Unless a person has continued it meanwhile.
+            if let Ok(Some(stored)) = self.agent().stored_run(id).await
+                && matches!(stored.status, RunStatus::Expired | RunStatus::NotUndone)
+            {
                 let _ = self.agent().end(stored.run).await;
             }
         }
@@ -213,8 +260,11 @@ impl Tasks {
         Ok(())
     }
 
-    async fn cancel_run(&self, run: Run) -> Result<(), ErrorData> {
-        let _ = self.agent().post(run.id().as_str(), RunCommand::Cancel).await.map_err(not_read)?;
+    async fn cancel_run(&self, mut run: Run) -> Result<(), ErrorData> {
+        let posted = self.agent().post(run.id().as_str(), RunCommand::Cancel).await.map_err(not_read)?;
+        if posted == PostOutcome::Unsupported {
+            run.cancel();
+        }
         // Unless another driver works on it, and takes the command.
         self.drive(self.agent().resume(run));
         Ok(())
@@ -270,6 +320,10 @@ impl FoundTask {
                 (_, None) => failed("the call could not be executed"),
             };
         }
+        // It is about to end, and nobody is asked any more.
+        if *status == RunStatus::Cancelled {
+            return TaskPayload::Working;
+        }
         let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
         let open = run.waits().into_iter().filter(|wait| unable.or_else(|| why_not_asked(wait)).is_none());
         let input_requests: InputRequests = open.filter_map(asked).collect();
@@ -314,6 +368,10 @@ fn rfc3339(time: Timestamp) -> String {
 
 fn not_stored() -> ToolError {
     ToolError::failed("the call has to wait and cannot be stored; try again later")
+}
+
+fn too_many() -> ToolError {
+    ToolError::failed("too many calls wait; try again later")
 }
 
 /// The error says nothing about the store.

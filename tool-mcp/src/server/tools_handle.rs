@@ -9,6 +9,7 @@ use tool_core::{ToolContext, ToolSet};
 
 use super::ServerError;
 use super::config::Config;
+use super::task_model::check_undo;
 
 /// A handle to the tools of a [`Server`](super::Server) that replaces them while they are served. Clones share the tools.
 #[derive(Clone)]
@@ -16,8 +17,26 @@ pub struct ToolsHandle(Arc<Inner>);
 
 struct Inner {
     current: watch::Sender<Generation>,
-    /// The context of calls, set when serving starts.
-    context: OnceLock<ToolContext>,
+    /// What the tools need, set when serving starts.
+    requirements: OnceLock<Requirements>,
+}
+
+struct Requirements {
+    context: ToolContext,
+    /// Calls can become runs.
+    has_tasks: bool,
+}
+
+impl Requirements {
+    fn check(&self, set: &ToolSet) -> Result<(), ServerError> {
+        if let Some(missing) = set.missing_from(&self.context) {
+            return Err(ServerError::missing_context(missing));
+        }
+        match self.has_tasks {
+            true => check_undo(set).map_err(ServerError::task_agent),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A tool set, and the number of sets before it.
@@ -30,7 +49,7 @@ pub(super) struct Generation {
 impl ToolsHandle {
     pub(super) fn new(set: ToolSet) -> Self {
         let current = watch::Sender::new(Generation { number: 0, set });
-        Self(Arc::new(Inner { current, context: OnceLock::new() }))
+        Self(Arc::new(Inner { current, requirements: OnceLock::new() }))
     }
 
     /// Replaces the served tools and notifies every client that listens. Calls in flight still finish.
@@ -53,12 +72,11 @@ impl ToolsHandle {
     ///
     /// # Errors
     ///
-    /// Returns an error if a tool needs a value that the server's context lacks. The tools are not replaced then.
+    /// Returns an error if a tool needs a value that the server's context lacks, or, with [tasks](super::Server::tasks), the tool that undoes
+    /// its calls is missing. The tools are not replaced then.
     pub fn replace(&self, tools: impl IntoToolSet) -> Result<(), ServerError> {
         let set = tools.into_tool_set();
-        if let Some(context) = self.0.context.get() {
-            check_context(&set, context)?;
-        }
+        self.0.requirements.get().map_or(Ok(()), |requirements| requirements.check(&set))?;
         self.0.current.send_modify(|current| {
             *current = Generation { number: current.number + 1, set };
         });
@@ -68,8 +86,9 @@ impl ToolsHandle {
     /// Checks the tools against the configuration, and their replacements from now on.
     pub(super) fn activate(&self, config: &Config) -> Result<(), ServerError> {
         let set = self.current().set;
-        let context = config.checked_context();
-        check_context(&set, &context)?;
+        let (context, has_tasks) = (config.checked_context(), config.task_store.is_some());
+        let requirements = Requirements { context, has_tasks };
+        requirements.check(&set)?;
         if let Some(name) = config.output_schemas.keys().find(|name| set.get(name).is_none()) {
             return Err(ServerError::output_schema_of_unknown_tool(name));
         }
@@ -83,7 +102,7 @@ impl ToolsHandle {
             return Err(ServerError::no_tasks());
         }
         // Not set before, because a server is served once.
-        let _ = self.0.context.set(context);
+        let _ = self.0.requirements.set(requirements);
         Ok(())
     }
 
@@ -95,10 +114,6 @@ impl ToolsHandle {
     pub(super) fn subscribe(&self) -> watch::Receiver<Generation> {
         self.0.current.subscribe()
     }
-}
-
-fn check_context(set: &ToolSet, context: &ToolContext) -> Result<(), ServerError> {
-    set.missing_from(context).map_or(Ok(()), |missing| Err(ServerError::missing_context(missing)))
 }
 
 /// Shows the names of the tools.
