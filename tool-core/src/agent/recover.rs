@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -47,13 +48,8 @@ pub struct Recovery {
 #[must_use = "dropping it ends the recovery"]
 pub struct RecoveryTask(JoinHandle<()>);
 
-/// What has become of a run that was to be continued.
-enum Resumed {
-    Outcome(Outcome),
-    /// It is left to others.
-    Left,
-    Panicked,
-}
+/// What has become of a run that was to be continued: nothing if it is left to others, an error after a panic.
+type Resumed = thread::Result<Option<Outcome>>;
 
 /// What a recovery does and remembers.
 #[derive(Default)]
@@ -185,8 +181,6 @@ impl Recovery {
             work.running.push(Box::pin(async move {
                 // A panic of a model or a hook must not end the recovery of others.
                 let resumed = AssertUnwindSafe(resume(&agent, &id, drive)).catch_unwind().await;
-                let resumed =
-                    resumed.map_or(Resumed::Panicked, |left| left.map_or(Resumed::Left, Resumed::Outcome));
                 (id, resumed)
             }));
         }
@@ -197,10 +191,10 @@ impl Recovery {
     fn settle(&self, work: &mut Work, id: String, resumed: Resumed) -> bool {
         work.ids.remove(&id);
         let (is_left, fails) = match &resumed {
-            Resumed::Outcome(Outcome::Failed(error)) => (is_left(error.kind()), error.is_resumable()),
-            Resumed::Outcome(_) => (false, false),
-            Resumed::Left => (true, false),
-            Resumed::Panicked => (false, true),
+            Ok(Some(Outcome::Failed(error))) => (is_left(error.kind()), error.is_resumable()),
+            Ok(Some(_)) => (false, false),
+            Ok(None) => (true, false),
+            Err(_) => (false, true),
         };
         let failures = work.delays.remove(&id).map_or(0, |(_, failures)| failures);
         if is_left || fails {
@@ -208,7 +202,7 @@ impl Recovery {
             let failures = failures + u32::from(!is_left);
             work.delays.insert(id.clone(), (Instant::now() + delay, failures));
         }
-        if let Resumed::Outcome(outcome) = resumed
+        if let Ok(Some(outcome)) = resumed
             && !is_left
         {
             let report = || self.hooks.iter().for_each(|hook| hook(&id, &outcome));

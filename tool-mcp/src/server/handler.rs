@@ -268,9 +268,8 @@ impl ServerHandler for Handler {
                     let Some(tasks) = &state.tasks else {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
-                    match {
-                        tasks.begin(&state.host(), caller, *call, catalog.set.clone(), task_context).await
-                    } {
+                    let tools = catalog.set.clone();
+                    match tasks.begin(&state.host(), caller, *call, tools, task_context).await {
                         Ok(created) => Ok(CallToolResponse::Task(created)),
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }
