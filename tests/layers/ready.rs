@@ -14,7 +14,7 @@ use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Citation, Delta, ModelFuture, ProviderData,
     TokenLogprob,
 };
-use tool_core::run::Decision;
+use tool_core::run::{Decision, ReportedCalls, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, ChatModel, Event, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
@@ -445,6 +445,36 @@ async fn an_audit_has_the_outcomes_of_calls_that_decisions_have_finished() {
         "the call `locate` (call_1_1) succeeded",
     ];
     assert_eq!(*log.lock().unwrap(), expected);
+}
+
+/// A result that layers have not judged holds back no other outcome, also at the end of the run.
+#[tokio::test]
+async fn only_what_is_not_judged_is_reported_later() {
+    #[tool("Pays", needs_approval)]
+    fn pay() {}
+
+    #[tool("Looks")]
+    fn look() {}
+
+    let model = ScriptedModel::new().calls("look", "{}");
+    let model = model.calls_all([("locate", "{}"), ("pay", "{}"), ("pay", "{ }")]);
+    let agent = Agent::builder(model).tools(tools![look, pay]);
+    let agent = agent.tool(FunctionTool::new("locate", || "never").external()).build().unwrap();
+    let mut run = agent.ask("Go").await.unwrap_err().into_run();
+    let [supplied, denied] = [Decision::result(Ok(ToolOutput::text("there"))), Decision::deny("no")];
+    let mut reported = ReportedCalls::all_of(&run);
+    let mut take = |run: &Run, sees_outputs| {
+        let shown = reported.take_shown(run, false, sees_outputs);
+        shown.iter().map(|one| one.call().id.clone()).collect::<Vec<_>>()
+    };
+    let waits: Vec<_> = run.waits().into_iter().map(|wait| wait.id).collect();
+    run.resolve(&waits[0], supplied).unwrap();
+    assert!(take(&run, true).is_empty());
+    run.resolve(&waits[1], denied).unwrap();
+    assert_eq!(take(&run, true), ["call_2_1"]);
+    run.cancel();
+    assert!(take(&run, true).is_empty());
+    assert_eq!(take(&run, false), ["call_2_0"]);
 }
 
 #[tokio::test]

@@ -119,9 +119,9 @@ pub(crate) enum Subject {
     Search(String),
     /// What precedes the next step: an answer that is an output, or calls that were decided about.
     Next,
-    /// Nothing: what has happened is only reported.
-    Nothing,
-    /// Nothing either, but tools learn which of their calls will not be continued.
+    /// Results that layers have not seen. What has happened is reported as well.
+    Results,
+    /// Nothing, but tools learn which of their calls will not be continued.
     GivenUp,
 }
 
@@ -255,7 +255,7 @@ impl Steps {
                     }
                     driver.judge_before_step().await?;
                 }
-                Subject::Nothing => {}
+                Subject::Results => driver.judge_results().await?,
                 Subject::GivenUp => driver.give_up().await,
             }
             driver.report_finished().await?;

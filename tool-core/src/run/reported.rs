@@ -63,8 +63,11 @@ impl ReportedCalls {
         if !call_ids.is_empty() && run.current_calls().next().is_none() {
             let last = run.messages().iter().rev().find_map(Message::as_assistant);
             let last = last.map_or(&[][..], |reply| &reply.tool_calls);
-            self.executions = self.executions.saturating_sub(last.len());
-            self.ids.extend(last.iter().map(|call| call.id.clone()));
+            let ids: HashSet<_> = last.iter().map(|call| &call.id).collect();
+            // A run that has stopped has none of calls that never began.
+            let of_last = run.tool_executions().iter().rev().take_while(|one| ids.contains(&one.call().id));
+            self.executions -= of_last.count();
+            self.ids.extend(ids.into_iter().cloned());
         }
         self.ids.retain(|id| !call_ids.contains(id));
         self
@@ -74,25 +77,17 @@ impl ReportedCalls {
         self.ids.insert(call_id.to_owned());
     }
 
-    /// Returns the finished calls that listeners do not know yet and that layers have judged, if they see answers and outputs.
+    /// Returns the finished calls that listeners do not know yet and that layers have judged, if they see answers and outputs. Those that
+    /// layers have not judged are returned later.
     #[doc(hidden)] // For the crates of this project.
     pub fn take_shown(&mut self, run: &Run, sees_answers: bool, sees_outputs: bool) -> Vec<ToolExecution> {
-        let is_held =
-            sees_answers && run.has_unjudged_answer() || sees_outputs && !run.unjudged_results().is_empty();
-        match sees_answers {
-            _ if is_held => Vec::new(),
-            true => self.take_judged(run),
-            false => self.take_unreported(run),
+        let mut unjudged = if sees_answers { run.unjudged_answers() } else { Vec::new() };
+        if sees_outputs {
+            unjudged.extend(run.unjudged_results().iter().map(id));
         }
-    }
-
-    /// Returns the finished calls that listeners do not know yet, but those whose outputs are an answer that layers have not judged, or can
-    /// become one.
-    fn take_judged(&mut self, run: &Run) -> Vec<ToolExecution> {
-        let unjudged = run.unjudged_answers();
         let mut unreported = self.take_unreported(run);
         unreported.retain(|execution| !unjudged.contains(&execution.call().id));
-        *self = Self::all_but_unjudged(run);
+        *self = Self::all_of(run).without(run, &unjudged);
         unreported
     }
 

@@ -137,7 +137,7 @@ impl<'c> Drive<'c> {
         match self.next_action() {
             Action::Start(branch, calls) => self.start(&branch, calls).await?,
             Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,
-            Action::Record(branch) => self.judge(&branch, "records", Subject::Nothing).await?,
+            Action::Record(branch) => self.judge(&branch, "records", Subject::Results).await?,
             Action::Ask(branches) => self.ask(&branches).await?,
             Action::End(branch) if branch.path.is_empty() => {
                 if self.has_message().await? {

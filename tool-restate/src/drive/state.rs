@@ -115,8 +115,9 @@ impl Node {
 impl Node {
     /// Returns `true` if layers that record do not know of all that has happened in the run.
     pub(super) fn has_unrecorded(&self, run: &Run) -> bool {
-        let (answers, outputs) = (self.sees.answers, self.sees.outputs);
-        self.sees.records && !self.recorded.clone().take_shown(run, answers, outputs).is_empty()
+        // No later step judges the results of a run that has ended.
+        let judges = self.sees.outputs && !run.is_done() && !run.is_undoing();
+        self.sees.records && !self.recorded.clone().take_shown(run, self.sees.answers, judges).is_empty()
     }
 
     /// Returns how the tool with this name undoes calls of the agent after this number of handoffs.

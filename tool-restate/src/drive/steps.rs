@@ -58,7 +58,7 @@ impl<'c> Drive<'c> {
             self.apply_changes(branch, changes);
         }
         // Also if the step has failed, because it would fail again.
-        self.set_recorded(branch);
+        self.set_recorded(branch, matches!(subject, Subject::Results));
         if let Some(Err(obstacle)) = judged {
             // Boxed, because it can judge the outcome of a call.
             Box::pin(self.record_obstacle(&branch.path, obstacle)).await?;
@@ -66,11 +66,11 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    /// States that layers which record know what has happened in a run.
-    pub(super) fn set_recorded(&mut self, branch: &Branch) {
+    /// States that layers which record know what has happened in a run, also results if layers were asked about them.
+    pub(super) fn set_recorded(&mut self, branch: &Branch, has_judged: bool) {
         if let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) {
             let node = &mut self.nodes[branch.node];
-            node.recorded.take_shown(run, node.sees.answers, node.sees.outputs);
+            node.recorded.take_shown(run, node.sees.answers, node.sees.outputs && !has_judged);
         }
     }
 

@@ -81,7 +81,7 @@ impl<'c> Drive<'c> {
                 self.refuse_secrets();
                 profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.nodes[branch.node].sees = sees;
-                self.set_recorded(branch);
+                self.set_recorded(branch, false);
                 self.record_called_tools(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }

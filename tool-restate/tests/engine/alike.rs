@@ -11,7 +11,7 @@ use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelError, ModelFuture,
     ModelPrices, Prices, ToolPolicy, Usage,
 };
-use tool_core::run::{Decision, StopReason, Wait};
+use tool_core::run::{Decision, ErrorPolicy, StopReason, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, Timestamp, ToolExecution};
 use tool_core::{Agent, Event, FunctionTool, ToolCall, ToolError, ToolOutput, tool, tools};
@@ -273,6 +273,48 @@ async fn calls_start_in_the_order_of_the_reply() {
 
 #[tool("Pays", needs_approval)]
 fn pay() {}
+
+#[tool("Books once it is told to")]
+async fn book_later(#[inject] reported: &Arc<Notify>) {
+    reported.notified().await;
+}
+
+#[tool("Fails once it is told to")]
+async fn close_later(#[inject] reported: &Arc<Notify>) -> Result<(), ToolError> {
+    reported.notified().await;
+    Err(ToolError::fatal("closed"))
+}
+
+/// Layers that record hear of each call once, also while a result of the caller is not judged, and if the run ends meanwhile.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn layers_record_each_call_once() {
+    for (last, outcome) in [("book_later", "succeeded"), ("close_later", "failed: failed")] {
+        let (name, reported) = (unique("desk"), Arc::new(Notify::new()));
+        let (records, mut recorded) = unbounded_channel();
+        let locate = FunctionTool::new("locate", || "never").external();
+        let model = ScriptedModel::new().calls_all([("locate", "{}"), (last, "{}")]).says("Done.");
+        let desk = Agent::builder(model).name(&*name).tools(tools![book_later, close_later]).tool(locate);
+        let desk = desk.default_error_policy(ErrorPolicy::EndRun).context(Arc::clone(&reported));
+        let desk = desk.layer(guard::output(|_| OutputVerdict::Pass));
+        let desk = desk.layer(Audit::new(move |record| drop(records.send(record.to_string()))));
+        let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        let RemoteOutcome::Waiting(waits) = within("waits", run.wait()).await.unwrap() else { panic!() };
+        let supplied = Decision::result(Ok(ToolOutput::text("there")));
+        run.decide(&waits[0].id, supplied).await.unwrap();
+        reported.notify_one();
+        while let RemoteOutcome::Waiting(_) = within("the end", run.wait()).await.unwrap() {}
+        let mut recorded: Vec<_> = std::iter::from_fn(|| recorded.try_recv().ok()).collect();
+        recorded.sort();
+        let expected = [
+            "somebody supplied the result of the call `locate` (call_1_0)".to_owned(),
+            format!("the call `{last}` (call_1_1) {outcome}"),
+            "the call `locate` (call_1_0) succeeded".to_owned(),
+        ];
+        assert_eq!(recorded, expected, "{last}");
+    }
+}
 
 /// Layers that record hear of calls that were denied or whose results were supplied, inside of agents, at the end of a run, and while it
 /// waits for something else.

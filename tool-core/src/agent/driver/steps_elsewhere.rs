@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
 use super::agent_call::AgentCall;
-use crate::agent::{AgentTool, RunDriver};
+use crate::agent::{AgentTool, Event, RunDriver};
 use crate::run::{ReportedCalls, RunError, RunErrorKind, StepError};
 use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
 
@@ -110,6 +110,23 @@ impl RunDriver {
     pub fn with_reported(mut self, reported: ReportedCalls) -> Self {
         self.reported = reported;
         self
+    }
+
+    /// Lets the layers see results that they have not judged, also of a run that has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails, or if the application does not say what the run has.
+    pub async fn judge_results(&mut self) -> Result<(), RunError> {
+        let judging = async {
+            self.open().await?;
+            while let Some(judged) = self.review_results().await? {
+                self.emit_all([Event::CallFinished(judged)]).await?;
+            }
+            Ok(())
+        };
+        let judged: Result<_, RunErrorKind> = judging.await;
+        judged.map_err(|kind| self.error(kind))
     }
 
     /// Reports what was decided and which calls have finished, as far as it is not known.
