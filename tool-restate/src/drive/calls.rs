@@ -20,7 +20,6 @@ impl<'c> Drive<'c> {
     pub(super) async fn start(&mut self, branch: &Branch, ready: Vec<ToolCall>) -> Driven {
         self.publish_started_calls(branch, &ready);
         self.flush_events().await?;
-        self.open.time_limit = None;
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
@@ -260,10 +259,11 @@ impl<'c> Drive<'c> {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);
                 self.count_time(None, at.as_millis().saturating_mul(1000));
             }
-            Arrived::TimeLimit(_) if self.open.time_limit != Some(index) => {}
-            Arrived::TimeLimit(path) => {
-                self.open.time_limit = None;
-                if !self.undoes_inside(&path) {
+            Arrived::TimeLimit => {
+                // A timer that another one has replaced means nothing.
+                if let Some((_, (_, path))) = self.open.time_limit.take_if(|(set, _)| *set == index)
+                    && !self.undoes_inside(&path)
+                {
                     self.use_up_time(&path);
                 }
             }

@@ -200,7 +200,6 @@ impl<'c> Drive<'c> {
             return self.await_next().await;
         }
         self.publish_waits();
-        self.open.time_limit = None;
         self.take_turns(branches).await
     }
 

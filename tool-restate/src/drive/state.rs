@@ -151,8 +151,8 @@ pub(super) enum Arrived {
     Delayed,
     Decision(WaitId, Sent<Decision>),
     Message(Sent<Content>),
-    /// The time of the run to which the path leads is up.
-    TimeLimit(Vec<Asked>),
+    /// The time of a run is up.
+    TimeLimit,
     /// A deadline of something that the run waits for has come.
     Deadline(Timestamp),
 }
@@ -189,8 +189,8 @@ pub(super) struct Open<'c> {
     pub(super) awaited_message: Option<u32>,
     /// The earliest deadline for which a timer is set.
     pub(super) deadline: Option<Timestamp>,
-    /// The position of the timer that was set for what is still in flight.
-    pub(super) time_limit: Option<usize>,
+    /// The position of the timer for the run whose time is up first, with this time and the path to the run.
+    pub(super) time_limit: Option<(usize, (u64, Vec<Asked>))>,
 }
 
 /// The reason that driving stops in the middle of something.

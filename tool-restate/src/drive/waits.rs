@@ -172,11 +172,14 @@ impl<'c> Drive<'c> {
         let left = working.filter_map(|branch| Some((self.run_at(&branch.path)?.time_left()?, &branch.path)));
         let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
-        self.open.time_limit = self.open.time_limit.filter(|_| first.is_some());
-        if let Some((left, path)) = first.filter(|_| self.open.time_limit.is_none()) {
-            let timer = self.ctx.sleep(left.max(Duration::from_millis(1)));
-            let timer = timer.map_ok(move |()| Arrived::TimeLimit(path.clone()));
-            self.open.time_limit = Some(self.open.pending.push(Box::pin(timer)));
+        let limit = first.map(|(left, path)| (self.clock.after(left), path));
+        if self.open.time_limit.as_ref().map(|(_, limit)| limit) != limit.as_ref() {
+            self.open.time_limit = limit.map(|limit| {
+                let left = Duration::from_micros(limit.0.saturating_sub(self.clock.micros()));
+                let timer = self.ctx.sleep(left.max(Duration::from_millis(1)));
+                let timer = timer.map_ok(|()| Arrived::TimeLimit);
+                (self.open.pending.push(Box::pin(timer)), limit)
+            });
         }
     }
 }

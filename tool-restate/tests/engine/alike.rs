@@ -166,7 +166,9 @@ async fn an_agent_with_own_limits_takes_no_time_of_the_run_around_it() {
     let desks = ["work", "park"].map(|tool| {
         let name = unique("desk");
         let inner = Agent::builder(asked(&[(tool, "{}")]).says("Worked.")).tools(tools![work, park]);
-        let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
+        let inner = inner.limits(|l| l.max_time(Duration::from_secs(60)));
+        let model = ScriptedModel::new().calls_all([("inner", QUESTION), ("look", "{}")]).says("Done.");
+        let desk = Agent::builder(model).name(&*name).tools(tools![look]);
         let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Works").own_limits());
         (name, desk.limits(|l| l.max_time(Duration::from_millis(400))).build().unwrap())
     });
@@ -176,6 +178,33 @@ async fn an_agent_with_own_limits_takes_no_time_of_the_run_around_it() {
         let run = agent(name).ask("Go").send().await.unwrap();
         assert_eq!(within("the answer", answer(&run)).await.text(), "Done.");
     }
+}
+
+/// The limit of an agent that waits for a person does not count on while another one works.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_time_of_an_agent_that_waits_for_a_person_stops() {
+    let worker = || asked(&[("work", "{}")]).says("Worked.");
+    let (name, model) = (unique("desk"), asked(&[("ask", "{}")]).says("Asked."));
+    let asks = Agent::builder(model).tools(tools![ask]).limits(|l| l.max_time(Duration::from_millis(400)));
+    let works = Agent::builder(worker()).tools(tools![work]).build().unwrap();
+    let model = ScriptedModel::new().calls_all([("asks", QUESTION), ("works", QUESTION)]).says("Done.");
+    let (ended, mut end) = unbounded_channel();
+    let works = works.as_tool("works", "Works");
+    let desk = Agent::builder(model).name(&*name).tool(asks.build().unwrap().as_tool("asks", "Asks"));
+    let desk = desk.tool(works).limits(|l| l.max_time(Duration::from_secs(60)));
+    let desk = desk.layer(guard::output(move |one: &ToolExecution| {
+        let _ = ended.send(one.call().name.clone());
+        OutputVerdict::Pass
+    }));
+    let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let RemoteOutcome::Waiting(waits) = within("waits", run.wait()).await.unwrap() else { panic!() };
+    while within("the end", end.recv()).await.unwrap() != "works" {}
+    run.decide(&waits[0].id, Decision::answer("Yes")).await.unwrap();
+    let answered = within("the answer", answer(&run)).await;
+    let results: Vec<_> = answered.messages()[2..4].iter().map(|one| one.text().into_owned()).collect();
+    assert_eq!(results, ["Asked.", "Worked."]);
 }
 
 #[tool("Parks for an hour")]
