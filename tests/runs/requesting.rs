@@ -1,5 +1,6 @@
 //! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
 
+use std::borrow::Cow;
 use tests::support::deciding::Decide;
 use tool_core::__internals::CallRequest;
 use tool_core::model::{
@@ -101,8 +102,10 @@ fn waiting_agents_hold_no_room() {
     let mut calls = InFlight::new(1);
     let startable = |outer: &Run, calls: &InFlight, inside: &[(&str, &InFlight)], place: &[&str]| {
         let mut tree = TreeInFlight::default();
-        tree.add(Vec::new(), outer, calls);
-        inside.iter().for_each(|(id, calls)| tree.add(vec![id], outer.inner_run_at([*id]).unwrap(), calls));
+        tree.add(Vec::new(), outer, Cow::Borrowed(calls));
+        for (id, calls) in inside {
+            tree.add(vec![id], outer.inner_run_at([*id]).unwrap(), Cow::Borrowed(calls));
+        }
         tree.startable(place).into_iter().map(|call| call.id).collect::<Vec<_>>()
     };
     let ask = |outer: &mut Run, calls: &mut InFlight, id: &str| {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tool_core::Event;
 
 /// A call that asks an agent, on the way from the outermost run to one inside of it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) call: String,
     /// The name of the tool.

@@ -1,5 +1,12 @@
 //! Rules of an agent hold for everything that happens inside its runs.
 
+use std::future::IntoFuture;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+use tool_core::agent::{Decider, DeciderFuture};
+use tool_core::run::Wait;
+
 use super::*;
 
 #[tool("Sends money back")]
@@ -228,6 +235,93 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
         }
         assert_eq!(log.len(), 10);
     }
+}
+
+/// Approves after this.
+struct After<F>(F);
+
+impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> Decider for After<F> {
+    fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
+        Box::pin(async {
+            (self.0)().await;
+            Decision::approve()
+        })
+    }
+}
+
+/// An exclusive call that its own run does not start in this step holds back no other run.
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_call_of_the_next_step_holds_back_nothing() {
+    #[tool("Locks the register", exclusive)]
+    fn settle() {}
+
+    #[tool("Asks for approval", needs_approval)]
+    fn pay() {}
+
+    #[tool("Rests")]
+    async fn rest() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    #[tool("Looks")]
+    fn look(#[inject] looked: &Arc<Notify>) {
+        looked.notify_one();
+    }
+
+    let looked = Arc::new(Notify::new());
+    let decider = Arc::clone(&looked);
+    let payer = Agent::builder(Replies(&[&[("pay", "{}")]], "Paid.")).tools(tools![pay]);
+    let payer = payer.decider(After(move || {
+        let looked = Arc::clone(&decider);
+        Box::pin(async move { looked.notified().await }) as BoxFuture<'_, ()>
+    }));
+    let first = Agent::builder(Replies(&[&[("payer", QUESTION), ("settle", "{}")]], "Settled."));
+    let first = first.tool(payer.build().unwrap().as_tool("payer", "Pays")).tools(tools![settle]);
+    // Looks while the payer waits.
+    let second = Replies(&[&[("rest", "{}")], &[("look", "{}")]], "Looked.");
+    let second = Agent::builder(second).tools(tools![rest, look]).context(looked);
+    let desk = Replies(&[&[("first", QUESTION), ("second", QUESTION)]], "Done.");
+    let desk = Agent::builder(desk).tool(first.build().unwrap().as_tool("first", "Settles"));
+    let desk = desk.tool(second.build().unwrap().as_tool("second", "Looks")).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(60), desk.ask("Go").into_future());
+    assert_eq!(asked.await.expect("it hangs").unwrap().text(), "Done.");
+}
+
+/// An exclusive call inside of an exclusive agent starts before calls that begin later and overlap.
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_call_inside_of_an_exclusive_agent_does_not_starve() {
+    type Log = Arc<Mutex<Vec<&'static str>>>;
+
+    #[tool("Locks the register", exclusive)]
+    fn settle(#[inject] log: &Log) {
+        log.lock().unwrap().push("settle");
+    }
+
+    #[tool("Looks for a while")]
+    async fn look(#[inject] log: &Log, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        log.lock().unwrap().push("looked");
+    }
+
+    const LONG: (&str, &str) = ("look", r#"{"millis": 10}"#);
+    const SHORT: (&str, &str) = ("look", r#"{"millis": 5}"#);
+    let log = Log::default();
+    let agent = |replies: &'static [&'static [(&'static str, &'static str)]]| {
+        let agent = Agent::builder(Replies(replies, "Done.")).tools(tools![settle, look]);
+        agent.context(Arc::clone(&log)).build().unwrap()
+    };
+    let all = Replies(&[&[("one", QUESTION), ("two", QUESTION), ("three", QUESTION)]], "Done.");
+    let all = Agent::builder(all)
+        .tool(agent(&[&[LONG], &[LONG], &[LONG]]).as_tool("one", "Looks"))
+        .tool(agent(&[&[SHORT], &[LONG], &[LONG]]).as_tool("two", "Looks"))
+        .tool(agent(&[&[("settle", "{}")]]).as_tool("three", "Settles"));
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.exclusive = true;
+    let all = all.build().unwrap().as_tool("all", "Does all").policy(policy);
+    let desk = Agent::builder(Replies(&[&[("all", QUESTION)]], "Done.")).tool(all).build().unwrap();
+    assert_eq!(desk.ask("Go").await.unwrap().text(), "Done.");
+    let log = log.lock().unwrap();
+    assert_eq!(log.iter().position(|one| *one == "settle"), Some(2), "{log:?}");
 }
 
 #[tool("Waits for an hour")]

@@ -3,6 +3,9 @@
 //! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`TreeInFlight`), because
 //! each run sees only its own calls. What waits occupies no room: neither a parked call nor an agent in whose run everything waits.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use super::state::{CallRecord, Run, Stage};
 use crate::model::{ToolCall, ToolKind};
 
@@ -24,40 +27,55 @@ use crate::model::{ToolCall, ToolKind};
 /// ```
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    ids: Vec<String>,
+    ids: HashSet<String>,
     /// Those that have ended without an outcome. They occupy no room, and are not started again.
-    suspended: Vec<String>,
+    suspended: HashSet<String>,
+    /// The calls that can start, if not all of the run can.
+    only: Option<HashSet<String>>,
     max: usize,
 }
 
 impl InFlight {
-    /// No calls, without a limit.
-    pub(crate) const NONE: Self = Self { ids: Vec::new(), suspended: Vec::new(), max: usize::MAX };
-
     /// Creates an empty set, to which at most so many calls are added.
     #[must_use]
     pub fn new(max_concurrent: usize) -> Self {
-        Self { max: max_concurrent, ..Self::NONE }
+        Self { ids: HashSet::new(), suspended: HashSet::new(), only: None, max: max_concurrent }
+    }
+
+    /// No calls, without a limit.
+    pub(crate) fn none() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// Lets no other calls start.
+    pub(crate) fn only(self, ids: HashSet<String>) -> Self {
+        Self { only: Some(ids), ..self }
     }
 
     /// Adds a call that was started.
     pub fn begin(&mut self, call_id: impl Into<String>) {
-        self.ids.push(call_id.into());
+        self.ids.insert(call_id.into());
     }
 
     /// Removes a call that has an outcome, or whose attempt has one.
     pub fn end(&mut self, call_id: &str) {
-        self.ids.retain(|id| id != call_id);
+        self.ids.remove(call_id);
     }
 
     /// Removes a call without an outcome, which is not started again in this step.
     pub(crate) fn suspend(&mut self, call_id: &str) {
         self.end(call_id);
-        self.suspended.push(call_id.to_owned());
+        self.suspended.insert(call_id.to_owned());
     }
 
     pub(crate) fn contains(&self, call_id: &str) -> bool {
-        self.ids.iter().any(|id| id == call_id)
+        self.ids.contains(call_id)
+    }
+
+    /// Returns `true` if this driver executes or can start the call.
+    fn takes(&self, call_id: &str) -> bool {
+        let can_start = self.only.as_ref().is_none_or(|only| only.contains(call_id));
+        self.contains(call_id) || can_start && !self.suspended.contains(call_id)
     }
 }
 
@@ -71,13 +89,13 @@ pub struct TreeInFlight<'a>(Vec<PlacedRun<'a>>);
 struct PlacedRun<'a> {
     place: Vec<&'a str>,
     run: &'a Run,
-    in_flight: &'a InFlight,
+    in_flight: Cow<'a, InFlight>,
 }
 
 impl<'a> TreeInFlight<'a> {
     /// Adds a run with its calls in flight, among them those that ask agents, after the runs around it. Its place are the calls that lead to
     /// it.
-    pub fn add(&mut self, place: Vec<&'a str>, run: &'a Run, in_flight: &'a InFlight) {
+    pub fn add(&mut self, place: Vec<&'a str>, run: &'a Run, in_flight: Cow<'a, InFlight>) {
         self.0.push(PlacedRun { place, run, in_flight });
     }
 
@@ -85,14 +103,13 @@ impl<'a> TreeInFlight<'a> {
     #[must_use]
     pub fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
         let Some(own) = self.0.iter().find(|one| one.place == place) else { return Vec::new() };
-        let mut calls = own.run.startable(own.in_flight);
+        let mut calls = own.run.can_start(&own.in_flight);
         if !calls.is_empty() {
             let agent = self.exclusive_agent();
-            // The calls of an exclusive agent are what it is waited for.
-            let is_awaited = agent.is_empty() && self.awaits_exclusive(place);
+            let is_awaited = self.awaits_exclusive(place, &agent);
             calls.retain(|call| self.leaves_room(own, call, &agent, is_awaited));
         }
-        calls
+        calls.into_iter().cloned().collect()
     }
 
     /// Returns `true` if a call can start beside those of the whole tree; its run has checked its own. An exclusive call runs alone. A call
@@ -104,27 +121,28 @@ impl<'a> TreeInFlight<'a> {
         }
         // Calls outside of an exclusive agent can have started while it waited.
         let mut excludes = self.0.iter().flat_map(|one| {
-            let executed = one.run.working(one.in_flight).filter(|(id, _)| !one.run.asks_agent(id));
+            let executed = one.run.working(&one.in_flight).filter(|(id, _)| !one.run.asks_agent(id));
             executed.map(|(_, record)| is_exclusive || record.is_exclusive() || !one.place.starts_with(agent))
         });
         own.place.starts_with(agent) && (is_exclusive || !is_awaited) && !excludes.any(|excludes| excludes)
     }
 
     /// Returns the place of the exclusive agent at work, empty without one.
-    fn exclusive_agent(&self) -> Vec<&'a str> {
+    fn exclusive_agent(&self) -> Vec<&str> {
         let agents = self.0.iter().flat_map(|one| {
-            let calls = one.run.working(one.in_flight).filter(|(_, record)| record.is_exclusive());
+            let calls = one.run.working(&one.in_flight).filter(|(_, record)| record.is_exclusive());
             let agents = calls.filter(|(id, _)| one.run.asks_agent(id));
             agents.map(|(id, _)| one.place.iter().copied().chain([id]).collect::<Vec<_>>())
         });
-        // One inside the other; of several, the one that was asked first.
+        // One inside the other; of several, the first one of the reply.
         agents.fold(Vec::new(), |outer, inner| if inner.starts_with(&outer) { inner } else { outer })
     }
 
     /// Returns `true` if an exclusive call of another run can start once it has room. Otherwise it could wait for ever while others overlap.
-    fn awaits_exclusive(&self, place: &[&str]) -> bool {
-        let mut others = self.0.iter().filter(|one| one.place != place);
-        others.any(|one| one.run.startable(one.in_flight).iter().any(|call| one.run.is_exclusive(&call.id)))
+    /// Those outside of an exclusive agent at work wait for its end.
+    fn awaits_exclusive(&self, place: &[&str], agent: &[&str]) -> bool {
+        let mut others = self.0.iter().filter(|one| one.place != place && one.place.starts_with(agent));
+        others.any(|one| one.run.can_start(&one.in_flight).iter().any(|call| one.run.is_exclusive(&call.id)))
     }
 }
 
@@ -133,13 +151,17 @@ impl Run {
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn startable(&self, in_flight: &InFlight) -> Vec<ToolCall> {
+        self.can_start(in_flight).into_iter().cloned().collect()
+    }
+
+    /// Returns the calls that can be started now.
+    pub(crate) fn can_start(&self, in_flight: &InFlight) -> Vec<&ToolCall> {
         match &self.stage {
             Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
             Stage::Undoing(undoing)
-                if !in_flight.contains(&undoing.call.id)
-                    && !in_flight.suspended.contains(&undoing.call.id) =>
+                if in_flight.takes(&undoing.call.id) && !in_flight.contains(&undoing.call.id) =>
             {
-                vec![undoing.call.clone()]
+                vec![&undoing.call]
             }
             _ => Vec::new(),
         }
@@ -167,10 +189,15 @@ impl Run {
         self.kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
     }
 
-    /// Returns the calls in flight that occupy room. That of an agent whose run waits does not.
+    /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits does not.
     fn working<'a>(&'a self, in_flight: &'a InFlight) -> impl Iterator<Item = (&'a str, &'a CallRecord)> {
-        let calls = in_flight.ids.iter().filter_map(|id| Some((&**id, self.record(id)?)));
-        calls.filter(|(_, record)| record.is_ready())
+        let undoing = match &self.stage {
+            Stage::Undoing(undoing) => Some((&undoing.call, &undoing.record)),
+            _ => None,
+        };
+        let calls = self.calls_with_records().chain(undoing);
+        let calls = calls.filter(|(call, record)| in_flight.contains(&call.id) && record.is_ready());
+        calls.map(|(call, record)| (&*call.id, record))
     }
 
     /// Returns `true` if a call must not be executed again.
@@ -189,10 +216,10 @@ impl Run {
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
     /// open calls wait.
-    pub(super) fn ready_calls(&self, in_flight: &InFlight) -> Option<Vec<ToolCall>> {
+    pub(super) fn ready_calls(&self, in_flight: &InFlight) -> Option<Vec<&ToolCall>> {
         let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
         let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-        let ready = ready.filter(|(call, _)| !in_flight.suspended.contains(&call.id));
+        let ready = ready.filter(|(call, _)| in_flight.takes(&call.id));
         let (running, startable): (Vec<_>, Vec<_>) =
             ready.partition(|(call, _)| in_flight.contains(&call.id));
         let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
@@ -205,7 +232,7 @@ impl Run {
             &*others
         };
         let room = in_flight.max.saturating_sub(running.len());
-        let calls: Vec<_> = calls.iter().take(room).map(|(call, _)| (*call).clone()).collect();
+        let calls: Vec<_> = calls.iter().take(room).map(|(call, _)| *call).collect();
         (!calls.is_empty() || !running.is_empty()).then_some(calls)
     }
 }

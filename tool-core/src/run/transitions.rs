@@ -15,7 +15,7 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_with_in_flight(tools, &InFlight::NONE)
+        self.next_with_in_flight(tools, &InFlight::none())
     }
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
@@ -32,7 +32,7 @@ impl Run {
             Stage::Asking => Step::CallModel(self.request(tools)),
             Stage::Calling(_) => {
                 if let Some(calls) = self.ready_calls(in_flight) {
-                    return Step::CallTools(calls);
+                    return Step::CallTools(calls.into_iter().cloned().collect());
                 }
                 Step::Waiting(self.waits())
             }

@@ -65,7 +65,7 @@ impl<'c> Drive<'c> {
             if all.iter().any(|(one, _)| one.path == branch.path) {
                 continue;
             }
-            let mut calls = self.startable(&branch, all);
+            let mut calls = self.startable(&branch, &self.tree_in_flight(all));
             calls.retain(|call| self.is_local(&branch, call));
             if !calls.is_empty() {
                 self.publish_started_calls(&branch, &calls);

@@ -157,9 +157,9 @@ impl<'c> Drive<'c> {
     fn next_action(&self) -> Action {
         let runs = || self.branches.iter().filter_map(|one| Some((one, self.run_at(&one.path)?)));
         let all = |is: fn(&Run) -> bool| runs().filter(move |(_, run)| is(run)).map(|(one, _)| one.clone());
-        if let Some((branch, calls)) =
-            runs().map(|(one, _)| (one, self.startable(one, &[]))).find(|(_, calls)| !calls.is_empty())
-        {
+        let tree = self.tree_in_flight(&[]);
+        let mut startable = self.branches.iter().map(|one| (one, self.startable(one, &tree)));
+        if let Some((branch, calls)) = startable.find(|(_, calls)| !calls.is_empty()) {
             return Action::Start(branch.clone(), calls);
         }
         if let Some(branch) = all(Run::awaits_layers).next() {
@@ -183,12 +183,13 @@ impl<'c> Drive<'c> {
 
     /// Applies the policies of the tools to the open calls, which can finish them. Layers judge them before.
     fn apply_tool_policies(&mut self) {
-        for branch in &self.branches {
-            let (in_flight, node) = (self.in_flight(branch, &[]), &self.nodes[branch.node]);
+        let in_flight = self.in_flight(&[]);
+        for (branch, in_flight) in self.branches.iter().zip(&in_flight) {
+            let node = &self.nodes[branch.node];
             let how_to_undo = |handoffs, name: &str| node.how_to_undo(handoffs, name);
             self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
                 if !run.awaits_layers() {
-                    run.apply_tool_policies(&node.definitions, how_to_undo, &in_flight);
+                    run.apply_tool_policies(&node.definitions, how_to_undo, in_flight);
                 }
             });
         }

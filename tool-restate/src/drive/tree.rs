@@ -7,6 +7,8 @@
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use restate_sdk::context::DurableFuture;
@@ -38,31 +40,39 @@ impl<'c> Drive<'c> {
         Tree { outermost: &self.run, path, started_with, context, recorded }
     }
 
-    /// Returns the calls of a run that are in flight, with those that are about to be executed here.
-    pub(super) fn in_flight(&self, branch: &Branch, local: &[(Branch, Vec<ToolCall>)]) -> InFlight {
-        let mut calls = InFlight::new(self.nodes[branch.node].profile.max_concurrent_calls);
-        let own = self.in_flight.values().filter(|one| one.branch.path == branch.path);
-        own.for_each(|one| calls.begin(&one.call.id));
-        let inside = self.branches.iter().filter_map(|one| one.path.split_last());
-        inside.filter(|(_, outer)| *outer == branch.path).for_each(|(asked, _)| calls.begin(&asked.call));
-        let local = local.iter().filter(|(one, _)| one.path == branch.path).flat_map(|(_, calls)| calls);
-        local.for_each(|call| calls.begin(&call.id));
+    /// Returns the calls of each run that are in flight, with those that are about to be executed here.
+    pub(super) fn in_flight(&self, local: &[(Branch, Vec<ToolCall>)]) -> Vec<InFlight> {
+        let places: HashMap<_, _> =
+            self.branches.iter().enumerate().map(|(at, one)| (&*one.path, at)).collect();
+        let max = |branch: &Branch| self.nodes[branch.node].profile.max_concurrent_calls;
+        let mut calls: Vec<_> = self.branches.iter().map(|one| InFlight::new(max(one))).collect();
+        let remote = self.in_flight.values().map(|one| (&*one.branch.path, &one.call.id));
+        let agents = self.branches.iter().filter_map(|one| one.path.split_last());
+        let agents = agents.map(|(asked, outer)| (outer, &asked.call));
+        let local = local.iter().flat_map(|(one, calls)| calls.iter().map(|call| (&*one.path, &call.id)));
+        for (path, call) in remote.chain(agents).chain(local) {
+            places.get(path).into_iter().for_each(|at| calls[*at].begin(call));
+        }
         calls
     }
 
-    /// Returns the calls of a run that can start now, beside those that are about to be executed here, unless layers have to judge them
-    /// first.
-    pub(super) fn startable(&self, branch: &Branch, local: &[(Branch, Vec<ToolCall>)]) -> Vec<ToolCall> {
-        if self.run_at(&branch.path).is_none_or(Run::awaits_layers) {
-            return Vec::new();
-        }
-        let in_flight: Vec<_> = self.branches.iter().map(|one| self.in_flight(one, local)).collect();
+    /// Returns what is in flight in all runs, with the calls that are about to be executed here.
+    pub(super) fn tree_in_flight(&self, local: &[(Branch, Vec<ToolCall>)]) -> TreeInFlight<'_> {
         let mut tree = TreeInFlight::default();
-        for (one, in_flight) in self.branches.iter().zip(&in_flight) {
-            let run = self.run_at(&one.path).into_iter();
-            run.for_each(|run| tree.add(call_ids(&one.path), run, in_flight));
+        for (one, in_flight) in self.branches.iter().zip(self.in_flight(local)) {
+            if let Some(run) = self.run_at(&one.path) {
+                tree.add(call_ids(&one.path), run, Cow::Owned(in_flight));
+            }
         }
-        tree.startable(&call_ids(&branch.path))
+        tree
+    }
+
+    /// Returns the calls of a run that can start now, unless layers have to judge them first.
+    pub(super) fn startable(&self, branch: &Branch, tree: &TreeInFlight<'_>) -> Vec<ToolCall> {
+        match self.run_at(&branch.path).is_none_or(Run::awaits_layers) {
+            true => Vec::new(),
+            false => tree.startable(&call_ids(&branch.path)),
+        }
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.

@@ -59,7 +59,7 @@ pub(super) fn next_step<'a>(
     earlier: &[RunTools],
 ) -> Step<'a> {
     let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
-    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, &InFlight::NONE);
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, &InFlight::none());
     match step {
         Step::CallModel(request) => Step::CallModel(offer.add_to(request, sent)),
         step => step,

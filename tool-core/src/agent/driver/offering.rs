@@ -117,7 +117,7 @@ impl RunDriver {
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
-            &InFlight::NONE,
+            &InFlight::none(),
         );
         // Of calls that were stored before a driver had their tools.
         self.has_unsaved_changes |= self.run.is_blocked() != was_blocked;

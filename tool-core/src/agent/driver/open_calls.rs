@@ -1,6 +1,6 @@
 //! The calls of one step of a run, while they are executed.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::call_in_flight::AskedBy;
@@ -13,8 +13,6 @@ use crate::tool::ToolExecution;
 /// The calls of one step of a run, while they are executed.
 pub(super) struct OpenCalls {
     pub(super) executor: Arc<CallExecutor>,
-    /// Calls of the next step can have other tools.
-    ids: HashSet<String>,
     pub(super) in_flight: InFlight,
     /// The calls whose agents cannot answer now.
     left: Vec<AskedBy>,
@@ -32,10 +30,11 @@ pub(super) struct OpenCalls {
 
 impl OpenCalls {
     pub(super) fn new(driver: &mut RunDriver, calls: Vec<ToolCall>) -> Self {
+        // Calls of the next step can have other tools.
+        let ids = calls.into_iter().map(|call| call.id).collect();
         Self {
             executor: Arc::new(driver.executor()),
-            ids: calls.into_iter().map(|call| call.id).collect(),
-            in_flight: InFlight::new(driver.agent().max_concurrent_calls()),
+            in_flight: InFlight::new(driver.agent().max_concurrent_calls()).only(ids),
             left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
@@ -48,11 +47,7 @@ impl OpenCalls {
 
     /// Returns `true` if a call of the step can start once those of other runs leave room for it.
     pub(super) fn is_held(&self, run: &Run) -> bool {
-        run.startable(&self.in_flight).iter().any(|call| self.is_of_step(call))
-    }
-
-    pub(super) fn is_of_step(&self, call: &ToolCall) -> bool {
-        self.ids.contains(&call.id)
+        !run.can_start(&self.in_flight).is_empty()
     }
 
     /// Returns the next outcome that layers have to judge, unless they judge another one or the run has ended.

@@ -10,6 +10,7 @@
 //! - Calls of one turn are polled in the caller's task, because nothing may outlive the dropped future.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
@@ -448,7 +449,7 @@ impl<'d> RunTree<'d> {
             let Some(Node { agent, calls: Some(calls), .. }) = node else { continue };
             let asked = agent.as_ref().map(|agent| agent.asked.as_ref());
             let run = asked.map_or(Some(&self.outermost.run), |asked| Some(&asked?.driver.run));
-            run.into_iter().for_each(|run| tree.add(self.place(id), run, &calls.in_flight));
+            run.into_iter().for_each(|run| tree.add(self.place(id), run, Cow::Borrowed(&calls.in_flight)));
         }
         tree
     }

@@ -135,11 +135,9 @@ impl RunTree<'_> {
         }
         for call in self.in_flight().startable(&self.place(id)) {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
-            if calls.is_of_step(&call) {
-                let attempt = driver.begin_attempt(&call)?;
-                calls.in_flight.begin(&call.id);
-                self.execute(id, call, attempt);
-            }
+            let attempt = driver.begin_attempt(&call)?;
+            calls.in_flight.begin(&call.id);
+            self.execute(id, call, attempt);
         }
         Ok(())
     }
