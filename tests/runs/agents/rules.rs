@@ -249,6 +249,30 @@ impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> Decider for After<F> {
     }
 }
 
+/// The time of a decider counts neither between two of its decisions nor for a run around its own.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_decider_does_not_count() {
+    #[tool("Asks for approval", needs_approval)]
+    fn pay() {}
+
+    let hour = || After(|| Box::pin(tokio::time::sleep(Duration::from_secs(3_600))) as BoxFuture<'_, ()>);
+    let limited = |agent: AgentBuilder| agent.limits(|l| l.max_time(Duration::from_secs(60)));
+    let payer = || Agent::builder(Replies(&[&[("pay", "{}"), ("pay", "{}")]], "Paid.")).tools(tools![pay]);
+    let paid = limited(payer().decider(hour())).build().unwrap().ask("Go").await.unwrap();
+    assert_eq!(paid.text(), "Paid.");
+    let inner = payer().decider(hour()).build().unwrap().as_tool("payer", "Pays");
+    let desk = Agent::builder(Replies(&[&[("payer", QUESTION)]], "Done.")).tool(inner);
+    assert_eq!(limited(desk).build().unwrap().ask("Go").await.unwrap().text(), "Done.");
+}
+
+/// The time that a run has left holds for an agent that is about to be asked.
+#[test]
+fn the_time_of_a_run_limits_the_start_of_an_agent() {
+    let limits = RunLimits::new().max_time(Duration::from_secs(10));
+    let run = Run::new([Message::user("Go")]).with_limits(limits);
+    assert_eq!(run.least_time_left(&["inner"]), Some((0, Duration::from_secs(10))));
+}
+
 /// An exclusive call that its own run does not start in this step holds back no other run.
 #[tokio::test(start_paused = true)]
 async fn an_exclusive_call_of_the_next_step_holds_back_nothing() {

@@ -129,7 +129,8 @@ impl Run {
     pub fn least_time_left(&self, calls: &[&str]) -> Option<(usize, Duration)> {
         let (mut run, mut least) = (self, self.time_left().map(|left| (0, left)));
         for (depth, call) in calls.iter().enumerate() {
-            let inner = run.open_inner(call)?;
+            // The run of an agent that is about to be asked does not exist yet.
+            let Some(inner) = run.open_inner(call) else { break };
             run = &inner.run;
             let around = least.filter(|_| !inner.has_own_limits);
             let own = run.time_left().map(|left| (depth + 1, left));

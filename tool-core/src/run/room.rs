@@ -200,6 +200,11 @@ impl Run {
         calls.map(|(call, record)| (&*call.id, record))
     }
 
+    /// Returns `true` if a call in flight occupies room.
+    pub(crate) fn is_working(&self, in_flight: &InFlight) -> bool {
+        self.working(in_flight).next().is_some()
+    }
+
     /// Returns `true` if a call must not be executed again.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]

@@ -62,9 +62,9 @@ impl RunDriver {
             let decision = async move { deciders.decide(&asked).await }.boxed();
             round.asked.push(wait.id.clone());
             round.has_decided |= self.await_decision(&wait, decision).await?;
+            // Time spent waiting for persons does not count.
+            self.clock = Some(Instant::now());
         }
-        // Time spent waiting for persons does not count.
-        self.clock = Some(Instant::now());
         Ok(match round.has_decided {
             true => Deciding::Decided,
             false => Deciding::Deferred,
@@ -109,7 +109,8 @@ impl RunDriver {
         }
     }
 
-    /// Sleeps until this time. It counts for the run, which waits for a machine, unless only agents with limits of their own wait. Decides nothing without a runtime.
+    /// Sleeps until this time. It counts for the run, which waits for a machine, unless only agents with limits of their own wait. Decides
+    /// nothing without a runtime.
     async fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<Deciding, RunErrorKind> {
         if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
             return Ok(Deciding::Deferred);

@@ -180,7 +180,8 @@ impl<'d> RunTree<'d> {
         undoes
     }
 
-    /// Waits for what is next. The time of agents with limits of their own does not count, and what undoes a call is not interrupted.
+    /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
+    /// interrupted.
     async fn next(&mut self) -> (NodeId, Next) {
         let cancellation = self.outermost.question.cancellation.clone();
         let undoes_inside = self.undoes_inside();
@@ -189,7 +190,7 @@ impl<'d> RunTree<'d> {
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
         for (id, undoes_inside) in undoes_inside.into_iter().enumerate() {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { continue };
-            if driver.run.waits_only_for_own_limits() {
+            if !driver.run.counts_time(driver.run.is_working(&calls.in_flight)) {
                 driver.update_elapsed();
                 uncounted.push(id);
                 if calls.has_ended(&driver.run) {
