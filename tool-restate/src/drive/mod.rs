@@ -165,15 +165,14 @@ impl<'c> Drive<'c> {
         if let Some(branch) = all(Run::awaits_layers).next() {
             return Action::Prepare(branch);
         }
-        let (done, mut asking) = (all(Run::is_done).next(), all(Run::is_asking).collect::<Vec<_>>());
-        if (done.is_some() || asking.is_empty())
-            && let Some((branch, _)) = runs().find(|(one, run)| self.nodes[one.node].has_unrecorded(run))
-        {
+        // Not in the step that asks a model, which reports it again each time that the model fails.
+        if let Some((branch, _)) = runs().find(|(one, run)| self.nodes[one.node].has_unrecorded(run)) {
             return Action::Record(branch.clone());
         }
-        if let Some(branch) = done {
+        if let Some(branch) = all(Run::is_done).next() {
             return Action::End(branch);
         }
+        let mut asking: Vec<_> = all(Run::is_asking).collect();
         // What one request costs is known before the next one: requests of one step do not know of each other.
         if runs().any(|(_, run)| run.limits().max_cost.is_some()) {
             asking.truncate(1);

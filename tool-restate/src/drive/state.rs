@@ -115,8 +115,8 @@ impl Node {
 impl Node {
     /// Returns `true` if layers that record do not know of all that has happened in the run.
     pub(super) fn has_unrecorded(&self, run: &Run) -> bool {
-        // No later step judges the results of a run that has ended.
-        let judges = self.sees.outputs && !run.is_done() && !run.is_undoing();
+        // Those of a turn that is complete are judged in this step.
+        let judges = self.sees.outputs && !run.is_done() && !run.is_undoing() && !run.is_asking();
         self.sees.records && !self.recorded.clone().take_shown(run, self.sees.answers, judges).is_empty()
     }
 

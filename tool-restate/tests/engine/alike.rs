@@ -359,9 +359,11 @@ async fn layers_record_calls_that_nobody_executes() {
         let locate = || FunctionTool::new("locate", || "never").external();
         let model = asked(&[("pay", "{}"), ("locate", "{}")]).says("Done.");
         let inner = Agent::builder(model).tools(tools![pay]).tool(locate()).build().unwrap();
-        let model = asked(&[("inner", QUESTION)]).calls_all([("pay", "{}"), ("locate", "{}")]).says("Done.");
+        let model = asked(&[("inner", QUESTION)]).calls_all([("pay", "{}"), ("locate", "{}")]);
+        // The turn is taken again, and reports nothing again.
+        let model = model.fails("away").says("Done.");
         let desk = Agent::builder(model).name(&*name).tools(tools![pay]).tool(locate());
-        let desk = desk.tool(inner.as_tool("inner", "Pays"));
+        let desk = desk.tool(inner.as_tool("inner", "Pays")).layer(guard::output(|_| OutputVerdict::Pass));
         desk.layer(Audit::new(move |record| drop(records.send(record.to_string())))).build().unwrap()
     };
     let all = |mut records: UnboundedReceiver<String>| {
