@@ -87,7 +87,7 @@ impl<'c> Drive<'c> {
                 // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
                 let Some(lost) = self.in_flight.remove(&index) else { return Ok(()) };
                 let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
-                self.record_judged(&lost.branch, interrupted).await
+                self.judge_and_record(&lost.branch, interrupted).await
             }
             None => Err(TerminalError::new("a run waits for nothing").into()),
         }
@@ -135,7 +135,7 @@ impl<'c> Drive<'c> {
             }
             if let Err(reason) = checked {
                 let refused = ToolExecution::new(call, Err(ToolError::not_executed(&reason)));
-                self.record_judged(branch, refused).await?;
+                self.judge_and_record(branch, refused).await?;
                 has_refused = true;
                 continue;
             }
@@ -233,7 +233,7 @@ impl<'c> Drive<'c> {
         match arrived {
             Arrived::Executed(execution) => {
                 if let Some(OpenCall { branch, .. }) = self.in_flight.remove(&index) {
-                    return self.record_judged(&branch, execution).await;
+                    return self.judge_and_record(&branch, execution).await;
                 }
             }
             Arrived::Delayed => {
@@ -273,7 +273,7 @@ impl<'c> Drive<'c> {
 
     /// Records an outcome that layers have judged. If the run is cancelled meanwhile, the outcome is recorded as it is, because nobody reads
     /// it any more.
-    pub(super) async fn record_judged(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
+    pub(super) async fn judge_and_record(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
         let sees = self.nodes[branch.node].sees;
         let has_layer = sees.outputs || sees.records;

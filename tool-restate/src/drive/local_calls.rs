@@ -88,7 +88,7 @@ impl<'c> Drive<'c> {
         for (run, execution) in executed {
             match (calls.get(run), times_left.get(run), execution) {
                 (Some((branch, _)), _, Some(execution)) => {
-                    recorded = recorded.and(self.record_judged(branch, execution).await);
+                    recorded = recorded.and(self.judge_and_record(branch, execution).await);
                 }
                 (Some((branch, _)), Some(Some((depth, _))), None) => self.use_up_time(&branch.path[..*depth]),
                 _ => {}

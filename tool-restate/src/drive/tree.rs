@@ -167,7 +167,7 @@ impl<'c> Drive<'c> {
         let Some(outer) = self.branches.iter().find(|one| one.path == path[..depth]).cloned() else {
             return Ok(());
         };
-        self.record_judged(&outer, *execution).await
+        self.judge_and_record(&outer, *execution).await
     }
 
     /// Ends a run whose time is up.
