@@ -1,7 +1,5 @@
 //! Rules of an agent hold for everything that happens inside its runs.
 
-use std::future::IntoFuture;
-
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tool_core::agent::{Decider, DeciderFuture};
@@ -307,7 +305,7 @@ async fn an_exclusive_call_of_the_next_step_holds_back_nothing() {
     let desk = Replies(&[&[("first", QUESTION), ("second", QUESTION)]], "Done.");
     let desk = Agent::builder(desk).tool(first.build().unwrap().as_tool("first", "Settles"));
     let desk = desk.tool(second.build().unwrap().as_tool("second", "Looks")).build().unwrap();
-    let asked = tokio::time::timeout(Duration::from_secs(60), desk.ask("Go").into_future());
+    let asked = tokio::time::timeout(Duration::from_secs(60), desk.ask("Go"));
     assert_eq!(asked.await.expect("it hangs").unwrap().text(), "Done.");
 }
 
