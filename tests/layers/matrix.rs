@@ -104,7 +104,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
     // Asks for a summary.
-    ("tool-core/src/agent/driver/compacting.rs", &[Entrance::Ask]),
+    ("tool-core/src/agent/driver/summarizing.rs", &[Entrance::Ask]),
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/executor.rs", &[Entrance::Ask]),
     ("tool-core/src/layer/layer_trait.rs", &[Entrance::Ask]),
