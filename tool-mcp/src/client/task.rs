@@ -34,7 +34,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const MAX_TIMEOUTS: u32 = 20;
 
 /// The longest time for a request that cancels a task.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of times that a task may ask for input.
 const MAX_ROUNDS: usize = 32;
