@@ -141,7 +141,7 @@ async fn ended(url: &str, id: &str) -> Value {
     .await
 }
 
-/// Is told that its call does not go on.
+/// Notes that its call will not be continued.
 struct GivesUp(ToolSet, Done);
 
 impl Tool for GivesUp {

@@ -239,7 +239,7 @@ impl Run {
         self.head.turns
     }
 
-    /// Returns `true` if the last message is no reply that is worked on.
+    /// Returns `true` if the model has not replied in the current turn.
     fn is_between_replies(&self) -> bool {
         matches!(self.stage, Stage::Asking)
     }

@@ -11,7 +11,7 @@ use super::wait::{Decision, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{CallDecision, CallNotes, DecisionRecord, ProviderNotes, Reply, Timestamp, WaitId};
 
-/// The id of the call that a provider has not.
+/// What stands for the id of a call, because the question of a provider belongs to none.
 const NO_CALL: &str = "";
 
 impl Run {
@@ -88,7 +88,6 @@ impl Run {
         };
         self.head.providers[position].asked.notes.reply(question, reply);
         if let Some(mut record) = record {
-            record.why = record.why.or(author.why);
             record.at = record.at.or_else(|| self.known_time());
             self.decide_for_provider(position, record);
         }

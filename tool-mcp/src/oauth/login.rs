@@ -312,7 +312,7 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the login of the user, and revokes its tokens if the authorization server has told where. Neither server is asked before it is
+    /// Removes the login of the user, and revokes its tokens if the authorization server has an endpoint for that. Neither server is asked before it is
     /// removed, because the user may leave one that no longer works.
     pub(crate) async fn log_out(&self) -> Result<(), OAuthError> {
         let store = &*self.oauth.store;

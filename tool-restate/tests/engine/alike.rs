@@ -303,12 +303,12 @@ async fn calls_start_in_the_order_of_the_reply() {
 #[tool("Pays", needs_approval)]
 fn pay() {}
 
-#[tool("Books once it is told to")]
+#[tool("Books after the notification")]
 async fn book_later(#[inject] reported: &Arc<Notify>) {
     reported.notified().await;
 }
 
-#[tool("Fails once it is told to")]
+#[tool("Fails after the notification")]
 async fn close_later(#[inject] reported: &Arc<Notify>) -> Result<(), ToolError> {
     reported.notified().await;
     Err(ToolError::fatal("closed"))
