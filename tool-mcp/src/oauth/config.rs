@@ -329,6 +329,17 @@ impl OAuth {
         !self.clients.is_empty() && self.client_metadata_url.is_none()
     }
 
+    /// Returns what identifies the client where it is not registered. It is empty if nothing was configured.
+    pub(super) fn unregistered_client(&self) -> &str {
+        self.client_metadata_url.as_deref().unwrap_or_default()
+    }
+
+    /// Returns what identifies the clients with which a user can have logged in.
+    pub(super) fn clients_of_logins(&self) -> impl Iterator<Item = &str> {
+        let registered = self.clients.iter().map(|client| &*client.id);
+        registered.chain((!self.is_bound()).then(|| self.unregistered_client()))
+    }
+
     /// Returns `true` if a client was configured with this id.
     pub(super) fn is_client(&self, id: &str) -> bool {
         self.client_metadata_url.as_deref() == Some(id) || self.clients.iter().any(|client| client.id == id)

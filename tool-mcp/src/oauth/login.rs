@@ -312,11 +312,19 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the login of the user, and revokes its tokens if the authorization server has an endpoint for that. Neither server is asked before it is
-    /// removed, because the user may leave one that no longer works.
+    /// Removes the login of the user, and revokes its tokens if the authorization server has an endpoint for that. Neither server is asked before
+    /// the login is removed, because the user may leave one that no longer works.
     pub(crate) async fn log_out(&self) -> Result<(), OAuthError> {
+        let mut ended = Ok(());
+        for client in self.oauth.clients_of_logins() {
+            ended = ended.and(self.end_login_of(client).await);
+        }
+        ended
+    }
+
+    async fn end_login_of(&self, client: &str) -> Result<(), OAuthError> {
         let store = &*self.oauth.store;
-        let Some((key, _)) = load::<CredentialKey>(store, &self.last_login_key()).await? else {
+        let Some((key, _)) = load::<CredentialKey>(store, &self.last_login_key(client)).await? else {
             return Ok(());
         };
         // A process that renews the login would store it again.
@@ -339,14 +347,16 @@ impl Session {
         revoked
     }
 
-    /// Identifies the key of the last login, whose issuer the server need not name any more when the user logs out.
-    fn last_login_key(&self) -> CredentialKey {
-        CredentialKey { client: "last login".to_owned(), ..self.challenge_key() }
+    /// Identifies the key of the last login of a client, whose issuer the server need not name any more when the user logs out.
+    fn last_login_key(&self, client: &str) -> CredentialKey {
+        CredentialKey { client: format!("last login of {client}"), ..self.challenge_key() }
     }
 
-    /// Stores the key of a login that follows. One at another authorization server ends.
+    /// Stores the key of a login that follows. One of the same client at another authorization server ends.
     async fn store_last_login(&self, key: &CredentialKey) -> Result<(), OAuthError> {
-        let (store, last) = (&*self.oauth.store, self.last_login_key());
+        // The key has no id of a client that registers itself.
+        let client = if key.client.is_empty() { self.oauth.unregistered_client() } else { &key.client };
+        let (store, last) = (&*self.oauth.store, self.last_login_key(client));
         loop {
             let (earlier, revision) = load::<CredentialKey>(store, &last).await?.unzip();
             if earlier.as_ref() == Some(key) {

@@ -445,6 +445,21 @@ async fn a_run_waits_only_for_logins_that_start_at_a_page() {
     pool(Login::route(ROUTE).page("http://127.0.0.1:8000/connect")).tools(Some(&"ada".into())).await.unwrap();
 }
 
+/// Two programs of a user can share a file.
+#[tokio::test]
+async fn the_login_of_another_client_stays() {
+    let (fake, store) = (fake().await, InMemoryCredentials::default());
+    let pool = |oauth: OAuth| McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted().per_user();
+    let oauth = || OAuth::new(Login::route(ROUTE)).store(store.clone());
+    let pools = [pool(oauth()), pool(oauth().client_metadata_url("https://app.example/client.json"))];
+    for pool in &pools {
+        finish(&fake, &pool.server("ada")).await.unwrap();
+    }
+    pools[1].log_out("ada").await.unwrap();
+    assert_eq!(pools[0].tools(Some(&"ada".into())).await.unwrap().len(), 2);
+    assert_eq!(pools[1].tools(Some(&"ada".into())).await.unwrap_err().kind(), McpErrorKind::LoginRequired);
+}
+
 #[tokio::test]
 async fn who_logs_out_has_no_login_anywhere() {
     for is_revoked in [true, false] {
