@@ -236,7 +236,7 @@ impl<F: for<'a> Fn(&'a Asker) -> Provided<'a> + Send + Sync> ToolProvider for As
     }
 }
 
-/// Each provider asks for itself, also those with one name and those of an agent that the run was handed off to.
+/// Each provider asks for itself: two of one name, and one of an agent that the run was handed off to.
 #[tokio::test]
 async fn a_reply_is_for_the_provider_that_has_asked() {
     let build =

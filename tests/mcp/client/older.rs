@@ -254,7 +254,7 @@ async fn an_open_call_keeps_the_connection_of_its_user() {
     assert!(matches!(ask("grace").await.0.kind(), RunErrorKind::Waiting));
 }
 
-/// The stream on which a server of an older revision asks, if not on that of the call, is there before a call is sent.
+/// A server of an older revision can ask on a stream of its own. That stream is open before a call is sent.
 #[tokio::test]
 async fn no_call_is_sent_before_its_questions_can_arrive() {
     let (called, is_early) = (Arc::new(Notify::new()), Arc::new(OnceLock::new()));

@@ -45,7 +45,7 @@ impl OpenCalls {
         }
     }
 
-    /// Returns `true` if a call of the step can start once those of other runs leave room for it.
+    /// Returns `true` if a call of the step can start once the calls of other runs leave room for it.
     pub(super) fn is_held(&self, run: &Run) -> bool {
         !run.can_start(&self.in_flight).is_empty()
     }
