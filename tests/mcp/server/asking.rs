@@ -20,7 +20,7 @@ use tool_core::{Agent, RunErrorKind, ToolContext, ToolError, ToolSet, schemars, 
 use tool_mcp::McpServer;
 use tool_mcp::server::{RunningServer, Server};
 
-use super::client::{Client, Connection, params, text};
+use super::client::{Client, Connection, connect_http, params, text};
 use super::newest::{meta, output, request, send};
 use super::tools::sum;
 
@@ -140,8 +140,9 @@ fn is_refused(message: &Value) -> bool {
     message["error"]["code"] == -32602 && message["error"]["data"]["reason"] == "invalid_request_state"
 }
 
-/// A client of the SDK whose user answers.
-struct User;
+/// A client of the SDK whose user answers, and the messages that it has shown.
+#[derive(Clone, Default)]
+struct User(Arc<Mutex<Vec<String>>>);
 
 impl ClientHandler for User {
     fn get_info(&self) -> ClientConfig {
@@ -155,8 +156,14 @@ impl ClientHandler for User {
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else { unreachable!() };
+        self.0.lock().unwrap().push(message.clone());
         let answer = match &*message {
             "Which seat?" => json!(r#"{"row":12,"letter":"C"}"#),
+            "What is your name?" => json!("Ada"),
+            "How old are you?" => json!(300),
+            age if age.starts_with("How old are you?\n") => json!(36),
+            "Pay 1 cents?" => return Ok(ElicitResult::new(ElicitationAction::Decline)),
+            "Pay 2 cents?" => return Err(ErrorData::internal_error("no window", None)),
             _ => json!(true),
         };
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(json!({ "answer": answer })))
@@ -165,14 +172,46 @@ impl ClientHandler for User {
 
 #[tokio::test]
 async fn the_user_of_a_host_answers() {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let (input, output) = tokio::io::split(theirs);
-    tokio::spawn(async move { Server::new(all_tools()).serve_streams(input, output).await.unwrap() });
-    let client = User.serve_with_lifecycle(ours, Connection::StreamsNewest.lifecycle()).await.unwrap();
-    let called = client.call_tool(params("book", json!({ "flight": "OS 87" })));
-    let result: CallToolResult =
-        tokio::time::timeout(Duration::from_secs(120), called).await.unwrap().unwrap();
-    assert_eq!(text(&result), ("12C on OS 87".into(), false));
+    for connection in Connection::ALL {
+        let (user, counts) = (User::default(), Counts::default());
+        let context = ToolContext::new().with(counts.clone());
+        let server = Server::new(tools![book, register, log_in, pay]).context(context);
+        let (client, _server);
+        if matches!(connection, Connection::Http | Connection::HttpNewest) {
+            // The answer to a question is accepted while its call is the one that is allowed.
+            let server = server.max_concurrent_requests(1).spawn("127.0.0.1:0").await.unwrap();
+            client = connect_http(&server.url(), None, connection, user.clone()).await.unwrap();
+            _server = Some(server);
+        } else {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let (input, output) = tokio::io::split(theirs);
+            tokio::spawn(async move { server.serve_streams(input, output).await.unwrap() });
+            client = user.clone().serve_with_lifecycle(ours, connection.lifecycle()).await.unwrap();
+            _server = None;
+        }
+        let mut table = vec![
+            ("book", json!({ "flight": "OS 87" }), "12C on OS 87", false, 2),
+            ("register", json!({}), "Ada is 36", false, 3),
+            ("pay", json!({ "cents": 5 }), "paid 5 with hold 17", false, 1),
+            ("pay", json!({ "cents": 1 }), "the user declined to answer", true, 1),
+        ];
+        let nobody = "the tool has to ask the user, and nobody can be asked here: ";
+        let secret = format!("{nobody}the answer is secret, and the host would read it");
+        let failed = format!("{nobody}the host has not answered the question");
+        table.push(("log_in", json!({}), &secret, true, 0));
+        if !connection.is_newest() {
+            table.push(("pay", json!({ "cents": 2 }), &failed, true, 1));
+        }
+        for (tool, arguments, expected, is_error, questions) in table {
+            let called = client.call_tool(params(tool, arguments));
+            let result: CallToolResult =
+                tokio::time::timeout(Duration::from_secs(120), called).await.unwrap().unwrap();
+            assert_eq!(text(&result), (expected.into(), is_error), "{connection:?}");
+            let asked = std::mem::take(&mut *user.0.lock().unwrap());
+            assert_eq!(asked.len(), questions, "{connection:?}: {asked:?}");
+        }
+        assert_eq!(counts.paid.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[tokio::test]
@@ -264,7 +303,7 @@ async fn a_host_that_shows_no_forms_is_not_asked() {
     for connection in [Connection::Streams, Connection::Http] {
         let client = Client::connect(connection, Server::new(all_tools())).await;
         let (answer, is_error) = client.text("register", json!({})).await;
-        let why = "the host uses a protocol that is older than 2026-07-28";
+        let why = "the host has not declared that it shows forms to its user";
         let expected = format!("the tool has to ask the user, and nobody can be asked here: {why}");
         assert_eq!((answer, is_error), (expected, true));
     }

@@ -129,18 +129,18 @@ pub(crate) fn text(result: &CallToolResult) -> (String, bool) {
 }
 
 /// Connects to a server over HTTP.
-pub(crate) async fn connect_http(
+pub(crate) async fn connect_http<H: ClientHandler>(
     url: &str,
     token: Option<&str>,
     connection: Connection,
-    notifications: Notifications,
-) -> Result<RunningService<RoleClient, Notifications>, rmcp::service::ClientInitializeError> {
+    handler: H,
+) -> Result<RunningService<RoleClient, H>, rmcp::service::ClientInitializeError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     if let Some(token) = token {
         config = config.auth_header(token);
     }
     let transport = StreamableHttpClientTransport::with_client(http(), config);
-    notifications.serve_with_lifecycle(transport, connection.lifecycle()).await
+    handler.serve_with_lifecycle(transport, connection.lifecycle()).await
 }
 
 pub(crate) fn http() -> reqwest::Client {

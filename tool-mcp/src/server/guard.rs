@@ -164,8 +164,9 @@ impl Guard {
             let text = "the id belongs to a request in flight; give each request another one";
             return Ok(json_rpc_error(&json!(id), -32600, text));
         }
-        // A notification, such as one that cancels a call, is always accepted.
-        let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
+        // A notification, such as one that cancels a call, and the answer to a question of a call are always accepted.
+        let request_permit =
+            if message.is_request() { Some(self.limiter.begin_request()?) } else { None };
         let permits = Arc::new((permit, request_permit));
         if message.method.as_deref() == Some("tools/call") {
             if let Some(refusal) = self.missing_scopes(&head.extensions, &bytes) {
@@ -249,8 +250,9 @@ struct CallParams<'a> {
 }
 
 impl Message<'_> {
-    fn is_notification(&self) -> bool {
-        self.id.is_none() && self.method.is_some()
+    /// Returns `true` for a request and for what is no message. A notification has no id, and a response no method.
+    fn is_request(&self) -> bool {
+        self.id.is_some() == self.method.is_some()
     }
 }
 

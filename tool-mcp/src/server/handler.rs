@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tool_core::model::{RunUser, ToolDefinition};
+use tool_core::tool::Progress;
 use tool_core::{ToolCall, ToolError};
 use tool_http::server::{Caller, Shutdown};
 
@@ -245,15 +246,25 @@ impl ServerHandler for Handler {
         let execution = async {
             log.started().await;
             let started_at = Instant::now();
-            let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
-            let task_context = call_context.clone();
-            let execute = async |progress| {
-                let execution = async move {
-                    call::execute(&tools, &shared.config, &shared.exclusivity, call, &call_context, progress)
-                        .await
-                };
-                let executed = run_on(&state.host(), execution).await;
-                executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))
+            let execute = async |progress: Progress| {
+                let mut call = call;
+                loop {
+                    let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
+                    let (context_of_call, progress) = (call_context.clone(), progress.clone());
+                    let execution = async move {
+                        let ServerState { config, exclusivity, .. } = &*shared;
+                        call::execute(&tools, config, exclusivity, call, &context_of_call, progress).await
+                    };
+                    let executed = run_on(&state.host(), execution).await;
+                    match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
+                        Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
+                            log.asked(started_at.elapsed()).await;
+                            asked.ask_now(&context.peer).await?;
+                            call = *asked;
+                        }
+                        executed => return executed,
+                    }
+                }
             };
             match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
@@ -269,7 +280,7 @@ impl ServerHandler for Handler {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
                     let tools = catalog.set.clone();
-                    match tasks.begin(&state.host(), caller, *call, tools, task_context).await {
+                    match tasks.begin(&state.host(), caller, *call, tools, call_context).await {
                         Ok(created) => Ok(CallToolResponse::Task(created)),
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }

@@ -53,14 +53,17 @@
 //!
 //! # Questions
 //!
-//! A tool that [asks](tool_core::tool::Asker) asks the user of a host that speaks revision 2026-07-28 and has declared `elicitation`. The call
+//! A tool that [asks](tool_core::tool::Asker) asks the user of a host that has declared `elicitation`. The call
 //! ends with the questions, and the host calls again with the answers and a state that only this process opens, for the same caller, tool and arguments,
 //! within 10 minutes, and once. The tool is then executed again from its start, and its questions return the answers.
+//!
+//! A host of a revision before 2026-07-28 is asked by a request of the server (`elicitation/create`) while its call stays open, for 10 minutes a question.
+//! Nothing else is different.
 //!
 //! | | |
 //! | --- | --- |
 //! | a text, a number, a boolean, an enum, a list of variants of an enum, choices, a struct of these | a form |
-//! | another answer, a [secret](tool_core::tool::AskQuestion::secret), another host | the question fails with the reason, or takes its default |
+//! | another answer, a [secret](tool_core::tool::AskQuestion::secret), a host without forms | the question fails with the reason, or takes its default |
 //! | decline, cancel | [`AskErrorKind::Declined`](tool_core::tool::AskErrorKind::Declined) |
 //! | no answer, or one that does not match | asked for again, at most 10 times in a call |
 //! | a state that is invalid, expired, used or of another call | a protocol error (-32602) with `reason: "invalid_request_state"` |

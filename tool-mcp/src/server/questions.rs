@@ -3,12 +3,14 @@
 //! A call that asks is one by request (`CallRequest`) that ends with its notes, as for calls on other machines, so there is no replay of its
 //! own here. The host keeps the request, encrypted, because values of `Asker::once` are none of its business, and because the next call need
 //! not find a session. It is redeemed once in the process that sealed it, because what follows a question may be `at_most_once`.
+//!
+//! A host of an older revision is asked during its call instead, which stays open.
 
 use rmcp::model::{
-    ElicitResult, ElicitationAction, ErrorData, InputRequests, InputRequiredResult, InputResponses,
-    ProtocolVersion,
+    ClientResult, ElicitRequest, ElicitResult, ElicitationAction, ErrorData, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses, ProtocolVersion, ServerRequest,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tool_core::__internals::CallRequest;
 use tool_core::model::RunUser;
@@ -18,7 +20,7 @@ use tool_core::{ToolCall, ToolError, ToolSet};
 use tool_http::server::Caller;
 
 use super::form::{form_of, read_answer};
-use super::sealed_state::{AskedCall, StateSealer};
+use super::sealed_state::{AskedCall, StateSealer, TIME_TO_LIVE};
 use super::task_id::TaskId;
 
 /// The number of times that a call may ask the host.
@@ -174,15 +176,41 @@ impl HostCall {
         !questions(&self.request).is_empty()
     }
 
-    /// Asks the host for what the call waits for.
-    pub(super) fn ask(self, sealer: &StateSealer, tools: &ToolSet) -> Result<InputRequiredResult, ToolError> {
+    fn begin_round(&mut self) -> Result<(), ToolError> {
         if self.round >= MAX_ROUNDS {
             return Err(ToolError::failed(format!("the user was asked {MAX_ROUNDS} times without an end")));
         }
+        self.round += 1;
+        Ok(())
+    }
+
+    /// Asks a host of an older revision for what the call waits for. The call stays open until its user has answered.
+    pub(super) async fn ask_now(&mut self, peer: &Peer<RoleServer>) -> Result<(), ToolError> {
+        self.begin_round()?;
+        for (_, wait) in questions(&self.request) {
+            let Some(InputRequest::Elicitation(form)) = wait.question().and_then(form_of) else { continue };
+            let decision = match show_form(peer, form).await {
+                Some(response) => decision_of(&wait, response),
+                None => Decision::unavailable().because("the host has not answered the question"),
+            };
+            self.request.tick(Timestamp::now());
+            // What does not fit is asked for again, and what has come too late has expired.
+            let _ = self.request.resolve(&wait.id, decision);
+        }
+        Ok(())
+    }
+
+    /// Asks the host for what the call waits for.
+    pub(super) fn ask(
+        mut self,
+        sealer: &StateSealer,
+        tools: &ToolSet,
+    ) -> Result<InputRequiredResult, ToolError> {
+        self.begin_round()?;
         let form = |(key, wait): (String, Wait)| Some((key, form_of(wait.question()?)?));
         let forms: InputRequests = questions(&self.request).into_iter().filter_map(form).collect();
         let binding = self.binding(tools);
-        let mut asked = AskedCall::new(self.request, self.round + 1);
+        let mut asked = AskedCall::new(self.request, self.round);
         asked.omits_arguments = asked.request.call.arguments == self.arguments;
         asked.task = self.task;
         if asked.omits_arguments {
@@ -199,6 +227,17 @@ impl HostCall {
 fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
     let waits = request.waits().into_iter().filter(|wait| wait.question().is_some());
     waits.enumerate().map(|(position, wait)| (format!("{position:02}_{}", wait.id), wait)).collect()
+}
+
+/// Returns the answer of a host of an older revision, or `None` if there is none.
+async fn show_form(peer: &Peer<RoleServer>, form: ElicitRequest) -> Option<ElicitResult> {
+    let mut options = PeerRequestOptions::no_options();
+    options.timeout = Some(TIME_TO_LIVE);
+    let sent = peer.send_request_with_option(ServerRequest::ElicitRequest(form), options).await;
+    match sent.ok()?.await_response().await {
+        Ok(ClientResult::ElicitResult(response)) => Some(response),
+        _ => None,
+    }
 }
 
 /// Reads the response to an input request.
@@ -228,9 +267,6 @@ pub(super) fn why_not_asked(wait: &Wait) -> Option<&'static str> {
 
 /// Returns the reason why a host cannot ask its user, if so.
 pub(super) fn why_unable_to_ask(context: &RequestContext<RoleServer>) -> Option<&'static str> {
-    if !is_newest(context) {
-        return Some("the host uses a protocol that is older than 2026-07-28");
-    }
     let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     // A host that names no mode supports forms.
     let has_forms = elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none());

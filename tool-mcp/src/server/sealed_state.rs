@@ -17,8 +17,8 @@ use tool_core::tool::Timestamp;
 
 use super::task_id::TaskId;
 
-/// The time in which the host has to call again.
-const TIME_TO_LIVE: Duration = Duration::from_secs(10 * 60);
+/// The time in which the user of the host has to answer.
+pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(10 * 60);
 
 /// The longest state, in bytes. Hosts need not accept longer ones.
 const MAX_STATE_BYTES: usize = 32 * 1024;
