@@ -106,6 +106,77 @@ struct Confirmation {
     ok: bool,
 }
 
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Contact {
+    /// User's response
+    username: String,
+    /// User's email address
+    email: String,
+}
+
+#[tool("Asks for a name and an address")]
+async fn test_elicitation(message: String, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let Contact { username, email } = user.ask(message).await?;
+    Ok(format!("{username} <{email}>"))
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Profile {
+    name: String,
+    age: i64,
+    score: f64,
+    status: Status,
+    verified: bool,
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Active,
+    Inactive,
+    Pending,
+}
+
+#[tool("Asks with defaults of all types")]
+async fn test_elicitation_sep1034_defaults(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let default =
+        Profile { name: "John Doe".into(), age: 30, score: 95.5, status: Status::Active, verified: true };
+    let Profile { name, .. } = user.ask("Who are you?").default(default).await?;
+    Ok(format!("Hello, {name}!"))
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Untitled {
+    Option1,
+    Option2,
+    Option3,
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Titled {
+    /// First choice
+    Value1,
+    /// Second choice
+    Value2,
+}
+
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Choices {
+    untitled_single: Untitled,
+    titled_single: Titled,
+    untitled_multi: Vec<Untitled>,
+    titled_multi: Vec<Titled>,
+}
+
+#[tool("Asks for choices of all kinds")]
+async fn test_elicitation_sep1330_enums(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let Choices { titled_multi, .. } = user.ask("What do you choose?").await?;
+    Ok(format!("{} choices", titled_multi.len()))
+}
+
 #[tool("Asks for a name")]
 async fn test_input_required_result_elicitation(#[inject] user: &Asker) -> Result<String, ToolError> {
     let Name { name } = user.ask("What is your name?").await?;
@@ -250,6 +321,9 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         weather,
         panics,
         wait,
+        test_elicitation,
+        test_elicitation_sep1034_defaults,
+        test_elicitation_sep1330_enums,
         test_input_required_result_elicitation,
         test_input_required_result_request_state,
         test_input_required_result_tampered_state,

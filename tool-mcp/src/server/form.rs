@@ -142,12 +142,7 @@ fn property(schema: &Value, question: &Question) -> Option<(Value, bool)> {
     match (&kinds[..], schema.get("oneOf").and_then(Value::as_array)) {
         // An enum whose variants have descriptions.
         ([] | ["string"], Some(variants)) => {
-            let titled = variants.iter().map(|variant| {
-                let value = variant["const"].as_str()?;
-                let title = variant["description"].as_str().unwrap_or(value);
-                Some(json!({ "const": value, "title": title }))
-            });
-            property.insert("oneOf".into(), titled.collect::<Option<_>>()?);
+            property.insert("oneOf".into(), titled(variants)?);
             property.insert("type".into(), "string".into());
         }
         ([kind @ ("string" | "integer" | "number" | "boolean")], None) => {
@@ -160,13 +155,29 @@ fn property(schema: &Value, question: &Question) -> Option<(Value, bool)> {
         }
         (["array"], None) => {
             let items = resolve(schema.get("items")?, question)?;
-            let values = items["enum"].as_array().filter(|values| values.iter().all(Value::is_string))?;
+            let items = match items.get("oneOf").and_then(Value::as_array) {
+                Some(variants) => json!({ "anyOf": titled(variants)? }),
+                None => {
+                    let values = items["enum"].as_array()?;
+                    json!({ "type": "string", "enum": values.iter().all(Value::is_string).then_some(values)? })
+                }
+            };
             property.insert("type".into(), "array".into());
-            property.insert("items".into(), json!({ "type": "string", "enum": values }));
+            property.insert("items".into(), items);
         }
         _ => return None,
     }
     Some((property.into(), is_optional))
+}
+
+/// Returns the variants of an enum whose variants have descriptions.
+fn titled(variants: &[Value]) -> Option<Value> {
+    let titled = variants.iter().map(|variant| {
+        let value = variant["const"].as_str()?;
+        let title = variant["description"].as_str().unwrap_or(value);
+        Some(json!({ "const": value, "title": title }))
+    });
+    titled.collect()
 }
 
 #[cfg(test)]
@@ -211,6 +222,10 @@ mod tests {
             (
                 json!({ "type": "array", "items": { "$ref": "#/$defs/Side" }, "$defs": { "Side": { "type": "string", "enum": ["a"] } } }),
                 json!({ "type": "array", "items": { "type": "string", "enum": ["a"] } }),
+            ),
+            (
+                json!({ "type": "array", "items": { "oneOf": [{ "type": "string", "const": "a", "description": "Left" }] } }),
+                json!({ "type": "array", "items": { "anyOf": [{ "const": "a", "title": "Left" }] } }),
             ),
         ];
         for (schema, expected) in table {
