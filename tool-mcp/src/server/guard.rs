@@ -165,8 +165,7 @@ impl Guard {
             return Ok(json_rpc_error(&json!(id), -32600, text));
         }
         // A notification, such as one that cancels a call, and the answer to a question of a call are always accepted.
-        let request_permit =
-            if message.is_request() { Some(self.limiter.begin_request()?) } else { None };
+        let request_permit = if message.is_request() { Some(self.limiter.begin_request()?) } else { None };
         let permits = Arc::new((permit, request_permit));
         if message.method.as_deref() == Some("tools/call") {
             if let Some(refusal) = self.missing_scopes(&head.extensions, &bytes) {
