@@ -11,6 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, ClientServiceExt, ErrorData, RoleClient};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tool_core::agent::on_approval;
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run};
@@ -212,6 +213,40 @@ async fn the_user_of_a_host_answers() {
         }
         assert_eq!(counts.paid.load(Ordering::SeqCst), 1);
     }
+}
+
+/// A client whose user is asked, and does not answer.
+#[derive(Clone, Default)]
+struct Nobody(Arc<Notify>);
+
+impl ClientHandler for Nobody {
+    fn get_info(&self) -> ClientConfig {
+        User::default().get_info()
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_for_no_answer() {
+    let nobody = Nobody::default();
+    let server = Server::new(tools![register]).spawn("127.0.0.1:0").await.unwrap();
+    let client = connect_http(&server.url(), None, Connection::Http, nobody.clone()).await.unwrap();
+    let stopping = async {
+        nobody.0.notified().await;
+        tokio::time::timeout(Duration::from_secs(120), server.stop()).await.unwrap().unwrap();
+    };
+    let called = client.call_tool(params("register", json!({})));
+    let (result, ()) = futures_util::future::join(called, stopping).await;
+    let expected = "the tool has to ask the user, and nobody can be asked here: the server stops";
+    assert_eq!(text(&result.unwrap()), (expected.into(), true));
 }
 
 #[tokio::test]

@@ -259,7 +259,7 @@ impl ServerHandler for Handler {
                     match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
                         Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
                             log.asked(started_at.elapsed()).await;
-                            asked.ask_now(&context.peer).await?;
+                            asked.ask_now(&context.peer, &state.shutdown).await?;
                             call = *asked;
                         }
                         executed => return executed,

@@ -17,7 +17,7 @@ use tool_core::model::RunUser;
 use tool_core::run::{Decision, Wait};
 use tool_core::tool::Timestamp;
 use tool_core::{ToolCall, ToolError, ToolSet};
-use tool_http::server::Caller;
+use tool_http::server::{Caller, Shutdown};
 
 use super::form::{form_of, read_answer};
 use super::sealed_state::{AskedCall, StateSealer, TIME_TO_LIVE};
@@ -185,13 +185,23 @@ impl HostCall {
     }
 
     /// Asks a host of an older revision for what the call waits for. The call stays open until its user has answered.
-    pub(super) async fn ask_now(&mut self, peer: &Peer<RoleServer>) -> Result<(), ToolError> {
+    ///
+    /// A server that stops takes no answers, so nobody can be asked from then on.
+    pub(super) async fn ask_now(
+        &mut self,
+        peer: &Peer<RoleServer>,
+        shutdown: &Shutdown,
+    ) -> Result<(), ToolError> {
         self.begin_round()?;
         for (_, wait) in questions(&self.request) {
             let Some(InputRequest::Elicitation(form)) = wait.question().and_then(form_of) else { continue };
-            let decision = match show_form(peer, form).await {
-                Some(response) => decision_of(&wait, response),
-                None => Decision::unavailable().because("the host has not answered the question"),
+            let decision = tokio::select! {
+                biased;
+                () = shutdown.requested() => Decision::unavailable().because("the server stops"),
+                response = show_form(peer, form) => match response {
+                    Some(response) => decision_of(&wait, response),
+                    None => Decision::unavailable().because("the host has not answered the question"),
+                },
             };
             self.request.tick(Timestamp::now());
             // What does not fit is asked for again, and what has come too late has expired.
