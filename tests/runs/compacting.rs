@@ -275,11 +275,13 @@ impl ChatModel for Constrained {
     }
 }
 
-/// What must not be repeated is named behind each summary.
+/// What must not be repeated is named behind each summary, and nothing else: neither a call that a person denied nor one that was invalid.
 #[tokio::test]
 async fn calls_that_must_not_be_repeated_are_named() {
     let model = ScriptedModel::new()
         .calls("pay", r#"{"invoice": 7}"#)
+        .calls("pay", r#"{"invoice": "eight"}"#)
+        .calls("pay", r#"{"invoice": 9}"#)
         .calls("contract", r#"{"id": 1}"#)
         .calls("contract", r#"{"id": 2}"#)
         .says("They were looked up.") // the summary
@@ -287,11 +289,15 @@ async fn calls_that_must_not_be_repeated_are_named() {
             let summary = request.messages()[1].text().into_owned();
             summary.contains("They were looked up.")
                 && summary.contains("- pay {\"invoice\": 7}: paid 7, receipt R-7")
+                && summary.matches("- pay").count() == 1
         })
         .says("Done.");
     let compaction = Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
-    let agent = Agent::builder(model).tools(tools![pay, contract]).compaction(compaction).build().unwrap();
-    assert_eq!(agent.ask("Pay").await.unwrap().text(), "Done.");
+    let asks = guard::needs_approval(|call| call.arguments.contains('9'));
+    let agent = Agent::builder(model).tools(tools![pay, contract]).compaction(compaction).layer(asks);
+    let decider = on_approval(|_| Decision::deny("not this one"));
+    let answer = agent.build().unwrap().ask("Pay").decider(decider).await.unwrap();
+    assert_eq!(answer.text(), "Done.");
 }
 
 /// A compaction is part of the state: the run continues in another process without another summary.
@@ -454,7 +460,11 @@ async fn useless_orders_end() {
     let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000).offer_tool();
     let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction);
     let agent = agent.limits(|l| l.max_turns(50).max_repeated_calls(100)).build().unwrap();
-    assert_eq!(agent.ask("Look them up").await.unwrap().text(), "Done.");
+    let mut driver = agent.start("Look them up");
+    while driver.advance().await.unwrap() {
+        assert_eq!(driver.run().has_useless_compactions(), SUMMARIES.load(Ordering::Relaxed) == 3);
+    }
+    assert_eq!(driver.finish().await.unwrap().text(), "Done.");
     assert_eq!(SUMMARIES.load(Ordering::Relaxed), 3);
 }
 

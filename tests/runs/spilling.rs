@@ -69,6 +69,7 @@ async fn a_long_output_is_shortened_and_can_be_read() {
         .calls("read_output", r#"{"id": "call_1_0", "search": "DISK"}"#)
         .calls("read_output", r#"{"id": "call_1_0", "from": 6006}"#)
         .calls("read_output", r#"{"id": "call_9_0"}"#)
+        .calls("read_output", r#"{"search": "DISK"}"#)
         .says("The disk is full.");
     let answer = agent(model, store.clone()).build().unwrap().ask("What is wrong?").await.unwrap();
     assert_eq!(answer.text(), "The disk is full.");
@@ -84,6 +85,8 @@ async fn a_long_output_is_shortened_and_can_be_read() {
     assert!(outputs.iter().all(|output| output.chars().count() <= LIMIT), "{outputs:?}");
     assert!(answer.tool_executions()[0].output().unwrap().omitted_chars().unwrap() > 11_000);
     assert!(outputs[1].contains("output call_1_0, character 6018: "), "{outputs:?}");
+    let by_id = "nothing that was removed contains this; outputs that were shortened are searched by their `id` alone";
+    assert_eq!(outputs[4], by_id);
     assert!(
         outputs[2].starts_with("characters 6006 to 6926 of 12031:\nkey=secret, disk full"),
         "{outputs:?}"
@@ -209,9 +212,61 @@ async fn outputs_outlive_the_process_and_not_the_run() {
         assert_eq!(store.load_output(&id, "a").await.unwrap().as_deref(), Some("longer"));
         store.remove_run(id.as_str()).await.unwrap();
         assert_eq!(store.load_output(&id, "a").await.unwrap(), None);
+        // With those of the runs inside, of which only this run knows.
+        let other = Run::new([Message::user("Go")]).id().clone();
+        store.store_output(&other, "a", "long").await.unwrap();
+        let inner = ScriptedModel::new().calls("log", "{}").calls("send", "{}");
+        let inner = self::agent(inner, store.clone()).tools(tools![send]).build().unwrap();
+        let outer = ScriptedModel::new().calls("helper", r#"{"question": "Help"}"#);
+        let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps")).run_store(store.clone());
+        let run = outer.build().unwrap().ask("What is wrong?").await.unwrap_err().into_run();
+        let inside = run.inner_runs().next().unwrap().run().id().clone();
+        assert_eq!(store.load_output(&inside, "call_1_0").await.unwrap(), Some(log_text()));
+        store.remove_run(run.id().as_str()).await.unwrap();
+        assert_eq!(store.load_output(&inside, "call_1_0").await.unwrap(), None);
+        assert!(store.load_output(&other, "a").await.unwrap().is_some());
     }
     check(InMemoryStore::new()).await;
     check(SqliteStore::in_memory().await.unwrap()).await;
+}
+
+#[tool("Sends a mail", needs_approval)]
+fn send() {}
+
+/// The agents of one run use one store: one that takes the run over reads the outputs that are there, and all of them are removed.
+#[tokio::test]
+async fn outputs_of_a_run_are_in_one_store() {
+    for (has_first, has_second) in [(true, true), (true, false), (false, true)] {
+        let stores = [Watched::default(), Watched::default()];
+        let built = |model: ScriptedModel, store: Option<&Watched>| {
+            let agent = Agent::builder(model).tools(tools![log]);
+            match store {
+                Some(store) => agent.max_output_chars(LIMIT).output_store(store.clone()),
+                None => agent,
+            }
+        };
+        let id = if has_first { "call_1_0" } else { "call_3_0" };
+        let billing = ScriptedModel::new()
+            .calls("log", "{}")
+            .calls("read_output", format!(r#"{{"id": "{id}", "search": "disk"}}"#))
+            .says("Done.");
+        let billing = built(billing, Some(&stores[1]).filter(|_| has_second)).build().unwrap();
+        let desk = ScriptedModel::new().calls("log", "{}").calls("billing", "{}");
+        let desk = built(desk, Some(&stores[0]).filter(|_| has_first));
+        let desk = desk.handoff_to("billing", "Knows bills", &billing).build().unwrap();
+        let answer = desk.ask("What is wrong?").await.unwrap();
+        let read = answer.tool_executions().last().unwrap().to_string();
+        assert!(read.contains("disk full"), "{has_first} {has_second}: {read}");
+        let stored = stores.map(|store| {
+            let stored = store.stored.lock().unwrap().clone();
+            let removed = store.removed.lock().unwrap();
+            assert!(stored.iter().all(|(run, ..)| removed.contains(run)), "{has_first} {has_second}");
+            stored.len()
+        });
+        let expected =
+            [usize::from(has_first) + usize::from(has_first && has_second), usize::from(!has_first)];
+        assert_eq!(stored, expected, "{has_first} {has_second}");
+    }
 }
 
 /// A shortened output that a compaction hides is still read whole.

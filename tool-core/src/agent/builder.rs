@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use super::compaction::{LongOutputs, compact_tool};
+use super::compaction::{LongOutputs, check_reader_name, compact_tool};
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
@@ -142,7 +142,7 @@ impl AgentBuilder {
     ///
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
-    /// [search](Self::tool_search), if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
+    /// [search](Self::tool_search) or read what a [compaction](Self::compaction) or an [output store](Self::output_store) keeps from the model, if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
     /// one is invalid, or if there is a limit of [cost](crate::run::RunLimits#structfield.max_cost) without [prices](Self::prices).
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
@@ -156,6 +156,9 @@ impl AgentBuilder {
         }
         if self.agent.compaction.as_ref().is_some_and(|compaction| compaction.offers_tool) {
             self.agent.tools = self.agent.tools.with(compact_tool())?;
+        }
+        if self.agent.reads_back() {
+            check_reader_name(&self.agent.tools)?;
         }
         check_layers(&self.agent)?;
         if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {

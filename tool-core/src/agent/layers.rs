@@ -324,9 +324,16 @@ impl Layers {
             || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
     }
 
-    /// Returns where the agent that the run is of stores long outputs.
-    pub(super) fn outputs(&self) -> Option<&LongOutputs> {
-        self.levels.first()?.agents.last()?.0.outputs.as_ref()
+    /// Returns where long outputs of the run are stored, if the agent that the run is of stores them.
+    pub(super) fn outputs(&self) -> Option<LongOutputs> {
+        let own = self.levels.first()?.agents.last()?.0.outputs.as_ref()?;
+        Some(LongOutputs { limit: own.limit, ..self.stored_outputs()?.clone() })
+    }
+
+    /// Returns where outputs of the run can be: in one store, of the first of its agents that has one, because it is read by those that
+    /// take the run over, and its outputs are removed with the run.
+    pub(super) fn stored_outputs(&self) -> Option<&LongOutputs> {
+        self.levels.first()?.agents.iter().find_map(|agent| agent.0.outputs.as_ref())
     }
 
     /// Judges the text of a reply of the run. Returns the records of what was decided besides the end of the run, too.

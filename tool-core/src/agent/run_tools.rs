@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::sync::Arc;
 
+use super::compaction::READ_OUTPUT;
 use super::lock::lock;
 use super::tool_search::{Divided, RESERVED_NAMES};
 use super::trace::warn_of_taken_name;
@@ -309,6 +310,7 @@ impl RunTools {
             all.iter().any(|(other, tools)| *other != source && tools.get(name).is_some())
                 || self.undo.is_reserved(name, source)
                 || self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
+                || self.agent.0.reads_back() && name == READ_OUTPUT
         };
         tools.filter(|tool| {
             let is_taken = is_taken(tool.name());

@@ -105,6 +105,13 @@ type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 /// Receives each request to the model, with the id of the run and the number of the turn.
 type RequestWatcher = dyn Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync;
 
+impl Shared {
+    /// Returns `true` if the model can be offered the tool that reads what it does not read in full.
+    pub(super) fn reads_back(&self) -> bool {
+        self.compaction.is_some() || self.outputs.is_some()
+    }
+}
+
 impl Agent {
     /// Returns the agent's [name](crate::agent::AgentBuilder::name), if it has one.
     #[must_use]

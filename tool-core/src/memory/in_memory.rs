@@ -286,6 +286,7 @@ impl Contents {
         self.inboxes.remove(id);
         self.outputs.remove(id);
         if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
+            run.ids_of_tree().into_iter().for_each(|id| self.outputs.remove(id.as_str()));
             self.by_save.remove(&(at, id.to_owned()));
             self.run_bytes -= size.bytes();
             self.forget_owners(&summary);

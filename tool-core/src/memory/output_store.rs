@@ -16,7 +16,7 @@ use crate::run::RunId;
 /// # Contract
 ///
 /// - An output belongs to one run, and is read only by that run.
-/// - A [`RunStore`](crate::memory::RunStore) that also stores outputs removes those of a run together with the run.
+/// - A [`RunStore`](crate::memory::RunStore) that also stores outputs removes those of a run, and of the runs inside, together with the run.
 /// - An operation sees the effects of those that were started earlier, and no operation blocks its thread.
 ///
 /// ```

@@ -9,6 +9,9 @@ use crate::content::Content;
 use crate::model::AssistantMessage;
 use crate::tool::Timestamp;
 
+/// The number of compactions in a row that hide too little or fail, after which only a request that is too long causes another one.
+pub(crate) const MAX_USELESS: u8 = 3;
+
 /// One [compaction](crate::agent::Compaction) of a run: what the model no longer reads of the messages before it. The messages themselves
 /// stay part of the run.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::changes::RunChanges;
 use super::handoff::Handoff;
+use super::id::RunId;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
 use super::wait::Wait;
@@ -101,6 +102,13 @@ impl Run {
     pub fn inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
         let open = self.stage.records().iter().filter_map(CallRecord::inner);
         self.inner_runs.iter().chain(open)
+    }
+
+    /// Returns the ids of the run and of all runs inside, at any depth.
+    pub(crate) fn ids_of_tree(&self) -> Vec<&RunId> {
+        let mut ids = vec![self.id()];
+        ids.extend(self.inner_runs().flat_map(|inner| inner.run().ids_of_tree()));
+        ids
     }
 
     /// Returns a readable view of the messages that the run and the agents that it asked have added.

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::cache_use::CacheUse;
-use super::compaction::{CompactionRecord, ContextSize, ProviderSummary};
+use super::compaction::{CompactionRecord, ContextSize, MAX_USELESS, ProviderSummary};
 use super::state::{Fact, Run};
 use crate::content::abbreviate;
 use crate::model::{ChatModel, Message, Usage, estimate_tokens};
@@ -60,6 +60,13 @@ impl Run {
     #[must_use]
     pub fn compactions(&self) -> &[CompactionRecord] {
         self.history.compactions()
+    }
+
+    /// Returns `true` if three compactions in a row have failed or hidden too little: the run is compacted only when the provider refuses a
+    /// request as too long, or by [`Agent::compact`](crate::Agent::compact). A warning in the trace says so, too.
+    #[must_use]
+    pub fn has_useless_compactions(&self) -> bool {
+        self.context_size().useless >= MAX_USELESS
     }
 
     /// Returns the text that stands for hidden messages now.

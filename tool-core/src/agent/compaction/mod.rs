@@ -11,5 +11,5 @@ pub use self::options::Compaction;
 pub(super) use self::order::{COMPACT, compact_tool};
 pub(super) use self::outputs::{LongOutputs, READ_OUTPUT, own_limit};
 pub(super) use self::plan::{Measure, Plan, Rates, ToolFacts};
-pub(super) use self::reader::Reader;
+pub(super) use self::reader::{Reader, check_reader_name};
 pub(super) use self::view::CompactedView;

@@ -29,7 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///   unnecessary. At last, all messages but the last are replaced by a summary, which the model writes itself. Instructions and the question
 ///   stay, a call stays with its result, and of calls of `at_most_once` tools the summary states what they did: of the last 30, with the first
 ///   500 characters of each output. Outputs of tools declared with `keep_output` are hidden only by a summary.
-/// - **Nothing is lost.** From the first compaction on, the model is offered a tool, `read_output`, which reads and searches what was hidden.
+/// - **Nothing is lost.** A model that is offered tools is offered one more, `read_output`, which reads and searches what was hidden: from the first
+///   compaction on, or from the start if the provider summarizes. No other tool has its name.
 /// - **A summary that fails**, is empty, is cut off, calls a tool, takes too long or is longer than what it replaces is discarded: only outputs
 ///   are hidden, and the run continues. After three compactions in a row that failed or hid too little, the run is compacted only when the
 ///   provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact). A provider that refuses to summarize as if the

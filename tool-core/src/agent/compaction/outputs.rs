@@ -59,10 +59,8 @@ impl LongOutputs {
 
     /// Removes the outputs of a run that has ended, and of the runs inside.
     pub(in crate::agent) async fn remove(&self, run: &Run) -> Result<(), RunErrorKind> {
-        let mut runs = vec![run];
-        while let Some(run) = runs.pop() {
-            self.store.remove_outputs(run.id()).await.map_err(RunErrorKind::Store)?;
-            runs.extend(run.inner_runs().map(|inner| inner.run()));
+        for id in run.ids_of_tree() {
+            self.store.remove_outputs(id).await.map_err(RunErrorKind::Store)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::outputs::{LongOutputs, READ_OUTPUT};
 use crate::model::{Message, ToolKind};
 use crate::run::{CompactionRecord, Run};
 use crate::tool::{FunctionTool, ToolError};
-use crate::toolset::ToolSet;
+use crate::toolset::{ToolSet, ToolSetError};
 
 /// The characters that are returned at once.
 const MAX_CHARS: usize = 8_000;
@@ -23,6 +23,8 @@ const HEADER_CHARS: usize = 80;
 /// The places of a search, and the characters around each.
 const MAX_FOUND: usize = 40;
 const CONTEXT_CHARS: usize = 100;
+
+const NOTHING: &str = "nothing that was removed contains this";
 
 #[derive(Deserialize, JsonSchema)]
 struct Read {
@@ -43,6 +45,12 @@ struct Removed {
     id: String,
     speaker: String,
     text: String,
+}
+
+/// Fails if a tool has the name of the one that reads.
+pub(in crate::agent) fn check_reader_name(tools: &ToolSet) -> Result<(), ToolSetError> {
+    let reader = ToolSet::default().with(FunctionTool::new(READ_OUTPUT, || ""))?;
+    tools.clone().union(&reader).map(drop)
 }
 
 /// The tool that reads, for the state of a run.
@@ -108,16 +116,22 @@ fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
     let read_output = move |read: Read| {
         let (removed, outputs, id) = (Arc::clone(&removed), outputs.clone(), id.clone());
         async move {
-            let whole = match (outputs, &read.id) {
+            let whole = match (&outputs, &read.id) {
                 (Some(outputs), Some(call)) => outputs.store.load_output(&id, call).await,
                 _ => Ok(None),
             };
             let whole =
                 whole.map_err(|_| ToolError::failed("the output cannot be read now; try again later"))?;
+            let has_stored = outputs.is_some();
             let whole = whole.zip(read.id.clone());
             match whole.map(|(text, id)| [Removed { id, speaker: "output".to_owned(), text }]) {
                 Some(whole) => read_output(&whole, &read, page),
-                None => read_output(&removed, &read, page),
+                None => read_output(&removed, &read, page).map(|text| match text.as_str() {
+                    NOTHING if has_stored && read.id.is_none() => {
+                        format!("{NOTHING}; outputs that were shortened are searched by their `id` alone")
+                    }
+                    _ => text,
+                }),
             }
         }
     };
@@ -188,7 +202,7 @@ fn search_in<'a>(removed: impl Iterator<Item = &'a Removed>, search: &str) -> St
         }
     }
     match count {
-        0 => "nothing that was removed contains this".to_owned(),
+        0 => NOTHING.to_owned(),
         _ if count > MAX_FOUND => format!("{text}and {} more", count - MAX_FOUND),
         _ => text,
     }

@@ -10,17 +10,14 @@ use std::fmt::Write;
 
 use futures_util::FutureExt;
 
-use super::summarizing::SUMMARIZED;
 use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
 use crate::agent::lock::lock;
+use crate::agent::trace::warn_of_compaction;
 use crate::agent::{Event, RunDriver};
 use crate::content::Part;
 use crate::memory::group_start;
 use crate::model::{ChatResponse, FinishReason, Message, ToolPolicy};
-use crate::run::{CompactionRecord, ProviderSummary, RunErrorKind, StepError};
-
-/// The number of compactions in a row that hide too little or fail, after which only a request that is too long causes another one.
-const MAX_USELESS: u8 = 3;
+use crate::run::{CompactionRecord, MAX_USELESS, ProviderSummary, RunErrorKind, StepError};
 
 /// Why a run is not compacted.
 const BOUND: &str = "the provider accepts the model's reasoning only after the messages that it had read; compact the run after the next \
@@ -48,7 +45,7 @@ impl RunDriver {
         let model = agent.model();
         let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
         let size = self.run.context_size();
-        let has_failed = size.useless >= MAX_USELESS || size.useless_at == self.run.messages().len();
+        let has_failed = self.run.has_useless_compactions() || size.useless_at == self.run.messages().len();
         if has_failed || is_bound && !by_provider {
             return Ok(None);
         }
@@ -56,7 +53,13 @@ impl RunDriver {
             return self.compact_now(options, true).await;
         }
         let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
-        let window = self.context_window(model.model_name());
+        let window = match measure.hideable {
+            0 => None,
+            _ => self.context_window().await,
+        };
+        if !self.run.is_asking() {
+            return Ok(None);
+        }
         let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
         let reread = self.run.context_size().reread;
         let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, false);
@@ -167,10 +170,9 @@ impl RunDriver {
         self.record_provider_attempt(message.is_some(), is_refused);
         let Some(message) = message else { return Ok(None) };
         let facts = self.facts(hidden);
-        let summary = Some(format!("{SUMMARIZED}{}{facts}", message.text));
+        let summary = Some(self.summarized(&message.text, &facts));
         let mut note =
-            "The beginning of this conversation was replaced by its summary; `read_output` searches it."
-                .to_owned();
+            format!("The beginning of this conversation was replaced by its summary{}.", self.searching());
         let [question, last] = self.run.questions_before(hidden);
         let mut said = vec![(question, "The question was"), (last, "The last message of the user in it was")];
         said.dedup_by_key(|(position, _)| *position);
@@ -223,6 +225,7 @@ impl RunDriver {
                 if has_summarized { 0 } else { size.provider_failures.saturating_add(1) };
             if is_refused || size.provider_failures >= MAX_USELESS {
                 size.refused_by = Some(name);
+                warn_of_compaction("the provider does not summarize this run, and is not asked again");
             }
         });
     }
@@ -242,15 +245,30 @@ impl RunDriver {
         sets.find_map(|tools| tools.get(name)).map(|tool| tool.definition().policy())
     }
 
-    /// Returns the size of a model's context window, if it is known.
-    fn context_window(&self, model: Option<&str>) -> Option<u64> {
-        let agent = &self.tools.agent.0;
-        let known = lock(&agent.model_infos).get(model?).cloned().unwrap_or_default();
-        let known = match &agent.prices {
-            Some(prices) => prices.model_info(model?, known),
-            None => known,
+    /// Returns the size of the model's context window, if it is known. The provider is asked once.
+    async fn context_window(&mut self) -> Option<u64> {
+        let agent = self.tools.agent.clone();
+        let (model, infos) = (agent.model(), &agent.0.model_infos);
+        let name = model.model_name()?;
+        let info = lock(infos).get(name).cloned();
+        let of_prices = |info| match &agent.0.prices {
+            Some(prices) => prices.model_info(name, info),
+            None => info,
         };
-        known.context_window
+        let is_known = info.is_some();
+        let window = of_prices(info.unwrap_or_default()).context_window;
+        if is_known || window.is_some() {
+            return window;
+        }
+        let asked = match self.run_until_interrupted(model.model_info()).await {
+            Ok(asked) => asked.ok().flatten().unwrap_or_default(),
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                return None;
+            }
+        };
+        lock(infos).insert(name.to_owned(), asked.clone());
+        of_prices(asked).context_window
     }
 
     /// Returns `true` if a reply since the last user message contains reasoning that the provider accepts only after the original messages.
@@ -292,7 +310,14 @@ impl RunDriver {
             size.reread = 0;
             match is_useless {
                 true if size.useless_at == messages => {}
-                true => (size.useless, size.useless_at) = (size.useless.saturating_add(1), messages),
+                true => {
+                    (size.useless, size.useless_at) = (size.useless.saturating_add(1), messages);
+                    if size.useless == MAX_USELESS {
+                        warn_of_compaction(
+                            "three compactions of this run failed or hid too little: it is compacted only when a request is too long",
+                        );
+                    }
+                }
                 false => (size.useless, size.useless_at) = (0, 0),
             }
         });

@@ -30,7 +30,6 @@ impl RunDriver {
             RunLease::Held(held) => held,
             RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
         };
-        held.outputs.clone_from(&self.origin.0.outputs);
         let handed_over = held.accept(duration);
         let state = match &handed_over {
             Some(_) => LeaseState::Held,
@@ -133,6 +132,9 @@ impl RunDriver {
         if let RunLease::Held(held) = &mut self.lease {
             let on_drop = self.question.on_drop.unwrap_or(self.origin.0.stored_runs.on_drop);
             held.cancels_on_drop = is_in_progress && on_drop == OnDrop::Cancel;
+            if held.cancels_on_drop {
+                held.outputs = self.layers.stored_outputs().cloned();
+            }
         }
     }
 

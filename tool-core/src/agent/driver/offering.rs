@@ -55,7 +55,7 @@ impl RunDriver {
     /// Adds the tool that reads what the model does not read in full.
     fn with_reader(&mut self, tools: ToolSet) -> ToolSet {
         let agent = &self.tools.agent.0;
-        let outputs = agent.outputs.as_ref();
+        let outputs = self.layers.stored_outputs();
         // The provider keeps the reasoning of what stays only if the tools stay, too.
         let is_expected = agent.compaction.is_some() && agent.model.supports_compaction();
         let is_needed = outputs.is_some() || is_expected || !self.run.compactions().is_empty();

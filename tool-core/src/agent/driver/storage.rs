@@ -260,7 +260,7 @@ impl RunDriver {
     /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
-        if let Some(outputs) = self.tools.agent.0.outputs.as_ref().filter(|_| self.run.is_done()) {
+        if let Some(outputs) = self.layers.stored_outputs().filter(|_| self.run.is_done()) {
             // The run has ended well, whatever remains in the store.
             let _ = outputs.remove(&self.run).await;
         }

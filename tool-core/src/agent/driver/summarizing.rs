@@ -33,14 +33,11 @@ const MAX_FACTS: usize = 30;
 const MIN_OUTPUT_TOKENS: u32 = 2_048;
 const MIN_PROVIDER_TOKENS: u32 = 8_192;
 
-/// What precedes the text of a summary.
-pub(super) const SUMMARIZED: &str = "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n";
-
 /// What takes the place of messages if there is no summary.
-const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long. `read_output` searches them.";
+const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long.";
 
 /// What precedes the calls that a summary names.
-const FACTS: &str = "\n\nThese calls were executed and must not be repeated:";
+const FACTS: &str = "\n\nThese calls were made, and what they did must not be repeated:";
 
 impl RunDriver {
     /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
@@ -54,14 +51,31 @@ impl RunDriver {
             // Without what is added anew.
             let earlier = self.run.summary_in_use().unwrap_or_default();
             let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
-            let earlier = earlier.strip_suffix(NO_SUMMARY).unwrap_or(earlier).trim_end();
+            let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
             let gap = if earlier.is_empty() { "" } else { "\n\n" };
-            return Ok(Some(format!("{earlier}{gap}{NO_SUMMARY}{}", self.facts(before))));
+            let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
+            return Ok(Some(format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(before))));
         }
         let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
         let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
-        let facts = self.facts(before);
-        Ok(self.is_shorter(&text, before).then(|| format!("{SUMMARIZED}{text}{facts}")))
+        Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &self.facts(before))))
+    }
+
+    /// Returns what the model reads of a summary.
+    pub(super) fn summarized(&self, summary: &str, facts: &str) -> String {
+        let search = self.searching();
+        format!(
+            "The beginning of this conversation was removed to save room{search}. This is its summary:\n\n{summary}{facts}"
+        )
+    }
+
+    /// Returns how the model finds what was removed. An agent that offers no tools does not offer this one either.
+    pub(super) fn searching(&self) -> &'static str {
+        if self.can_read_back() { "; `read_output` searches it" } else { "" }
+    }
+
+    fn can_read_back(&self) -> bool {
+        !self.offer.tools.is_empty()
     }
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
@@ -99,7 +113,10 @@ impl RunDriver {
                 };
                 messages = own.messages()[..end].iter().cloned().chain(prompt).collect::<Vec<_>>();
                 // The tools stay, because they precede the messages in the cache. The format stays for a provider, whose tools may depend on it.
-                let own = own.with_tool_choice(ToolChoice::Auto);
+                let own = match own.tool_choice() {
+                    ToolChoice::None => own,
+                    _ => own.with_tool_choice(ToolChoice::Auto),
+                };
                 let (own, least) = match end_for_provider {
                     None => (own.with_response_format(None), MIN_OUTPUT_TOKENS),
                     Some(_) => {
@@ -190,10 +207,14 @@ impl RunDriver {
         let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
         // Also of earlier questions, whose executions belong to other runs.
         let (mut calls, mut done): (&[ToolCall], Vec<(&ToolCall, &ToolMessage)>) = (&[], Vec::new());
+        let executions = self.run.tool_executions();
+        let was_refused = |id: &str| {
+            executions.iter().rev().find(|one| one.call().id == id).is_some_and(|one| !one.was_executed())
+        };
         for message in &self.run.messages()[..before] {
             match message {
                 Message::Assistant(reply) => calls = &reply.tool_calls,
-                Message::Tool(result) if is_unique(&result.name) => {
+                Message::Tool(result) if is_unique(&result.name) && !was_refused(&result.call_id) => {
                     let call = calls.iter().find(|call| call.id == result.call_id);
                     done.extend(call.map(|call| (call, result)));
                 }
@@ -203,7 +224,8 @@ impl RunDriver {
         let mut facts = String::new();
         let earlier = done.len().saturating_sub(MAX_FACTS);
         if earlier > 0 {
-            let _ = write!(facts, "\n- and {earlier} earlier ones, which `read_output` finds");
+            let found = if self.can_read_back() { ", which `read_output` finds" } else { "" };
+            let _ = write!(facts, "\n- and {earlier} earlier ones{found}");
         }
         for (call, result) in &done[earlier..] {
             let arguments = abbreviate(&call.arguments, MAX_ARGUMENTS_CHARS);

@@ -8,6 +8,14 @@ pub(in crate::agent) fn warn_of_taken_name(tool: &str, provider: &str) {
     let _ = (tool, provider);
 }
 
+/// Warns that a run is no longer compacted as its author wants.
+pub(in crate::agent) fn warn_of_compaction(why: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "tool_core", "{why}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = why;
+}
+
 /// Warns that a stored run cannot go on with values that only its question has.
 pub(in crate::agent) fn warn_of_lost_values(types: &str) {
     #[cfg(feature = "tracing")]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, TransactionBehavior, params, params_from_iter};
+use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use self::database::BoxError;
@@ -327,22 +327,7 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             // One state, whatever others save meanwhile.
-            let transaction = connection.transaction()?;
-            let is_stored = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
-            if !transaction.query_row(is_stored, [&id], |row| row.get(0))? {
-                return Ok(None);
-            }
-            let mut parts = transaction.prepare("SELECT key, part FROM run_parts WHERE run = ?1")?;
-            let parts = parts.query_map([&id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            let parts: Vec<(String, String)> = parts.collect::<Result<_, _>>()?;
-            let mut log =
-                transaction.prepare("SELECT entry FROM run_log WHERE run = ?1 ORDER BY position")?;
-            let log: Vec<String> = log.query_map([&id], |row| row.get(0))?.collect::<Result<_, _>>()?;
-            let run = Run::restore(parts, log).map_err(|error| {
-                let what = format!("the state of the run `{}`", id.escape_debug());
-                corrupt(&what, &location(&error)) + "; remove the run"
-            })?;
-            Ok(Some(run))
+            load_run(&connection.transaction()?, &id)
         })
     }
 
@@ -350,6 +335,7 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            remove_outputs_inside(&transaction, &id)?;
             let remember = "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1";
             transaction.execute(remember, [&id])?;
             let forget =
@@ -504,6 +490,36 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
 fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>, what: &str) -> Result<T, BoxError> {
     let text = value.as_str().map_err(|_| corrupt(what, "it is not text"))?;
     Ok(serde_json::from_str(text).map_err(|error| corrupt(what, &location(&error)))?)
+}
+
+fn load_run(transaction: &Transaction<'_>, id: &str) -> Result<Option<Run>, BoxError> {
+    let is_stored = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
+    if !transaction.query_row(is_stored, [id], |row| row.get(0))? {
+        return Ok(None);
+    }
+    let mut parts = transaction.prepare("SELECT key, part FROM run_parts WHERE run = ?1")?;
+    let parts = parts.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let parts: Vec<(String, String)> = parts.collect::<Result<_, _>>()?;
+    let mut log = transaction.prepare("SELECT entry FROM run_log WHERE run = ?1 ORDER BY position")?;
+    let log: Vec<String> = log.query_map([id], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let run = Run::restore(parts, log).map_err(|error| {
+        let what = format!("the state of the run `{}`", id.escape_debug());
+        corrupt(&what, &location(&error)) + "; remove the run"
+    })?;
+    Ok(Some(run))
+}
+
+/// Removes the outputs of the runs inside of a run, as far as its state can be read.
+fn remove_outputs_inside(transaction: &Transaction<'_>, id: &str) -> Result<(), BoxError> {
+    let has_outputs = "SELECT EXISTS (SELECT 1 FROM outputs WHERE run != ?1)";
+    if !transaction.query_row(has_outputs, [id], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
+    let run = load_run(transaction, id).ok().flatten();
+    for inside in run.iter().flat_map(Run::ids_of_tree) {
+        transaction.execute("DELETE FROM outputs WHERE run = ?1", [inside.as_str()])?;
+    }
+    Ok(())
 }
 
 fn corrupt(what: &str, location: &str) -> String {
