@@ -225,7 +225,7 @@ impl Run {
                 }
                 message => Some(Cow::Borrowed(message)),
             };
-            note(position).into_iter().chain(summary).chain(shown)
+            summary.into_iter().chain(note(position)).chain(shown)
         });
         shown.chain(note(self.messages().len()))
     }
