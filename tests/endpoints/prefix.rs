@@ -292,7 +292,8 @@ impl Wire {
                     // The name under which what belongs to the provider is stored is that of its address.
                     let mut endpoint = Endpoint::openai();
                     endpoint.base_url = Some(server.base_url().into());
-                    let openai = OpenAi::builder().endpoint(endpoint).api_key("k").base_url(server.base_url());
+                    let openai =
+                        OpenAi::builder().endpoint(endpoint).api_key("k").base_url(server.base_url());
                     openai.build().unwrap().responses_model("m")
                 };
                 Summarized::boxed(model(server), model(summaries))
@@ -533,8 +534,7 @@ fn turns(calls: std::ops::Range<usize>, most: usize) -> impl Strategy<Value = Ve
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let wires =
-        [Wire::ChatCompletions, Wire::Responses, Wire::Messages, Wire::Summarized, Wire::Compacted];
+    let wires = [Wire::ChatCompletions, Wire::Responses, Wire::Messages, Wire::Summarized, Wire::Compacted];
     let wire = prop::sample::select(wires.to_vec());
     // Two runs inside at once would share their replies.
     let outer = turns(0..HELPER + 1, 12).prop_map(|mut turns| {

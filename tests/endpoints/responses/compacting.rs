@@ -194,7 +194,8 @@ async fn a_provider_that_fails_changes_nothing() {
     for (failure, expected) in failures {
         let shown = String::from_utf8_lossy(&failure).into_owned();
         let summary = || reply(&[text_message("Tables were read.", "final_answer")], false);
-        let mut answers = vec![read(1), read(2), failure.clone(), summary(), read(3), failure, summary(), done()];
+        let mut answers =
+            vec![read(1), read(2), failure.clone(), summary(), read(3), failure, summary(), done()];
         if expected == 1 {
             answers.remove(5);
         }
@@ -205,6 +206,30 @@ async fn a_provider_that_fails_changes_nothing() {
         assert!(compactions[1].summary().unwrap().contains("Tables were read."), "{shown}");
         assert!(!sent(&server).pop().unwrap().1.contains(SECRET), "{shown}");
     }
+}
+
+/// A body that is too large for a server in between is no word of the provider's: it leads to one compaction and the same request again.
+#[tokio::test]
+async fn a_body_that_is_too_large_leads_to_a_compaction() {
+    let too_large = || whole_answer("413 Too Large", &[("content-type", "text/html")], b"<h1>413</h1>");
+    let answers = vec![
+        read(1),
+        read(2),
+        too_large(),
+        too_large(),
+        too_large(),
+        read(3),
+        compaction_of(&[item(1)]),
+        done(),
+    ];
+    let server = RawServer::answering_in_turn(answers).await;
+    let (answer, compactions) = asked(&agent(model(&server)).build().unwrap()).await;
+    // The compaction failed, and so did the summary of the model, so the outputs were removed without one.
+    assert_eq!((answer.text(), compacting(&server)), ("Done.", vec![2, 6]));
+    let hidden: Vec<_> = compactions.iter().map(CompactionRecord::summarized_messages).collect();
+    assert_eq!(hidden, [4, 6]);
+    let second = input(&sent(&server)[5].1);
+    assert_eq!((second.len(), &second[3]["type"]), (6, &json!("reasoning")), "{second:?}");
 }
 
 /// The API has no prompt of the author, so the model writes the summary by it.
@@ -239,7 +264,8 @@ async fn a_compaction_has_its_own_options() {
     for (path, body) in sent(&server) {
         let body: Value = serde_json::from_str(&body).unwrap();
         let hello = json!([{ "type": "message", "role": "user", "content": "Hello" }]);
-        let expected = json!({ "model": "m", "service_tier": "flex", "prompt_cache_key": "c1", "input": hello });
+        let expected =
+            json!({ "model": "m", "service_tier": "flex", "prompt_cache_key": "c1", "input": hello });
         assert_eq!((&*path, body), ("/v1/responses/compact", expected));
     }
 }

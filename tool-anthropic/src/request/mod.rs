@@ -195,7 +195,7 @@ impl ModelRequest<'_> {
             json.push(b'}');
             let body = body.finish();
             if body.len() > MAX_BODY_BYTES {
-                return Err(Error::request(format!(
+                return Err(Error::too_long(format!(
                     "the request has {} bytes, more than the {MAX_BODY_BYTES} that the API accepts; upload files and send their ids",
                     body.len()
                 )));

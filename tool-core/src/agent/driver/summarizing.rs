@@ -38,7 +38,8 @@ const MIN_PROVIDER_TOKENS: u32 = 8_192;
 pub(super) const SUMMARIZED: &str = "The beginning of this conversation was removed to save room; `read_output` searches it. This is its summary:\n\n";
 
 /// What takes the place of messages if there is no summary.
-const NO_SUMMARY: &str = "Earlier messages of this conversation were removed to save room. `read_output` searches them.";
+const NO_SUMMARY: &str =
+    "Earlier messages of this conversation were removed to save room. `read_output` searches them.";
 
 /// What precedes the calls that a summary names.
 const FACTS: &str = "\n\nThese calls were executed and must not be repeated:";
