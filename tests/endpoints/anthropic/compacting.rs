@@ -185,6 +185,28 @@ async fn only_models_of_the_provider_read_its_summary() {
     }
 }
 
+/// The options of a request can name a model that neither summarizes nor reads a summary in the form of the API.
+#[tokio::test]
+async fn another_model_of_the_options_reads_the_text() {
+    let server = RawServer::answering_in_turn(vec![summary(1), done()]).await;
+    let model = model(&server);
+    let mut options = ModelOptions::default();
+    options.model = Some("claude-3-7-sonnet-20250219".into());
+    let request = ChatRequest::new([Message::user("Read all")]).with_compaction(true);
+    let refused = model.chat(&request.clone().with_options(options.clone())).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the model `claude-3-7-sonnet-20250219` does not summarize conversations"
+    );
+    let summarized = model.chat(&request).await.unwrap().message;
+    let request = ChatRequest::new([Message::Assistant(summarized), Message::user("And now?")]);
+    model.chat(&request.with_options(options)).await.unwrap();
+    let body = sent(&server).pop().unwrap();
+    let texts = json!([text("Table 1 was read."), text("And now?")]);
+    assert_eq!(messages(&body)[0], json!({ "role": "user", "content": texts }));
+    assert!(!server.requests()[1].contains(BETA));
+}
+
 /// A typed answer uses up limits of strict schemas. The request for a summary has no format, but the same tools, and the prompt of the author.
 #[tokio::test]
 async fn a_summary_has_the_tools_of_a_typed_answer() {
