@@ -731,6 +731,48 @@ async fn reasoning_that_does_not_go_back_is_not_counted() {
     assert_eq!(driver.finish().await.unwrap().text(), "Yes.");
 }
 
+/// Reasoning that is bound to an output is no longer sent once that was removed, so that nothing is saved by leaving it out.
+#[tokio::test]
+async fn reasoning_behind_a_removed_output_is_not_counted() {
+    struct Thinking {
+        is_bound: bool,
+        bytes: usize,
+    }
+    impl ChatModel for Thinking {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            panic!("nothing is asked")
+        }
+
+        fn binds_reasoning(&self, _: &AssistantMessage) -> bool {
+            self.is_bound
+        }
+
+        fn reasoning_bytes(&self, _: &AssistantMessage) -> usize {
+            self.bytes
+        }
+    }
+    let call = ToolCall::new("a", "read", "{}");
+    let earlier = [
+        Message::user("Look it up"),
+        Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
+        Message::tool_text(&call, "lorem ".repeat(1_000)),
+        Message::assistant("It is there."),
+    ];
+    for (is_bound, expected) in [(true, [0].as_slice()), (false, &[0, 4])] {
+        let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+        store.append(&id, &earlier).await.unwrap();
+        let built = |bytes| {
+            let agent = Agent::builder(Thinking { is_bound, bytes }).tools(tools![read]).memory(store.clone());
+            agent.compaction(Compaction::when_it_pays().keep_recent_tokens(10)).build().unwrap()
+        };
+        let run = built(0).ask("Which one?").conversation(id).start().into_run();
+        let run = built(0).compact(run).await.unwrap();
+        let run = built(60_000).compact(run).await.unwrap();
+        let unreasoned: Vec<_> = run.compactions().iter().map(|one| one.unreasoned_messages()).collect();
+        assert_eq!(unreasoned, expected, "{is_bound}");
+    }
+}
+
 /// A run is as compact as possible if there is nothing to hide, whatever its reasoning is bound to.
 #[tokio::test]
 async fn an_order_without_an_effect_is_no_error() {
