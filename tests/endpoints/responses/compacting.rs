@@ -8,7 +8,7 @@ use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::model::{ChatRequest, Fallback, FinishReason};
 use tool_core::run::{CompactionRecord, Run};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, tool, tools};
+use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, SqliteStore, tool, tools};
 use tool_openai::{Endpoint, OpenAi};
 
 use super::endpoint::{input, json_answer, model, model_of, streamed};
@@ -166,6 +166,32 @@ async fn only_the_provider_reads_its_compaction() {
     assert!(claude().supports_compaction());
     assert!(!Fallback::new(model(&server)).or(claude()).supports_compaction());
     assert!(Fallback::new(claude()).or(claude()).supports_compaction());
+}
+
+/// The next question of a conversation goes on behind what was compacted; another model reads the messages.
+#[tokio::test]
+async fn the_next_question_reads_the_compaction() {
+    let window = [said("user", "Read all tables"), item(1)];
+    let answers = vec![read(1), read(2), compaction_of(&window), done(), done()];
+    let server = RawServer::answering_in_turn(answers).await;
+    let store = SqliteStore::in_memory().await.unwrap();
+    let other = ScriptedModel::new()
+        .expects(|request| {
+            let texts: Vec<_> = request.messages().iter().map(Message::text).collect();
+            texts.len() == 10 && texts[1] == "Read all tables" && texts[3].starts_with("table 1")
+        })
+        .says("Done.");
+    let compaction = compaction().at_tokens(900);
+    let first = agent(model(&server)).compaction(compaction).memory(store.clone()).build().unwrap();
+    first.ask("Read all tables").conversation("c").await.unwrap();
+    for model in [Box::new(model(&server)) as Box<dyn ChatModel>, Box::new(other)] {
+        let next = agent(model).compaction(Compaction::when_it_pays()).memory(store.clone());
+        next.build().unwrap().ask("And now?").conversation("c").await.unwrap();
+    }
+    let [before, last] = [3, 4].map(|at| input(&sent(&server)[at].1));
+    assert_eq!(last[1..=2], window);
+    assert_eq!((&last[..before.len()], last.len()), (&*before, before.len() + 2));
+    assert_eq!(compacting(&server), [2]);
 }
 
 /// Whatever becomes of it, the run goes on: by a summary of the model, or as it is. A provider that has no compaction is not asked again.
