@@ -762,7 +762,8 @@ async fn reasoning_behind_a_removed_output_is_not_counted() {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         store.append(&id, &earlier).await.unwrap();
         let built = |bytes| {
-            let agent = Agent::builder(Thinking { is_bound, bytes }).tools(tools![read]).memory(store.clone());
+            let agent =
+                Agent::builder(Thinking { is_bound, bytes }).tools(tools![read]).memory(store.clone());
             agent.compaction(Compaction::when_it_pays().keep_recent_tokens(10)).build().unwrap()
         };
         let run = built(0).ask("Which one?").conversation(id).start().into_run();
@@ -912,6 +913,30 @@ async fn a_window_does_not_lose_the_summary() {
         assert_eq!((summaries, request[1].text().contains(SUMMARY)), (1, true), "{window}: {request:?}");
         assert_eq!(request.last().unwrap().text(), "Which one?");
         assert!(!request.iter().any(|message| message.text() == "1?"), "{window}");
+    }
+}
+
+/// Whatever window a question has, it begins with the provider's summary, and the note stays behind that, between no call and its result.
+#[tokio::test]
+async fn a_window_keeps_the_summary_of_the_provider() {
+    let model = Summarizing::new(6);
+    let store = InMemoryStore::new();
+    let ask = async |window| {
+        let memory = ChatMemory::new(store.clone()).window(Window::messages(window));
+        let compaction = Compaction::when_it_pays().at_tokens(5_000).keep_recent_tokens(2_500);
+        let agent =
+            Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).memory(memory);
+        agent.build().unwrap().ask("Which one?").conversation("c").await.unwrap();
+        model.long.requests().pop().unwrap()
+    };
+    let is_note = |message: &Message| message.text().contains("The question was");
+    let first = ask(100).await;
+    for window in (0..20).rev() {
+        let last = ask(window).await;
+        assert_whole(&last);
+        assert_eq!((&*last[0].text(), &*last.last().unwrap().text()), (SUMMARY, "Which one?"), "{window}");
+        assert_eq!(last.iter().filter(|message| is_note(message)).count(), 1, "{window}");
+        assert!(window < 19 || last.starts_with(&first), "{window}");
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize, ProviderSummary};
 use super::state::{Fact, Run};
-use crate::content::abbreviate;
+use crate::content::{Content, abbreviate};
 use crate::model::{ChatModel, Message, Usage, estimate_tokens};
 use crate::tool::Timestamp;
 
@@ -217,7 +217,9 @@ impl Run {
         from: usize,
         hidden: &'a Hidden<'a>,
     ) -> impl Iterator<Item = Cow<'a, Message>> {
-        let note = hidden.by_provider.map(|one| &one.note).filter(|(position, _)| from < *position);
+        // Behind the last message, it was shown before.
+        let is_new = |note: &&(usize, Content)| from == 0 || from < note.0;
+        let note = hidden.by_provider.map(|one| &one.note).filter(is_new);
         let note = move |at: usize| {
             let note = note.filter(|(position, _)| *position == at);
             note.map(|(_, content)| Cow::Owned(Message::User(content.clone())))
