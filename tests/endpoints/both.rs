@@ -97,6 +97,22 @@ async fn errors_are_the_same() {
             "POST URL failed with status 400, invalid_request_error: prompt is too long: 2 > 1",
         ),
         (
+            whole_answer("413 Too Large", &[("content-type", "text/html")], b"<h1>413</h1>"),
+            "ContextLength",
+            (false, true),
+            "POST URL answered with HTML with status 413: `<h1>413</h1>`",
+        ),
+        (
+            whole_answer(
+                "413 Too Large",
+                &[json],
+                error("invalid_request_error", "The body is large.").as_bytes(),
+            ),
+            "ContextLength",
+            (false, true),
+            "POST URL failed with status 413, invalid_request_error: The body is large.",
+        ),
+        (
             whole_answer("200 OK", &[json, ("content-encoding", "gzip")], b"x"),
             "InvalidResponse",
             (false, false),

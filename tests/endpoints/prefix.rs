@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::cases;
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{Anthropic, Messages};
+use tool_anthropic::Anthropic;
 use tool_core::agent::{Compaction, ToolSearch};
 use tool_core::content::Image;
 use tool_core::layer::rewrite;
@@ -224,23 +224,20 @@ enum Wire {
     Messages,
     /// Of a model whose provider summarizes, and that thinks.
     Summarized,
+    /// Of a model whose provider compacts.
+    Compacted,
 }
 
-/// A model of Anthropic, and another server for its summaries.
+/// A model whose provider summarizes, and another server for its summaries.
 struct Summarized {
-    model: Messages,
-    summaries: Messages,
+    model: Box<dyn ChatModel>,
+    summaries: Box<dyn ChatModel>,
 }
 
 impl Summarized {
-    async fn server() -> RawServer {
-        let block = json!({ "type": "compaction", "content": "Pages were read.", "signature": "s" });
-        let body = json!({
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": [block],
-            "stop_reason": "compaction", "stop_sequence": null, "usage": { "input_tokens": 0, "output_tokens": 0 },
-        });
-        let headers = [("content-type", "application/json")];
-        RawServer::answering("200 OK", &headers, body.to_string().as_bytes()).await
+    fn boxed(model: impl ChatModel + 'static, summaries: impl ChatModel + 'static) -> Box<dyn ChatModel> {
+        assert!(model.supports_compaction());
+        Box::new(Self { model: Box::new(model), summaries: Box::new(summaries) })
     }
 }
 
@@ -272,7 +269,11 @@ impl Wire {
             || OpenAi::builder().endpoint(Endpoint::openai()).api_key("k").base_url(server.base_url());
         match self {
             Self::ChatCompletions => Box::new(openai().build().unwrap().chat_model("m")),
-            Self::Responses => Box::new(openai().build().unwrap().responses_model("m")),
+            Self::Responses => {
+                let mut endpoint = Endpoint::openai();
+                endpoint.supports_compaction = false;
+                Box::new(openai().endpoint(endpoint).build().unwrap().responses_model("m"))
+            }
             Self::Messages => {
                 let anthropic = Anthropic::builder().api_key("k").base_url(server.base_url());
                 Box::new(anthropic.build().unwrap().chat_model("claude-haiku-5-5"))
@@ -284,16 +285,43 @@ impl Wire {
                     let anthropic = Anthropic::builder().api_key("k").endpoint(endpoint);
                     anthropic.base_url(server.base_url()).build().unwrap().chat_model("claude-sonnet-5-5")
                 };
-                let (model, summaries) = (claude(server), claude(summaries));
-                assert!(model.supports_compaction());
-                Box::new(Summarized { model, summaries })
+                Summarized::boxed(claude(server), claude(summaries))
+            }
+            Self::Compacted => {
+                let model = |server: &RawServer| {
+                    // The name under which what belongs to the provider is stored is that of its address.
+                    let mut endpoint = Endpoint::openai();
+                    endpoint.base_url = Some(server.base_url().into());
+                    let openai =
+                        OpenAi::builder().endpoint(endpoint).api_key("k").base_url(server.base_url());
+                    openai.build().unwrap().responses_model("m")
+                };
+                Summarized::boxed(model(server), model(summaries))
             }
         }
     }
 
+    /// Starts a server that answers each request with a summary.
+    async fn summaries(self) -> RawServer {
+        let body = match self {
+            Self::Compacted => json!({
+                "id": "resp_c", "object": "response.compaction", "created_at": 1,
+                "output": [{ "id": "cmp_1", "type": "compaction", "encrypted_content": "ZW5j" }],
+                "usage": { "input_tokens": 0, "output_tokens": 0, "total_tokens": 0 },
+            }),
+            _ => json!({
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5",
+                "content": [{ "type": "compaction", "content": "Pages were read.", "signature": "s" }],
+                "stop_reason": "compaction", "stop_sequence": null, "usage": { "input_tokens": 0, "output_tokens": 0 },
+            }),
+        };
+        let headers = [("content-type", "application/json")];
+        RawServer::answering("200 OK", &headers, body.to_string().as_bytes()).await
+    }
+
     /// Returns the field that has the conversation.
     fn field(self) -> &'static str {
-        if matches!(self, Self::Responses) { "input" } else { "messages" }
+        if matches!(self, Self::Responses | Self::Compacted) { "input" } else { "messages" }
     }
 
     /// Returns a reply with these calls, or a text if there are none.
@@ -316,7 +344,7 @@ impl Wire {
                 let usage = json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output });
                 json!({ "choices": [{ "message": message }], "usage": usage })
             }
-            Self::Responses => {
+            Self::Responses | Self::Compacted => {
                 let calls = calls.map(|(index, (name, arguments))| {
                     json!({
                         "id": format!("fc_{turn}_{index}"), "type": "function_call", "status": "completed", "call_id": id(index),
@@ -464,7 +492,7 @@ impl Case {
         let inner = inner_case.server(&self.inner, &[], QUESTIONS * helped).await;
         let after = self.after.clone().unwrap_or_default();
         let second = self.server(&after, &[], QUESTIONS).await;
-        let summaries = Summarized::server().await;
+        let summaries = self.wire.summaries().await;
         let compactions = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&compactions);
         let mut agent = self
@@ -506,7 +534,7 @@ fn turns(calls: std::ops::Range<usize>, most: usize) -> impl Strategy<Value = Ve
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let wires = [Wire::ChatCompletions, Wire::Responses, Wire::Messages, Wire::Summarized];
+    let wires = [Wire::ChatCompletions, Wire::Responses, Wire::Messages, Wire::Summarized, Wire::Compacted];
     let wire = prop::sample::select(wires.to_vec());
     // Two runs inside at once would share their replies.
     let outer = turns(0..HELPER + 1, 12).prop_map(|mut turns| {

@@ -585,7 +585,7 @@ async fn a_summary_cuts_no_pair_of_a_repaired_conversation() {
             Message::assistant("It is there."),
         ];
         store.append(&id, &broken).await.unwrap();
-        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned() };
+        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned(), by_provider: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let agent = agent(&model, Compaction::when_it_pays()).memory(store).build().unwrap();
@@ -741,6 +741,49 @@ async fn reasoning_that_does_not_go_back_is_not_counted() {
     assert_eq!(driver.finish().await.unwrap().text(), "Yes.");
 }
 
+/// Reasoning that is bound to an output is no longer sent once that was removed, so that nothing is saved by leaving it out.
+#[tokio::test]
+async fn reasoning_behind_a_removed_output_is_not_counted() {
+    struct Thinking {
+        is_bound: bool,
+        bytes: usize,
+    }
+    impl ChatModel for Thinking {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            panic!("nothing is asked")
+        }
+
+        fn binds_reasoning(&self, _: &AssistantMessage) -> bool {
+            self.is_bound
+        }
+
+        fn reasoning_bytes(&self, _: &AssistantMessage) -> usize {
+            self.bytes
+        }
+    }
+    let call = ToolCall::new("a", "read", "{}");
+    let earlier = [
+        Message::user("Look it up"),
+        Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
+        Message::tool_text(&call, "lorem ".repeat(1_000)),
+        Message::assistant("It is there."),
+    ];
+    for (is_bound, expected) in [(true, [0].as_slice()), (false, &[0, 4])] {
+        let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+        store.append(&id, &earlier).await.unwrap();
+        let built = |bytes| {
+            let agent =
+                Agent::builder(Thinking { is_bound, bytes }).tools(tools![read]).memory(store.clone());
+            agent.compaction(Compaction::when_it_pays().keep_recent_tokens(10)).build().unwrap()
+        };
+        let run = built(0).ask("Which one?").conversation(id).start().into_run();
+        let run = built(0).compact(run).await.unwrap();
+        let run = built(60_000).compact(run).await.unwrap();
+        let unreasoned: Vec<_> = run.compactions().iter().map(|one| one.unreasoned_messages()).collect();
+        assert_eq!(unreasoned, expected, "{is_bound}");
+    }
+}
+
 /// A run is as compact as possible if there is nothing to hide, whatever its reasoning is bound to.
 #[tokio::test]
 async fn an_order_without_an_effect_is_no_error() {
@@ -867,7 +910,7 @@ async fn a_window_does_not_lose_the_summary() {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         let questions = (0..4).flat_map(|at| [Message::user(format!("{at}?")), Message::assistant("Yes.")]);
         store.append(&id, &questions.collect::<Vec<_>>()).await.unwrap();
-        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned() };
+        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned(), by_provider: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let memory = ChatMemory::new(store.clone()).window(Window::messages(window));
@@ -880,6 +923,30 @@ async fn a_window_does_not_lose_the_summary() {
         assert_eq!((summaries, request[1].text().contains(SUMMARY)), (1, true), "{window}: {request:?}");
         assert_eq!(request.last().unwrap().text(), "Which one?");
         assert!(!request.iter().any(|message| message.text() == "1?"), "{window}");
+    }
+}
+
+/// Whatever window a question has, it begins with the provider's summary, and the note stays behind that, between no call and its result.
+#[tokio::test]
+async fn a_window_keeps_the_summary_of_the_provider() {
+    let model = Summarizing::new(6);
+    let store = InMemoryStore::new();
+    let ask = async |window| {
+        let memory = ChatMemory::new(store.clone()).window(Window::messages(window));
+        let compaction = Compaction::when_it_pays().at_tokens(5_000).keep_recent_tokens(2_500);
+        let agent =
+            Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).memory(memory);
+        agent.build().unwrap().ask("Which one?").conversation("c").await.unwrap();
+        model.long.requests().pop().unwrap()
+    };
+    let is_note = |message: &Message| message.text().contains("The question was");
+    let first = ask(100).await;
+    for window in (0..20).rev() {
+        let last = ask(window).await;
+        assert_whole(&last);
+        assert_eq!((&*last[0].text(), &*last.last().unwrap().text()), (SUMMARY, "Which one?"), "{window}");
+        assert_eq!(last.iter().filter(|message| is_note(message)).count(), 1, "{window}");
+        assert!(window < 19 || last.starts_with(&first), "{window}");
     }
 }
 
@@ -980,7 +1047,7 @@ async fn what_replaces_messages_does_not_grow() {
     while driver.advance().await.unwrap() {}
     assert!(driver.run().compactions().len() > 2);
     let text = model.requests().pop().unwrap()[1].text().into_owned();
-    for part in ["because it was too long", "must not be repeated", "- send {\"id\": 1}: "] {
+    for part in ["were removed to save room", "must not be repeated", "- send {\"id\": 1}: "] {
         assert_eq!(text.matches(part).count(), 1, "{part} in {text}");
     }
 }

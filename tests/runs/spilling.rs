@@ -55,6 +55,23 @@ fn agent(model: ScriptedModel, store: impl OutputStore + 'static) -> AgentBuilde
     Agent::builder(model).tools(tools![log]).max_output_chars(LIMIT).output_store(store)
 }
 
+/// A limit that has no room for the hint is kept. The output can be read.
+#[tokio::test]
+async fn a_small_limit_is_kept() {
+    #[tool("Reads the log", max_output_chars = 40)]
+    fn short_log() -> String {
+        log_text()
+    }
+    let model = ScriptedModel::new()
+        .calls("short_log", "{}")
+        .expects(|request| request.messages()[2].text().chars().count() <= 40)
+        .calls("read_output", r#"{"id": "call_1_0", "search": "disk full"}"#)
+        .expects(|request| request.messages()[4].text().contains("disk full"))
+        .says("The disk is full.");
+    let agent = agent(model, InMemoryStore::new()).tools(tools![short_log]).build().unwrap();
+    agent.ask("What is wrong?").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_long_output_is_shortened_and_can_be_read() {
     let store = Watched::default();

@@ -12,6 +12,8 @@ pub enum Api {
     ChatCompletions,
     /// `POST /responses`.
     Responses,
+    /// `POST /responses/compact`.
+    Compact,
     /// Anthropic's `POST /messages`.
     Messages,
     /// Anthropic's `POST /messages/count_tokens`.
@@ -25,6 +27,7 @@ impl Api {
         let apis = [
             ("/chat/completions", Self::ChatCompletions),
             ("/responses", Self::Responses),
+            ("/responses/compact", Self::Compact),
             ("/messages", Self::Messages),
             ("/messages/count_tokens", Self::CountTokens),
         ];
@@ -40,7 +43,7 @@ impl Api {
             LazyLock::new(|| parse(include_str!("../published/messages.schema.json")));
         match self {
             Self::ChatCompletions => &CHAT_COMPLETIONS,
-            Self::Responses => &RESPONSES,
+            Self::Responses | Self::Compact => &RESPONSES,
             Self::Messages | Self::CountTokens => &MESSAGES,
         }
     }
@@ -49,6 +52,7 @@ impl Api {
         match self {
             Self::ChatCompletions => Document::CompletionRequest,
             Self::Responses => Document::ResponseRequest,
+            Self::Compact => Document::CompactRequest,
             Self::Messages if body["stream"] == true => Document::MessageStreamRequest,
             Self::Messages => Document::MessageRequest,
             Self::CountTokens => Document::CountTokensRequest,
@@ -71,6 +75,8 @@ pub enum Document {
     Chunk,
     /// A request of the Responses API.
     ResponseRequest,
+    /// A request to compact a conversation.
+    CompactRequest,
     /// A response of the Responses API.
     Response,
     /// An event of a streamed response of the Responses API.
@@ -92,11 +98,12 @@ pub enum Document {
 }
 
 impl Document {
-    const SCHEMAS: [(Api, &str); 13] = [
+    const SCHEMAS: [(Api, &str); 14] = [
         (Api::ChatCompletions, "CreateChatCompletionRequest"),
         (Api::ChatCompletions, "CreateChatCompletionResponse"),
         (Api::ChatCompletions, "CreateChatCompletionStreamResponse"),
         (Api::Responses, "CreateResponse"),
+        (Api::Responses, "CompactRequest"),
         (Api::Responses, "Response"),
         (Api::Responses, "ResponseStreamEvent"),
         (Api::Responses, "ErrorResponse"),
@@ -109,7 +116,7 @@ impl Document {
     ];
 
     fn validator(self) -> &'static Validator {
-        static VALIDATORS: [OnceLock<Validator>; 13] = [const { OnceLock::new() }; 13];
+        static VALIDATORS: [OnceLock<Validator>; 14] = [const { OnceLock::new() }; 14];
         VALIDATORS[self as usize].get_or_init(|| {
             let (api, name) = Self::SCHEMAS[self as usize];
             let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": api.file()["$defs"] });

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, iter};
-use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, EarlierAttempt, ModelError};
 use tool_http::client::{ApiResponse, Assembler, Error, ErrorKind, RequestBody, Retries, count_attempt};
@@ -31,6 +30,9 @@ pub(crate) trait Api: ChatModel {
 
     fn assembler(&self) -> Self::Assembler<'_>;
 
+    /// Returns the path of the API below the base URL that a request is for.
+    fn path(&self, request: &ChatRequest<'_>) -> &'static str;
+
     fn client(&self) -> &Client {
         &self.target().client
     }
@@ -41,13 +43,11 @@ pub(crate) trait Api: ChatModel {
 pub(crate) struct Target {
     pub(crate) client: Arc<Client>,
     pub(crate) model: String,
-    /// The API's path below the base URL.
-    path: &'static str,
 }
 
 impl Target {
-    pub(crate) fn new(client: Arc<Client>, path: &'static str, model: String) -> Self {
-        Self { client, model, path }
+    pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
+        Self { client, model }
     }
 
     /// Formats the public type of this name that sends the requests.
@@ -58,11 +58,6 @@ impl Target {
     /// Returns the name of the model that the request is for.
     pub(crate) fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
         request.options().model.as_deref().unwrap_or(&self.model)
-    }
-
-    /// Returns the URL that the request is sent to.
-    fn url_for(&self, request: &ChatRequest<'_>) -> Url {
-        self.client.url(self.path, self.model_for(request))
     }
 }
 
@@ -122,7 +117,8 @@ impl<'a, 'r, A: Api> Attempts<'a, 'r, A> {
     }
 
     async fn send(&self) -> Result<ApiResponse<'a>, Error> {
-        let url = self.api.target().url_for(self.malformed_calls.request());
+        let request = self.malformed_calls.request();
+        let url = self.api.client().url(self.api.path(request), self.api.target().model_for(request));
         let accept = if self.is_streamed { "text/event-stream" } else { "application/json" };
         self.api.client().connection.send(&url, Some(&self.body), accept).await
     }

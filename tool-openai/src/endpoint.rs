@@ -28,7 +28,7 @@ use tool_http::client::AuthScheme;
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
-/// Only OpenAI and Azure search for tools in their Responses API.
+/// Only OpenAI and Azure search for tools and compact conversations in their Responses API.
 ///
 /// By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
 ///
@@ -84,6 +84,9 @@ pub struct Endpoint {
     /// The endpoint's Responses API counts the input tokens of a request: `POST /responses/input_tokens`. Otherwise the model does not
     /// [count](tool_core::ChatModel::count_tokens) them.
     pub counts_input_tokens: bool,
+    /// The endpoint's Responses API compacts a conversation on demand: `POST /responses/compact`. Otherwise the model does not
+    /// [summarize](tool_core::ChatModel::supports_compaction) by itself.
+    pub supports_compaction: bool,
     /// `content` may be left out of messages with tool calls and without text. Otherwise an empty string is sent.
     pub supports_missing_content: bool,
     /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.

@@ -31,6 +31,7 @@ impl Endpoint {
             guarantees_json_schema: true,
             supports_tool_search: true,
             counts_input_tokens: true,
+            supports_compaction: true,
             supports_missing_content: true,
             supports_refusals: true,
             call_id_format: CallIdFormat::Verbatim,
@@ -53,6 +54,7 @@ impl Endpoint {
             guarantees_json_schema: false,
             supports_tool_search: false,
             counts_input_tokens: false,
+            supports_compaction: false,
             max_tools: None,
             ..Self::openai()
         }
@@ -75,6 +77,7 @@ impl Endpoint {
             azure_api_version: Some(api_version.into()),
             // Documented for the current form only: <https://learn.microsoft.com/azure/foundry/openai/how-to/tool-search>.
             supports_tool_search: false,
+            supports_compaction: false,
             ..Self::azure_at(Some(azure_origin(resource)))
         }
     }

@@ -8,7 +8,7 @@ use tool_core::layer::rewrite;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{ChatRequest, Fallback, FinishReason};
 use tool_core::run::{Run, RunErrorKind};
-use tool_core::{Agent, Answer, ChatMemory, ChatModel, Message, ModelOptions, tool, tools};
+use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, SqliteStore, tool, tools};
 
 use super::runs::{reply, text, thinking};
 use super::{MODEL, bodies, builder, model};
@@ -185,6 +185,28 @@ async fn only_models_of_the_provider_read_its_summary() {
     }
 }
 
+/// The options of a request can name a model that neither summarizes nor reads a summary in the form of the API.
+#[tokio::test]
+async fn another_model_of_the_options_reads_the_text() {
+    let server = RawServer::answering_in_turn(vec![summary(1), done()]).await;
+    let model = model(&server);
+    let mut options = ModelOptions::default();
+    options.model = Some("claude-3-7-sonnet-20250219".into());
+    let request = ChatRequest::new([Message::user("Read all")]).with_compaction(true);
+    let refused = model.chat(&request.clone().with_options(options.clone())).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the model `claude-3-7-sonnet-20250219` does not summarize conversations"
+    );
+    let summarized = model.chat(&request).await.unwrap().message;
+    let request = ChatRequest::new([Message::Assistant(summarized), Message::user("And now?")]);
+    model.chat(&request.with_options(options)).await.unwrap();
+    let body = sent(&server).pop().unwrap();
+    let texts = json!([text("Table 1 was read."), text("And now?")]);
+    assert_eq!(messages(&body)[0], json!({ "role": "user", "content": texts }));
+    assert!(!server.requests()[1].contains(BETA));
+}
+
 /// A typed answer uses up limits of strict schemas. The request for a summary has no format, but the same tools, and the prompt of the author.
 #[tokio::test]
 async fn a_summary_has_the_tools_of_a_typed_answer() {
@@ -234,16 +256,19 @@ async fn the_question_can_be_read_again() {
     assert!(found.contains("user message-1, character 5: Read all tables"), "{found}");
 }
 
-/// The next question of a conversation reads the text of the summary, also if the run was resumed.
+/// The next question of a conversation goes on behind the summary as it was, with its thinking; another model reads the text of it.
 #[tokio::test]
-async fn the_next_question_reads_the_text_of_the_summary() {
+async fn the_next_question_reads_the_summary() {
     for is_resumed in [false, true] {
         let answers = vec![call(1), call(2), summary(1), done(), done()];
         let server = RawServer::answering_in_turn(answers).await;
+        let other = RawServer::answering_in_turn(vec![done()]).await;
         let compaction = Compaction::when_it_pays().at_tokens(900).keep_recent_tokens(1_000);
-        let memory = ChatMemory::in_memory();
-        let built = |compaction| agent(model(&server)).compaction(compaction).memory(memory.clone()).build();
-        let agent = built(compaction).unwrap();
+        let store = SqliteStore::in_memory().await.unwrap();
+        let gateway = Anthropic::builder().base_url(other.base_url()).build().unwrap().chat_model(MODEL);
+        let built =
+            |model, compaction| agent(model).compaction(compaction).memory(store.clone()).build().unwrap();
+        let agent = built(model(&server), compaction);
         let mut driver = agent.ask("Read all tables").conversation("c").start();
         while driver.advance().await.unwrap() {
             if is_resumed {
@@ -251,14 +276,21 @@ async fn the_next_question_reads_the_text_of_the_summary() {
             }
         }
         driver.finish().await.unwrap();
-        let agent = built(Compaction::when_it_pays()).unwrap();
-        agent.ask("And now?").conversation("c").await.unwrap();
-        let last = sent(&server).pop().unwrap();
-        let texts: Vec<_> = messages(&last).iter().map(|message| message["content"].to_string()).collect();
+        for model in [model(&server), gateway] {
+            let agent = built(model, Compaction::when_it_pays());
+            agent.ask("And now?").conversation("c").await.unwrap();
+        }
+        let [before, last] = <[Value; 2]>::try_from(sent(&server)[3..].to_vec()).unwrap();
+        assert_eq!(messages(&last)[0], json!({ "role": "assistant", "content": [block(1)] }));
+        assert!(prefix(&last).starts_with(&prefix(&before)), "{before}\n{last}");
+        assert_eq!((signatures(&before), signatures(&last)), (1, 1));
+        assert!(prefix(&last).ends_with("And now?\""), "{last}");
+        let text = sent(&other).pop().unwrap();
+        let texts: Vec<_> = messages(&text).iter().map(|message| message["content"].to_string()).collect();
         assert!(texts[0].contains("Read all tables") && texts[0].contains("Table 1 was read."), "{texts:?}");
         assert!(texts.last().unwrap().contains("And now?"), "{texts:?}");
-        assert!(!last.to_string().contains("table 1 table 1") && !last.to_string().contains("compaction"));
-        assert!(last.to_string().contains("table 2 table 2"));
+        assert!(!text.to_string().contains("table 1 table 1") && !text.to_string().contains("compaction"));
+        assert!(text.to_string().contains("table 2 table 2"));
     }
 }
 

@@ -55,9 +55,9 @@ pub(crate) fn thinking_bytes(message: &AssistantMessage, provider: &str) -> usiz
     blocks.iter().filter(|block| block.is_thinking).map(|block| block.json.len()).sum()
 }
 
-/// Returns `true` if a message is a summary that this provider wrote.
+/// Returns `true` if a message is a summary that this provider wrote. An empty one is none.
 pub(crate) fn is_summary(message: &AssistantMessage, provider: &str) -> bool {
-    blocks(message, provider, true).summary.is_some()
+    !message.text.is_empty() && blocks(message, provider, true).summary.is_some()
 }
 
 /// Returns the blocks of a reply. A refused one has none, as the API asks for.

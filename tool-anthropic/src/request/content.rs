@@ -13,6 +13,8 @@ pub(super) struct ContentRules {
     pub(super) supports_files: bool,
     /// The model cites the files.
     pub(super) has_citations: bool,
+    /// The model reads summaries in the form of the API.
+    pub(super) reads_summaries: bool,
 }
 
 /// Returns a text block.
@@ -111,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    const RULES: ContentRules = ContentRules { supports_files: true, has_citations: false };
+    const RULES: ContentRules =
+        ContentRules { supports_files: true, has_citations: false, reads_summaries: true };
 
     fn written(part: impl Into<Part>, rules: ContentRules) -> Result<Value, String> {
         let content = Content::from(part.into());

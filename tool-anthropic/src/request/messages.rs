@@ -177,7 +177,7 @@ impl Writer<'_> {
             Message::Assistant(message) => {
                 let reply = assistant::blocks(message, provider, is_last);
                 let is_sent = !reply.blocks.is_empty();
-                let is_stale = self.write_reply(index, reply);
+                let is_stale = self.write_reply(index, reply, rules);
                 self.state.has_reply = true;
                 if is_sent {
                     self.state.pending = message.tool_calls.iter().map(|call| call.id.clone()).collect();
@@ -193,9 +193,10 @@ impl Writer<'_> {
         Ok(false)
     }
 
-    fn write_reply(&mut self, index: usize, reply: ReplyBlocks) -> bool {
+    fn write_reply(&mut self, index: usize, reply: ReplyBlocks, rules: ContentRules) -> bool {
         if let Some(summary) = reply.summary {
-            return self.write_summary(summary);
+            self.write_summary(summary, rules.reads_summaries);
+            return false;
         }
         let is_stale = reply.prefix.is_some_and(|stored| stored != self.state.digest);
         if reply.container.is_some() {
@@ -219,11 +220,12 @@ impl Writer<'_> {
     }
 
     /// Writes a summary of the provider. What follows is read as if it followed the messages that are summarized.
-    fn write_summary(&mut self, summary: Summary) -> bool {
-        if self.state.role.is_some() {
+    fn write_summary(&mut self, summary: Summary, is_read: bool) {
+        let is_first = self.state.role.is_none();
+        if !is_first || !is_read {
             // The API accepts it only as the first message.
-            self.push(Role::Assistant, &text_block(&summary.text));
-            return false;
+            let role = if is_first { Role::User } else { Role::Assistant };
+            return self.push(role, &text_block(&summary.text));
         }
         self.state.has_summary = true;
         let is_unchanged = summary.seed == self.state.digest;
@@ -231,7 +233,6 @@ impl Writer<'_> {
         if is_unchanged {
             self.state.digest = summary.prefix;
         }
-        false
     }
 
     fn write_result(&mut self, result: &ToolMessage, rules: ContentRules) -> Result<(), Error> {

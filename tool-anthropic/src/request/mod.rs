@@ -141,8 +141,16 @@ impl ModelRequest<'_> {
                 "a conversation with the extra field `context_management` is not summarized on demand; leave out one of them",
             ));
         }
-        let content_rules =
-            ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
+        // The options of a request can name another model than the one that says what it supports.
+        let reads_summaries = endpoint.supports_compaction && !lacks_compaction(model);
+        if is_compaction && !reads_summaries {
+            return Err(Error::request(format!("the model `{model}` does not summarize conversations")));
+        }
+        let content_rules = ContentRules {
+            supports_files: endpoint.supports_files,
+            has_citations: options.has_citations,
+            reads_summaries,
+        };
 
         request.cached(|messages: &mut MessageCache| {
             let start = request.reasoning_start();
@@ -195,7 +203,7 @@ impl ModelRequest<'_> {
             json.push(b'}');
             let body = body.finish();
             if body.len() > MAX_BODY_BYTES {
-                return Err(Error::request(format!(
+                return Err(Error::too_long(format!(
                     "the request has {} bytes, more than the {MAX_BODY_BYTES} that the API accepts; upload files and send their ids",
                     body.len()
                 )));

@@ -1,12 +1,14 @@
 //! What is known from the name of a model. Names that are not known are taken for models without limits.
 
-/// The family and the version of a name such as `claude-opus-4-7` or `claude-haiku-4-5-20251001`.
+/// The family and the version of a name such as `claude-opus-4-7`, `claude-haiku-4-5-20251001` or `claude-3-7-sonnet-20250219`.
 fn parse(name: &str) -> Option<(&str, (u32, u32))> {
-    let mut words = name.strip_prefix("claude-")?.split('-');
-    let family = words.next().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))?;
+    let words = name.strip_prefix("claude-")?.split('-');
+    let family = words.clone().find(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))?;
     // A date is no version.
-    let mut number = || words.next().filter(|word| word.len() <= 2).and_then(|word| word.parse::<u32>().ok());
-    Some((family, (number()?, number().unwrap_or(0))))
+    let mut numbers = words
+        .filter(|word| *word != family)
+        .map_while(|word| Some(word).filter(|word| word.len() <= 2)?.parse::<u32>().ok());
+    Some((family, (numbers.next()?, numbers.next().unwrap_or(0))))
 }
 
 /// Returns `true` for models that reject a required call: Opus, Sonnet and Haiku from 5.5, and Fable and Mythos from 5.1.
@@ -58,7 +60,7 @@ mod tests {
     fn newer_models_keep_their_thinking() {
         let keeping = ["claude-opus-4-5", "claude-sonnet-4-6", "claude-sonnet-5", "claude-fable-5", "qwen3"];
         let forgetting =
-            ["claude-opus-4-1", "claude-sonnet-4-5-20250929", "claude-haiku-4-5", "claude-haiku-5-5"];
+            ["claude-opus-4-1", "claude-3-7-sonnet-latest", "claude-haiku-4-5", "claude-haiku-5-5"];
         assert_eq!(keeping.map(forgets_thinking), [false; 5]);
         assert_eq!(forgetting.map(forgets_thinking), [true; 4]);
     }
@@ -74,8 +76,15 @@ mod tests {
         ] {
             assert!(!lacks_compaction(name), "{name}");
         }
-        for name in ["claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-4-5", "claude-sonnet-4-5-20250929"]
-        {
+        for name in [
+            "claude-haiku-4-5",
+            "claude-haiku-5-5",
+            "claude-opus-4-5",
+            "claude-sonnet-4-5-20250929",
+            "claude-3-7-sonnet-20250219",
+            "claude-3-5-sonnet-latest",
+            "claude-3-opus-20240229",
+        ] {
             assert!(lacks_compaction(name), "{name}");
         }
     }

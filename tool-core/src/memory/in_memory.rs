@@ -203,9 +203,9 @@ impl Conversations {
 
     fn store_summary(&mut self, id: &ConversationId, summary: &ConversationSummary) {
         let Some(known) = self.by_id.get_mut(id) else { return };
-        let earlier = known.summary.replace(summary.clone()).map_or(0, |earlier| earlier.text.len());
-        known.bytes = known.bytes + summary.text.len() - earlier;
-        self.bytes = self.bytes + summary.text.len() - earlier;
+        let earlier = known.summary.replace(summary.clone()).map_or(0, |earlier| earlier.len());
+        known.bytes = known.bytes + summary.len() - earlier;
+        self.bytes = self.bytes + summary.len() - earlier;
     }
 
     fn remove(&mut self, id: &ConversationId) -> Option<Conversation> {

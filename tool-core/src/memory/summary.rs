@@ -12,6 +12,15 @@ pub struct ConversationSummary {
     pub messages: usize,
     /// The text.
     pub text: String,
+    /// The same as JSON, in the form of the provider that wrote it, if one did. Only the agent reads it.
+    pub by_provider: Option<String>,
+}
+
+impl ConversationSummary {
+    /// Returns its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.text.len() + self.by_provider.as_ref().map_or(0, String::len)
+    }
 }
 
 /// Omits the text, because conversations are private.

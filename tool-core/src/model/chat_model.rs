@@ -170,14 +170,14 @@ pub trait ChatModel: Send + Sync {
 
     /// Returns `true` if the provider summarizes conversations by itself: a [request](ChatRequest::with_compaction) that asks for it gets a
     /// response with the [finish reason](crate::model::FinishReason::Compaction) `Compaction`, whose text is the summary. Sent first among the
-    /// messages, with its provider's data unchanged, its message takes the place of those that it summarizes. By default, no provider does, and an
-    /// agent asks the model for a summary.
+    /// messages, with its provider's data unchanged, its message takes the place of those that it summarizes. One without a text can be read only
+    /// by its provider, and has the user's messages in full. By default, no provider does, and an agent asks the model for a summary.
     fn supports_compaction(&self) -> bool {
         false
     }
 
     /// Returns `true` if the model reads this summary of a [provider](Self::supports_compaction) in its own form. Another model is sent the text of
-    /// the summary instead, as a message of the user.
+    /// the summary instead, as a message of the user; if it has none, what calls of `at_most_once` tools did.
     fn reads_summary(&self, summary: &AssistantMessage) -> bool {
         let _ = summary;
         false

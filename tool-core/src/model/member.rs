@@ -101,7 +101,9 @@ macro_rules! impl_by_members {
             }
 
             fn supports_compaction(&self) -> bool {
-                self.models().all(|model| model.supports_compaction())
+                // Nobody reads the summary of another provider.
+                let provider = self.provider_name();
+                self.models().all(|model| model.supports_compaction() && model.provider_name() == provider)
             }
 
             fn reads_summary(&self, summary: &$crate::model::AssistantMessage) -> bool {

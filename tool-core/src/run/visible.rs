@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cache_use::CacheUse;
 use super::compaction::{CompactionRecord, ContextSize, MAX_USELESS, ProviderSummary};
 use super::state::{Fact, Run};
-use crate::content::abbreviate;
+use crate::content::{Content, abbreviate};
 use crate::model::{ChatModel, Message, Usage, estimate_tokens};
 use crate::tool::Timestamp;
 
@@ -90,34 +90,49 @@ impl Run {
         self.append(Fact::Compacted(compaction.into()));
     }
 
-    /// Hides the first messages of the stored conversation, for which there is a summary of this text.
-    pub(crate) fn carry_summary(&mut self, messages: usize, text: String) {
+    /// Hides the first messages of the stored conversation, for which there is a summary of this text, and in the form of its provider.
+    pub(crate) fn carry_summary(
+        &mut self,
+        messages: usize,
+        text: String,
+        mut by_provider: Option<ProviderSummary>,
+    ) {
         let given = self.history.given();
-        let behind = self.stored_conversation_len().and_then(|stored| stored.checked_sub(messages));
-        let Some(behind) = behind else { return };
+        let stored = self.stored_conversation_len().unwrap_or_default();
+        let Some(behind) = stored.checked_sub(messages) else { return };
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let leading = self.messages().iter().take_while(is_system).count();
         // A window can begin behind what is summarized. Then nothing else is hidden.
         let hidden = given.saturating_sub(behind).max(leading);
         // Messages of the system stay in a window, which moves the others, and so does a repair of the conversation.
-        let cuts_pair = matches!(self.messages().get(hidden), Some(Message::Tool(_)));
-        if !cuts_pair && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
+        let cuts_pair = |at: usize| matches!(self.messages().get(at), Some(Message::Tool(_)));
+        if let Some(one) = &mut by_provider {
+            let at = given.saturating_sub(stored.saturating_sub(one.note.0));
+            one.note.0 = if cuts_pair(at) { hidden } else { at.max(hidden) };
+        }
+        if !cuts_pair(hidden) && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
             let summary = Some(text);
             self.record_compaction(CompactionRecord {
                 hidden,
                 summary,
                 is_carried: true,
+                by_provider,
                 ..Default::default()
             });
         }
     }
 
     /// Returns the number of messages of the stored conversation that the summary in use stands for, once the run is part of it, unless it
-    /// is the one that is stored with the conversation.
-    pub(crate) fn summarized_of_conversation(&self) -> Option<(usize, &str)> {
+    /// is the one that is stored with the conversation. Positions are those of the conversation.
+    pub(crate) fn summarized_of_conversation(&self) -> Option<(usize, &str, Option<ProviderSummary>)> {
         let last = self.compactions().iter().rev().find(|one| one.summary.is_some() && !one.is_carried)?;
-        let messages = (self.stored_conversation_len()? + last.hidden).checked_sub(self.history.given())?;
-        Some((messages, last.summary()?))
+        let (stored, given) = (self.stored_conversation_len()?, self.history.given());
+        let stored_position = |position: usize| (stored + position).checked_sub(given);
+        let mut by_provider = last.by_provider.clone();
+        if let Some(one) = &mut by_provider {
+            one.note.0 = stored_position(one.note.0)?;
+        }
+        Some((stored_position(last.hidden)?, last.summary()?, by_provider))
     }
 
     /// Returns the position before which replies are shown without reasoning.
@@ -209,7 +224,9 @@ impl Run {
         from: usize,
         hidden: &'a Hidden<'a>,
     ) -> impl Iterator<Item = Cow<'a, Message>> {
-        let note = hidden.by_provider.map(|one| &one.note).filter(|(position, _)| from < *position);
+        // Behind the last message, it was shown before.
+        let is_new = |note: &&(usize, Content)| from == 0 || from < note.0;
+        let note = hidden.by_provider.map(|one| &one.note).filter(is_new);
         let note = move |at: usize| {
             let note = note.filter(|(position, _)| *position == at);
             note.map(|(_, content)| Cow::Owned(Message::User(content.clone())))
@@ -232,7 +249,7 @@ impl Run {
                 }
                 message => Some(Cow::Borrowed(message)),
             };
-            note(position).into_iter().chain(summary).chain(shown)
+            summary.into_iter().chain(note(position)).chain(shown)
         });
         shown.chain(note(self.messages().len()))
     }

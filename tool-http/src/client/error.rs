@@ -56,6 +56,7 @@ struct Inner {
 enum Cause {
     Config(String),
     Request(String),
+    TooLong(String),
     Transport(reqwest::Error),
     Api(Box<ApiError>),
     /// A web page with this start, in place of a response.
@@ -114,6 +115,11 @@ impl Error {
     /// Creates an error for a request that cannot be sent, of the kind [`ErrorKind::InvalidRequest`].
     pub fn request(message: impl Into<String>) -> Self {
         Self::new(Cause::Request(message.into()))
+    }
+
+    /// Creates an error for a request that is too long to be sent, of the kind [`ErrorKind::ContextLength`].
+    pub fn too_long(message: impl Into<String>) -> Self {
+        Self::new(Cause::TooLong(message.into()))
     }
 
     /// Creates an error for a response that cannot be used, of the kind [`ErrorKind::InvalidResponse`].
@@ -226,6 +232,7 @@ impl Error {
         match &self.0.cause {
             Cause::Config(_) => ErrorKind::Config,
             Cause::Request(_) => ErrorKind::InvalidRequest,
+            Cause::TooLong(_) => ErrorKind::ContextLength,
             Cause::Transport(error) if error.is_timeout() => ErrorKind::Timeout,
             Cause::Transport(error) if error.is_connect() => ErrorKind::Connect,
             Cause::Transport(_) => ErrorKind::Transport,
@@ -243,7 +250,7 @@ impl Error {
             // The model wrote the call.
             ErrorKind::MalformedToolCall => false,
             _ => match &self.0.cause {
-                Cause::Request(_) => true,
+                Cause::Request(_) | Cause::TooLong(_) => true,
                 _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
             },
         }
@@ -404,7 +411,9 @@ impl fmt::Display for Error {
         let url = known.map_or("the server", |known| &*known.url);
         let suggested_base_url = known.and_then(|known| known.suggested_base_url.as_deref());
         match &self.0.cause {
-            Cause::Config(message) | Cause::Request(message) => f.write_str(message),
+            Cause::Config(message) | Cause::Request(message) | Cause::TooLong(message) => {
+                f.write_str(message)
+            }
             Cause::Transport(error) if error.is_timeout() => write!(f, "{request} timed out"),
             Cause::Transport(error) if error.is_connect() => {
                 write!(f, "could not connect to {url}: {}", sources(error).last().unwrap_or(error))

@@ -45,6 +45,7 @@ impl ErrorKind {
         match status {
             401 | 403 => Self::Authentication,
             402 => Self::Quota,
+            413 => Self::ContextLength,
             429 => Self::RateLimit,
             503 | 529 => Self::Overloaded,
             408 | 409 | 500.. => Self::Server,

@@ -36,7 +36,7 @@ impl ChatCompletions {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider("chat").into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
-        Self { target: Target::new(client, "chat/completions", model), dialect }
+        Self { target: Target::new(client, model), dialect }
     }
 
     /// Returns this model for a server that does not support JSON schemas in `response_format`: the model
@@ -78,6 +78,10 @@ impl Api for ChatCompletions {
 
     fn assembler(&self) -> ChunkAssembler<'_> {
         ChunkAssembler::new(&self.dialect.provider)
+    }
+
+    fn path(&self, _: &ChatRequest<'_>) -> &'static str {
+        "chat/completions"
     }
 }
 

@@ -14,9 +14,10 @@ mod request;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::TryFutureExt;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, Delta, FinishReason, ModelFuture};
 use tool_http::client::json::Members;
 use tool_http::client::{Error, RequestBody};
 
@@ -29,6 +30,7 @@ use crate::tools;
 
 const PATH: &str = "responses";
 const COUNT_PATH: &str = "responses/input_tokens";
+const COMPACT_PATH: &str = "responses/compact";
 
 /// The longest count of tokens that is read.
 const MAX_COUNT_BYTES: usize = 1 << 16;
@@ -62,7 +64,7 @@ impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
-        Self { target: Target::new(client, PATH, model), dialect, reasoning: ReasoningOptions::default() }
+        Self { target: Target::new(client, model), dialect, reasoning: ReasoningOptions::default() }
     }
 
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
@@ -122,25 +124,51 @@ impl Api for Responses {
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        self.encode_for(request, Purpose::Reply { is_streamed })
+        let is_compaction = request.is_compaction();
+        let purpose = if is_compaction { Purpose::Compaction } else { Purpose::Reply { is_streamed } };
+        self.encode_for(request, purpose)
     }
 
     fn assembler(&self) -> EventAssembler<'_> {
         EventAssembler::new(&self.dialect.provider)
     }
+
+    fn path(&self, request: &ChatRequest<'_>) -> &'static str {
+        if request.is_compaction() { COMPACT_PATH } else { PATH }
+    }
 }
 
 impl ChatModel for Responses {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { Ok(api::chat(self, request).await?) })
+        Box::pin(async move {
+            let mut response = api::chat(self, request).await?;
+            if request.is_compaction() && self.reads_summary(&response.message) {
+                response.finish_reason = FinishReason::Compaction;
+            }
+            Ok(response)
+        })
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        ChatStream::new(once(api::open_stream(self, request)).try_flatten())
+        // The API does not stream compactions.
+        match request.is_compaction() {
+            true => ChatStream::new(once(self.chat(request).map_ok(Delta::Done))),
+            false => ChatStream::new(once(api::open_stream(self, request)).try_flatten()),
+        }
     }
 
     fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
         replay::reasoning_bytes(reply, &self.dialect)
+    }
+
+    /// Returns `true` if the [endpoint](crate::Endpoint::supports_compaction) does. Its summaries are encrypted, and it has a prompt of its own, so it
+    /// rejects a request with another [one](ChatRequest::with_summary_prompt).
+    fn supports_compaction(&self) -> bool {
+        self.dialect.endpoint.supports_compaction
+    }
+
+    fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+        self.supports_compaction() && replay::is_summary(summary, &self.dialect)
     }
 
     fn supports_response_format(&self) -> bool {

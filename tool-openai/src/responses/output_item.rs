@@ -20,7 +20,11 @@ pub(super) enum ItemKind {
     ToolSearchCall,
     /// The definitions of the tools that a search has found.
     ToolSearchOutput,
-    /// Calls of the provider's own tools, and unknown types. They are ignored, except that they are sent back.
+    /// What the provider has made of a conversation, encrypted.
+    Compaction,
+    /// Instructions, which a compacted conversation repeats.
+    Instructions,
+    /// Messages of the user in a compacted conversation, calls of the provider's own tools, and unknown types. They are ignored, except that they are sent back.
     #[default]
     Other,
 }
@@ -55,7 +59,7 @@ pub(super) struct OutputItem {
     pub(super) arguments: Option<String>,
     /// Each part with its index among the parts of its type.
     pub(super) parts: Vec<(PartKind, u64, Part)>,
-    /// The item contains reasoning that is meaningful to a provider that has not stored it.
+    /// The item contains reasoning, or a compacted conversation, that is meaningful to a provider that has not stored it.
     pub(super) is_self_contained: bool,
     /// The call is of a tool in a namespace, as those are that the provider has found.
     pub(super) has_namespace: bool,
@@ -66,6 +70,7 @@ pub(super) struct OutputItem {
 struct WireItem<'a> {
     #[serde(rename = "type")]
     kind: Text<'a>,
+    role: Text<'a>,
     id: Text<'a>,
     call_id: Text<'a>,
     name: Text<'a>,
@@ -92,7 +97,12 @@ impl OutputItem {
         let Ok(Object(Some(wire))) = parsed else { return Self::default() };
         let mut item = Self {
             kind: match wire.kind.0.as_deref() {
-                Some("message") => ItemKind::Message,
+                Some("message") => match wire.role.0.as_deref() {
+                    Some("user") => ItemKind::Other,
+                    Some("system" | "developer") => ItemKind::Instructions,
+                    _ => ItemKind::Message,
+                },
+                Some("compaction") => ItemKind::Compaction,
                 Some("reasoning") => ItemKind::Reasoning,
                 Some("function_call") => ItemKind::FunctionCall,
                 Some("tool_search_call") => ItemKind::ToolSearchCall,
@@ -116,7 +126,11 @@ impl OutputItem {
                 item.has_namespace = wire.namespace.non_empty().is_some();
                 item.arguments = wire.arguments.0.map(Cow::into_owned);
             }
-            ItemKind::ToolSearchCall | ItemKind::ToolSearchOutput | ItemKind::Other => {}
+            ItemKind::Compaction => item.is_self_contained = wire.encrypted_content.non_empty().is_some(),
+            ItemKind::ToolSearchCall
+            | ItemKind::ToolSearchOutput
+            | ItemKind::Instructions
+            | ItemKind::Other => {}
         }
         item
     }

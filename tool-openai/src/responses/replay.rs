@@ -80,14 +80,26 @@ pub(super) fn reasoning_bytes(message: &AssistantMessage, dialect: &Dialect) -> 
     sent.map(|(json, _)| json.get().len()).sum()
 }
 
+/// Returns `true` if a message is a conversation that this provider has compacted.
+pub(super) fn is_summary(message: &AssistantMessage, dialect: &Dialect) -> bool {
+    let stored = stored_items(message, &dialect.provider);
+    let is_compaction = |item: &OutputItem| item.kind == ItemKind::Compaction && item.is_self_contained;
+    message.text.is_empty()
+        && matches_message(&stored, message)
+        && stored.iter().any(|(_, item)| is_compaction(item))
+}
+
 /// Returns `true` for an item that can be written anew. The others keep their reasoning.
 fn is_plain(item: &OutputItem) -> bool {
     matches!(item.kind, ItemKind::Message | ItemKind::Reasoning | ItemKind::FunctionCall)
 }
 
-/// A provider that has not stored the reasoning does not find it by its id.
+/// A provider that has not stored the reasoning does not find it by its id, and the instructions are sent before.
 fn is_sent(item: &OutputItem, dialect: &Dialect) -> bool {
-    item.kind != ItemKind::Reasoning || item.is_self_contained || dialect.is_stored
+    match item.kind {
+        ItemKind::Reasoning => item.is_self_contained || dialect.is_stored,
+        kind => kind != ItemKind::Instructions,
+    }
 }
 
 /// Returns `true` if the items have the texts of the message and as many calls.

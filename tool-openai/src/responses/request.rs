@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 use tool_http::client::{Error, FieldWriter, RequestBody};
@@ -36,6 +36,11 @@ const COUNTED_FIELDS: [&str; 8] = [
     "truncation",
 ];
 
+/// The fields of a request to compact its messages. The others are of the replies:
+/// <https://developers.openai.com/api/reference/resources/responses/methods/compact>.
+const COMPACTED_FIELDS: [&str; 4] =
+    ["instructions", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"];
+
 /// What a request is sent for.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Purpose {
@@ -44,6 +49,8 @@ pub(super) enum Purpose {
     },
     /// The number of its tokens.
     Count,
+    /// Its messages in a shorter form.
+    Compaction,
 }
 
 /// Encodes the body of a request to this model. Messages of earlier turns are copied from a cache.
@@ -63,14 +70,19 @@ pub(super) fn encode(
     let (options, endpoint) = (request.options(), &dialect.endpoint);
     reject_unsupported(options)?;
     let is_counted = purpose == Purpose::Count;
-    let counted: Map<_, _>;
-    let extra = if is_counted {
-        let fields = options.extra.iter().filter(|(name, _)| COUNTED_FIELDS.contains(&name.as_str()));
-        counted = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
-        &counted
-    } else {
-        &options.extra
+    let named: Map<_, _>;
+    let extra = match purpose {
+        Purpose::Reply { .. } => &options.extra,
+        Purpose::Count | Purpose::Compaction => {
+            let names = if is_counted { &COUNTED_FIELDS[..] } else { &COMPACTED_FIELDS };
+            let fields = options.extra.iter().filter(|(name, _)| names.contains(&name.as_str()));
+            named = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+            &named
+        }
     };
+    if purpose == Purpose::Compaction {
+        return encode_compaction(dialect, model, request, extra);
+    }
     let offered = tools::offered(request, endpoint);
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
@@ -102,6 +114,26 @@ pub(super) fn encode(
         let format = schema.map(|schema| WireFormat { r#type: "json_schema", schema });
         fields.write("text", format.map(|format| WireText { format }))?;
         body::finish(fields, "input", &cache.json, choice)
+    })
+}
+
+/// Encodes the body of a request to compact its messages, which has neither tools nor other options of a reply.
+fn encode_compaction(
+    dialect: &Dialect,
+    model: &str,
+    request: &ChatRequest<'_>,
+    extra: &Map<String, Value>,
+) -> Result<RequestBody, Error> {
+    if request.summary_prompt().is_some() {
+        return Err(Error::request(
+            "the Responses API compacts conversations by a prompt of its own; leave out `Compaction::summary_prompt`",
+        ));
+    }
+    request.cached(|cache: &mut InputCache| {
+        let cache = cache.append_new(request.messages(), request.reasoning_start(), dialect)?;
+        let mut fields = body::start(model, false, None, extra, &RESERVED_FIELDS)?;
+        fields.write("service_tier", request.options().service_tier.as_ref())?;
+        body::finish(fields, "input", &cache.json, None)
     })
 }
 
@@ -167,7 +199,7 @@ struct WireFormat<'a> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tool_core::Message;
     use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 

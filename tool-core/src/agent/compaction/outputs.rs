@@ -52,8 +52,12 @@ impl LongOutputs {
         };
         self.store.store_output(run, &call.id, &text).await.map_err(RunErrorKind::Store)?;
         let hint = reading_hint(&call.id);
-        let shortened = output.clone().truncated(limit.saturating_sub(hint.chars().count()));
-        execution.outcome = Ok(shortened.with_part(hint));
+        let shortened = |limit| output.clone().truncated(limit);
+        execution.outcome = Ok(match limit.checked_sub(hint.chars().count()) {
+            Some(rest) => shortened(rest).with_part(hint),
+            // Its id is enough to read it.
+            None => shortened(limit),
+        });
         Ok(())
     }
 

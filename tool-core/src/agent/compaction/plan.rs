@@ -155,7 +155,14 @@ impl Measure {
         let turn =
             messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or_default();
         let reasoning = (run.unreasoned()..turn).filter(|position| sizes[*position] > 0);
+        // What is bound to messages before it is no longer sent once these were changed, unless its provider has summarized them.
+        let reads_summary = run.summary_read_by(model).is_some();
+        let is_changed = (0..turn).any(|position| {
+            let message = &messages[position];
+            hidden.changes(position, message) && !(reads_summary && hidden.hides(position, message))
+        });
         let reasoning = reasoning.filter_map(|position| messages[position].as_assistant());
+        let reasoning = reasoning.filter(|reply| !(is_changed && model.binds_reasoning(reply)));
         let reasoning: usize = reasoning.map(|reply| model.reasoning_bytes(reply)).sum();
         let mut measure = Self {
             turn,

@@ -154,25 +154,40 @@ impl RunDriver {
         };
         let is_other = |reply: &ChatResponse| !reply.message.text.is_empty() && !is_summary(reply);
         let is_refused = reply.as_ref().is_some_and(is_other);
-        let message = reply.filter(is_summary).map(|reply| reply.message);
-        let judged = match &message {
-            Some(message) => self.judge_summary(message.text.clone()).await?,
-            None => None,
+        let reply = reply.filter(is_summary);
+        let judged = match reply.as_ref().map(|reply| reply.message.text.clone()) {
+            Some(text) if !text.is_empty() => self.judge_summary(text).await?,
+            text => text,
         };
         if !self.run.is_asking() {
             return Ok(None);
         }
         // The provider accepts its summary only as it wrote it.
-        let message = message.filter(|message| {
-            judged.as_ref() == Some(&message.text) && self.is_shorter(&message.text, hidden)
+        let message = reply.filter(|reply| {
+            let text = &reply.message.text;
+            judged.as_ref() == Some(text)
+                && match text.is_empty() {
+                    true => self.is_shorter_unread(reply.usage.unwrap_or_default(), hidden),
+                    false => self.is_shorter(text, hidden),
+                }
         });
+        let message = message.map(|reply| reply.message);
         self.restart_measuring(message.is_none() || plan.is_small);
         self.record_provider_attempt(message.is_some(), is_refused);
         let Some(message) = message else { return Ok(None) };
-        let facts = self.facts(hidden);
-        let summary = Some(self.summarized(&message.text, &facts));
         let mut note =
             format!("The beginning of this conversation was replaced by its summary{}.", self.searching());
+        if message.text.is_empty() {
+            // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
+            let earlier = self.run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default();
+            let note = (hidden, (note + &self.facts(earlier..hidden)).into());
+            let summary = Some(self.without_summary(hidden));
+            let by_provider = Some(ProviderSummary { message, note });
+            let record = CompactionRecord { hidden, summary, by_provider, ..Default::default() };
+            return Ok(self.record_compaction(record));
+        }
+        let facts = self.facts(0..hidden);
+        let summary = Some(self.summarized(&message.text, &facts));
         let [question, last] = self.run.questions_before(hidden);
         let mut said = vec![(question, "The question was"), (last, "The last message of the user in it was")];
         said.dedup_by_key(|(position, _)| *position);

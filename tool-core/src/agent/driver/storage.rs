@@ -19,7 +19,7 @@ use crate::memory::{
     RunStatus, RunStore, RunSummary,
 };
 use crate::model::ConversationId;
-use crate::run::{Run, RunErrorKind};
+use crate::run::{ProviderSummary, Run, RunErrorKind};
 use crate::tool::Timestamp;
 
 impl RunDriver {
@@ -58,8 +58,15 @@ impl RunDriver {
         self.change_run().insert_history(conversation.messages(), conversation.stored_len());
         if self.origin.0.compaction.is_some() {
             let summary = conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?;
-            if let Some(ConversationSummary { messages, text }) = summary {
-                self.change_run().carry_summary(messages, text);
+            if let Some(ConversationSummary { messages, text, by_provider }) = summary {
+                let by_provider = by_provider.and_then(|json| serde_json::from_str(&json).ok());
+                let is_unread = |one: &ProviderSummary| {
+                    one.message.text.is_empty() && !self.origin.0.model.reads_summary(&one.message)
+                };
+                // A model reads the messages rather than nothing of them.
+                if !by_provider.as_ref().is_some_and(is_unread) {
+                    self.change_run().carry_summary(messages, text, by_provider);
+                }
             }
         }
         self.conversation = Some(conversation);
@@ -217,8 +224,11 @@ impl RunDriver {
         if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
             let summary = self.run.summarized_of_conversation();
-            let summary =
-                summary.map(|(messages, text)| ConversationSummary { messages, text: text.to_owned() });
+            let summary = summary.map(|(messages, text, by_provider)| ConversationSummary {
+                messages,
+                text: text.to_owned(),
+                by_provider: by_provider.and_then(|one| serde_json::to_string(&one).ok()),
+            });
             let committed = match &self.conversation {
                 Some(conversation) => conversation.append(messages, summary.as_ref()).await,
                 None => {

@@ -1,6 +1,7 @@
 //! Summarizes what is hidden of a run, and names what must not happen again.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -14,7 +15,7 @@ use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::content::abbreviate;
 use crate::layer::{Phase, RunEnded};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, Message, ModelErrorKind, ToolCall, ToolChoice, ToolMessage,
+    ChatModel, ChatRequest, ChatResponse, Message, ModelErrorKind, ToolCall, ToolChoice, ToolMessage, Usage,
     estimate_tokens,
 };
 use crate::run::RunErrorKind;
@@ -34,7 +35,7 @@ const MIN_OUTPUT_TOKENS: u32 = 2_048;
 const MIN_PROVIDER_TOKENS: u32 = 8_192;
 
 /// What takes the place of messages if there is no summary.
-const NO_SUMMARY: &str = "Earlier messages of this conversation were removed, because it was too long.";
+const NO_SUMMARY: &str = "Earlier messages of this conversation were removed to save room.";
 
 /// What precedes the calls that a summary names.
 const FACTS: &str = "\n\nThese calls were made, and what they did must not be repeated:";
@@ -48,17 +49,11 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<String>, RunErrorKind> {
         if options.model.is_none() && !can_read {
-            // Without what is added anew.
-            let earlier = self.run.summary_in_use().unwrap_or_default();
-            let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
-            let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
-            let gap = if earlier.is_empty() { "" } else { "\n\n" };
-            let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
-            return Ok(Some(format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(before))));
+            return Ok(Some(self.without_summary(before)));
         }
         let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
         let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
-        Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &self.facts(before))))
+        Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &self.facts(0..before))))
     }
 
     /// Returns what the model reads of a summary.
@@ -76,6 +71,23 @@ impl RunDriver {
 
     fn can_read_back(&self) -> bool {
         !self.offer.tools.is_empty()
+    }
+
+    /// Returns what takes the place of the messages before a position if there is no text of a summary.
+    pub(super) fn without_summary(&self, before: usize) -> String {
+        // Without what is added anew.
+        let earlier = self.run.summary_in_use().unwrap_or_default();
+        let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
+        let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
+        let gap = if earlier.is_empty() { "" } else { "\n\n" };
+        let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
+        format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before))
+    }
+
+    /// Returns `true` if a summary that only its provider reads, by what it has used, is shorter than the messages before a position.
+    pub(super) fn is_shorter_unread(&self, usage: Usage, before: usize) -> bool {
+        let written = usage.output_tokens.saturating_sub(usage.reasoning_tokens.unwrap_or_default());
+        written <= self.run.visible_tokens(before) as u64
     }
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
@@ -202,8 +214,8 @@ impl RunDriver {
         Ok(execution.output().map(ToString::to_string))
     }
 
-    /// Returns what calls have done that must not be repeated, of those before a position.
-    pub(super) fn facts(&self, before: usize) -> String {
+    /// Returns what calls have done that must not be repeated, of those between two positions.
+    pub(super) fn facts(&self, range: Range<usize>) -> String {
         let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
         // Also of earlier questions, whose executions belong to other runs.
         let (mut calls, mut done): (&[ToolCall], Vec<(&ToolCall, &ToolMessage)>) = (&[], Vec::new());
@@ -211,7 +223,7 @@ impl RunDriver {
         let was_refused = |id: &str| {
             executions.iter().rev().find(|one| one.call().id == id).is_some_and(|one| !one.was_executed())
         };
-        for message in &self.run.messages()[..before] {
+        for message in &self.run.messages()[range] {
             match message {
                 Message::Assistant(reply) => calls = &reply.tool_calls,
                 Message::Tool(result) if is_unique(&result.name) && !was_refused(&result.call_id) => {

@@ -32,7 +32,9 @@ pub(super) static STORE: SqliteSchema =
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
-    CREATE TABLE summaries (conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL);
+    CREATE TABLE summaries (
+        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, by_provider TEXT
+    );
     CREATE TABLE runs (
         id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, updated INTEGER NOT NULL,
         summary TEXT NOT NULL, status TEXT NOT NULL, agent TEXT, conversation TEXT, user TEXT
