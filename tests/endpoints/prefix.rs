@@ -118,7 +118,7 @@ async fn bodies(
     model: impl FnOnce(ChatCompletions) -> Box<dyn ChatModel>,
 ) -> Vec<String> {
     let server =
-        RawServer::answering_in_turn((0..TURNS).map(|turn| reply(turn, search.is_some())).collect()).await;
+        RawServer::replying_in_turn((0..TURNS).map(|turn| reply(turn, search.is_some())).collect()).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let builder = Agent::builder(model(openai.chat_model("m")));
     let builder = match search {
@@ -434,7 +434,7 @@ impl Case {
 
     async fn server(&self, turns: &[Vec<usize>], last: &[(&str, Value)], runs: usize) -> RawServer {
         let replies = self.replies(turns, last);
-        RawServer::answering_in_turn(replies.iter().cycle().take(replies.len() * runs).cloned().collect())
+        RawServer::replying_in_turn(replies.iter().cycle().take(replies.len() * runs).cloned().collect())
             .await
     }
 

@@ -31,17 +31,23 @@ pub struct RawServer {
 impl RawServer {
     /// Answers every connection with these parts and pauses after each.
     pub async fn start(parts: Vec<Vec<u8>>, pause: Duration) -> Self {
-        Self::serve(std::iter::repeat(parts), pause).await
+        Self::serve(std::iter::repeat(parts), pause, true).await
     }
 
     /// Answers each connection with the next of these answers, and further connections with nothing.
     pub async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
-        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO).await
+        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO, true).await
+    }
+
+    /// The same, for requests to a model: there is nothing else to read, and who tries is not among the requests.
+    pub async fn replying_in_turn(answers: Vec<Vec<u8>>) -> Self {
+        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO, false).await
     }
 
     async fn serve(
         mut answers: impl Iterator<Item = Vec<Vec<u8>>> + Send + 'static,
         pause: Duration,
+        can_be_read: bool,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,6 +57,10 @@ impl RawServer {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = read_request(&mut stream).await;
+                if request.starts_with("GET") && !can_be_read {
+                    let _ = stream.write_all(&whole_answer("404 Not Found", &[], b"")).await;
+                    continue;
+                }
                 seen.lock().unwrap().push(request);
                 for part in &answers.next().unwrap_or_default() {
                     if stream.write_all(part).await.is_err() {

@@ -99,7 +99,7 @@ fn signatures(body: &Value) -> usize {
 #[tokio::test]
 async fn the_provider_summarizes_and_thinking_stays() {
     let answers = vec![call(1), call(2), summary(1), call(3), summary(2), done()];
-    let server = RawServer::answering_in_turn(answers).await;
+    let server = RawServer::replying_in_turn(answers).await;
     let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
     assert_eq!(answer.text(), "Done.");
     let (heads, sent) = (server.requests(), sent(&server));
@@ -137,7 +137,7 @@ async fn the_provider_summarizes_and_thinking_stays() {
 /// Another model of the provider reads its summary, any other one the text of it, behind the question.
 #[tokio::test]
 async fn only_models_of_the_provider_read_its_summary() {
-    let first = RawServer::answering_in_turn(vec![
+    let first = RawServer::replying_in_turn(vec![
         call(1),
         call(2),
         summary(1),
@@ -148,7 +148,7 @@ async fn only_models_of_the_provider_read_its_summary() {
         done(),
     ])
     .await;
-    let other = RawServer::answering_in_turn(vec![done()]).await;
+    let other = RawServer::replying_in_turn(vec![done()]).await;
     let gateway = || Anthropic::builder().base_url(other.base_url()).build().unwrap().chat_model(MODEL);
     let claude = |name: &str| builder(&first).build().unwrap().chat_model(name);
     let both = || Fallback::new(claude("claude-opus-5-5")).or(model(&first));
@@ -188,7 +188,7 @@ async fn only_models_of_the_provider_read_its_summary() {
 /// The options of a request can name a model that neither summarizes nor reads a summary in the form of the API.
 #[tokio::test]
 async fn another_model_of_the_options_reads_the_text() {
-    let server = RawServer::answering_in_turn(vec![summary(1), done()]).await;
+    let server = RawServer::replying_in_turn(vec![summary(1), done()]).await;
     let model = model(&server);
     let mut options = ModelOptions::default();
     options.model = Some("claude-3-7-sonnet-20250219".into());
@@ -231,7 +231,7 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
         ["a", "_b", "_c", "_d", "_e", "_f", "_g", "_h", "_i"].map(|name| (name.to_owned(), json!(1)));
     let typed = Value::Object(members.into_iter().collect()).to_string();
     let typed = json_answer(&reply(json!([text(&typed)]), "end_turn"));
-    let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), typed]).await;
+    let server = RawServer::replying_in_turn(vec![call(1), call(2), summary(1), typed]).await;
     let compaction = compaction().summary_prompt("Name all tables.");
     let agent = agent(model(&server)).tools(tools![store]).compaction(compaction).build().unwrap();
     agent.ask("Read all tables").answer_as::<Wide>().await.unwrap();
@@ -249,7 +249,7 @@ async fn a_summary_has_the_tools_of_a_typed_answer() {
 async fn the_question_can_be_read_again() {
     let search = json!({ "type": "tool_use", "id": "toolu_s", "name": "read_output", "input": { "search": "ALL TABLES" } });
     let search = json_answer(&reply(json!([thinking(), search]), "tool_use"));
-    let server = RawServer::answering_in_turn(vec![call(1), call(2), summary(1), search, done()]).await;
+    let server = RawServer::replying_in_turn(vec![call(1), call(2), summary(1), search, done()]).await;
     let compaction = Compaction::when_it_pays().at_tokens(900).keep_recent_tokens(1_000);
     let (answer, _) = ask(&agent(model(&server)).compaction(compaction).build().unwrap()).await;
     let found = answer.tool_executions()[2].to_string();
@@ -261,8 +261,8 @@ async fn the_question_can_be_read_again() {
 async fn the_next_question_reads_the_summary() {
     for is_resumed in [false, true] {
         let answers = vec![call(1), call(2), summary(1), done(), done()];
-        let server = RawServer::answering_in_turn(answers).await;
-        let other = RawServer::answering_in_turn(vec![done()]).await;
+        let server = RawServer::replying_in_turn(answers).await;
+        let other = RawServer::replying_in_turn(vec![done()]).await;
         let compaction = Compaction::when_it_pays().at_tokens(900).keep_recent_tokens(1_000);
         let store = SqliteStore::in_memory().await.unwrap();
         let gateway = Anthropic::builder().base_url(other.base_url()).build().unwrap().chat_model(MODEL);
@@ -298,7 +298,7 @@ async fn the_next_question_reads_the_summary() {
 #[tokio::test]
 async fn requests_name_the_beta_feature() {
     let count = json_answer(&json!({ "input_tokens": 7 }));
-    let server = RawServer::answering_in_turn(vec![summary(1), count]).await;
+    let server = RawServer::replying_in_turn(vec![summary(1), count]).await;
     let model = builder(&server).beta("files-2026").build().unwrap().chat_model(MODEL);
     let request = ChatRequest::new([Message::user("Read all")]);
     let summarized = model.chat(&request.with_compaction(true)).await.unwrap().message;
@@ -334,14 +334,14 @@ async fn a_provider_that_fails_changes_nothing() {
             answers.remove(4);
             thoughts.remove(4);
         }
-        let server = RawServer::answering_in_turn(answers).await;
+        let server = RawServer::replying_in_turn(answers).await;
         let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
         assert_eq!((answer.text(), answer.messages().len(), summaries.len()), ("Done.", 8, 0), "{shown}");
         assert_eq!(sent(&server).iter().map(signatures).collect::<Vec<_>>(), thoughts, "{shown}");
     }
     // A layer that changes the text makes it useless.
     let answers = vec![call(1), call(2), summary(1), call(3), summary(2), done()];
-    let server = RawServer::answering_in_turn(answers).await;
+    let server = RawServer::replying_in_turn(answers).await;
     let hides = rewrite::output(|_, output| output.to_string().replace("Table", "[word]"));
     ask(&agent(model(&server)).layer(hides).build().unwrap()).await;
     assert_eq!(sent(&server).iter().map(signatures).collect::<Vec<_>>(), [0, 1, 1, 2, 2, 3]);
@@ -356,7 +356,7 @@ async fn the_model_summarizes_if_the_provider_fails() {
         json_answer(&reply(json!([call]), "tool_use"))
     };
     let own = json_answer(&reply(json!([text("Table 1 was read.")]), "end_turn"));
-    let server = RawServer::answering_in_turn(vec![call(1), call(2), refused(), own, done()]).await;
+    let server = RawServer::replying_in_turn(vec![call(1), call(2), refused(), own, done()]).await;
     ask(&agent(model(&server)).build().unwrap()).await;
     let sent = sent(&server);
     assert!(messages(&sent[3]).last().unwrap().to_string().contains("Summarize this conversation"));
@@ -367,7 +367,7 @@ async fn the_model_summarizes_if_the_provider_fails() {
 #[tokio::test]
 async fn thinking_behind_another_start_is_left_out() {
     let answers = vec![call(1), call(2), summary(1), done(), done(), done()];
-    let server = RawServer::answering_in_turn(answers).await;
+    let server = RawServer::replying_in_turn(answers).await;
     let model = model(&server);
     let mut all = vec![Message::system("You read."), Message::user("Read all")];
     for _ in 0..2 {
@@ -403,7 +403,7 @@ async fn an_order_that_cannot_be_followed_fails() {
     for (supports, expected) in [(true, 1), (false, 0)] {
         let answers = vec![call(1), call(2), overloaded.clone(), summary(1), done()];
         let answers = if supports { answers } else { vec![call(1), call(2), overloaded.clone(), done()] };
-        let server = RawServer::answering_in_turn(answers).await;
+        let server = RawServer::replying_in_turn(answers).await;
         let mut endpoint = Endpoint::anthropic();
         endpoint.supports_compaction = supports;
         endpoint.base_url = Some(server.base_url().into());
@@ -431,7 +431,7 @@ async fn thinking_of_earlier_questions_goes() {
     let answered =
         |number: u32| json_answer(&reply(json!([thought(), text(&format!("Answer {number}."))]), "end_turn"));
     for (name, expected) in [("claude-opus-4-5", [0, 0, 0, 1]), ("claude-haiku-4-5", [0, 1, 2, 3])] {
-        let server = RawServer::answering_in_turn(vec![answered(1), answered(2), call(3), done()]).await;
+        let server = RawServer::replying_in_turn(vec![answered(1), answered(2), call(3), done()]).await;
         let model = builder(&server).build().unwrap().chat_model(name);
         assert!(!model.supports_compaction());
         let agent = agent(model).memory(InMemoryStore::new()).build().unwrap();

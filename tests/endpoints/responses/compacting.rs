@@ -117,7 +117,7 @@ async fn the_provider_compacts() {
         assert_eq!(note["role"], "user");
         let facts = note["content"].as_str().unwrap().strip_prefix(
             "The beginning of this conversation was replaced by its summary; `read_output` searches it.\n\n\
-             These calls were executed and must not be repeated:\n- ",
+             These calls were made, and what they did must not be repeated:\n- ",
         );
         let fact = format!("read_table {{\"year\":{year}}}: table {year} table {year}");
         assert!(facts.unwrap().starts_with(&fact) && !facts.unwrap().contains('\n'), "{note}");
