@@ -13,7 +13,7 @@ use tests::support::deciding::Decide;
 use tests::support::ways::resolved_in_all_ways;
 use tool_core::agent::on_question;
 use tool_core::memory::{InMemoryStore, PostOutcome, RunCommand, RunStatus};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
@@ -863,6 +863,28 @@ async fn a_tool_learns_of_calls_that_are_given_up() {
     answer(&mut run, "Pay for 17?", true);
     agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
     assert_eq!(taken_back.take(), [""; 0]);
+}
+
+/// The process dies while the call goes on after the answer.
+#[tokio::test]
+async fn a_tool_learns_of_interrupted_calls_that_are_given_up() {
+    for (is_at_most_once, expected) in [(true, &["order call_1_0 17"][..]), (false, &[])] {
+        let taken_back = SharedLog::default();
+        let agent = |model: ScriptedModel| {
+            let mut policy = ToolPolicy::default();
+            policy.at_most_once = is_at_most_once;
+            let definition = ToolDefinition::new("order").with_policy(policy);
+            let tool = Order { definition, taken_back: taken_back.clone() };
+            Agent::builder(model).tool(tool).build().unwrap()
+        };
+        let mut run = waiting(agent(ScriptedModel::new().calls("order", "{}")).ask("Order").await);
+        answer(&mut run, "Pay for 17?", true);
+        run.begin_call("call_1_0").unwrap();
+        let answer = agent(ScriptedModel::new().says("Done.")).resume(restored(&run)).await.unwrap();
+        let kind = answer.tool_executions()[0].outcome().err().map(ToolError::kind);
+        assert_eq!(kind, is_at_most_once.then_some(ToolErrorKind::OutcomeUnknown));
+        assert_eq!(taken_back.take(), expected);
+    }
 }
 
 #[tokio::test]

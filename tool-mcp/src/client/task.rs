@@ -1,7 +1,7 @@
 //! Tasks: calls that the server goes on with by itself, and whose results are fetched later.
 //!
 //! A call that is dropped cancels its task only if its run was cancelled or it belongs to none, because a run whose process ends goes on
-//! elsewhere. If the run is stopped while the call waits, or while it is stored, its driver reports that (`Tool::give_up`).
+//! elsewhere. If the run is stopped while the call waits, or the call must not go on, the driver of the run reports that (`Tool::give_up`).
 
 use std::sync::Arc;
 use std::time::Duration;
