@@ -214,7 +214,7 @@ async fn attempt(
     runtime: &SdkRuntime,
     lifecycle: ClientLifecycleMode,
 ) -> Result<Attempt, McpError> {
-    let monitor = Monitor::new(config.on_log.clone(), config.question_timeout.is_some(), runtime.clone());
+    let monitor = Monitor::new(config.on_log.clone(), config.question_timeout, runtime.clone());
     let error = match connect(config, &monitor, lifecycle).await? {
         Ok(service) => return Ok(Ok((service, monitor))),
         Err(error) => error,
@@ -248,25 +248,19 @@ async fn connect(
             let transport = runtime
                 .enter(|| http.transport(program, config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            return Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await);
+            return Ok(runtime.run(handshake(transport, monitor, lifecycle)).await);
         }
     };
     let transport = LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
-    Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await)
+    Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
 }
 
-async fn handshake<T>(
-    transport: T,
-    monitor: &Arc<Monitor>,
-    config: &ServerConfig,
-    lifecycle: ClientLifecycleMode,
-) -> HandshakeResult
+async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
 where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    let client = Client { monitor: Arc::clone(monitor), question_timeout: config.question_timeout };
-    serve_client_with_lifecycle(client, transport, lifecycle).await
+    serve_client_with_lifecycle(Client(Arc::clone(monitor)), transport, lifecycle).await
 }
 
 /// The name of the extension by which a client states that it fetches the results of tasks.
@@ -274,11 +268,7 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
 /// The monitor removes from the handshake of older revisions what is only for the newest one.
-struct Client {
-    monitor: Arc<Monitor>,
-    /// `None` if servers of older revisions may not ask.
-    question_timeout: Option<Duration>,
-}
+struct Client(Arc<Monitor>);
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
@@ -302,10 +292,10 @@ impl ClientHandler for Client {
         asked: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let Some(limit) = self.question_timeout else {
+        let Some(limit) = self.0.question_timeout() else {
             return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
         };
-        let answer = match self.monitor.only_call().and_then(|call| call.ask(asked)) {
+        let answer = match self.0.only_call().and_then(|call| call.ask(asked)) {
             Some(answered) => tokio::select! {
                 answer = answered => answer.ok().flatten(),
                 () = tokio::time::sleep(limit) => None,

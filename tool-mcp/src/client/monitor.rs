@@ -33,8 +33,8 @@ pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
 /// The observed state of one connection.
 pub(super) struct Monitor {
     on_log: Option<LogHook>,
-    /// Servers of older revisions may ask the user.
-    lets_older_ask: bool,
+    /// The longest time for an answer to a server of an older revision; `None` if such servers may not ask.
+    question_timeout: Option<Duration>,
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
     /// The number of requests in flight for resources.
     readings: AtomicUsize,
@@ -70,10 +70,14 @@ enum State {
 }
 
 impl Monitor {
-    pub(super) fn new(on_log: Option<LogHook>, lets_older_ask: bool, runtime: SdkRuntime) -> Arc<Self> {
+    pub(super) fn new(
+        on_log: Option<LogHook>,
+        question_timeout: Option<Duration>,
+        runtime: SdkRuntime,
+    ) -> Arc<Self> {
         Arc::new(Self {
             on_log,
-            lets_older_ask,
+            question_timeout,
             calls: Mutex::default(),
             readings: AtomicUsize::new(0),
             has_abandoned_call: AtomicBool::new(false),
@@ -92,11 +96,15 @@ impl Monitor {
 
     /// Waits until what an older server asks in a session during a call can arrive, for a short time.
     pub(super) async fn can_be_asked(&self) {
-        if self.lets_older_ask {
+        if self.question_timeout.is_some() {
             let answered = self.has_stream.subscribe();
             let _ =
                 tokio::time::timeout(MAX_STREAM_WAIT, { answered }.wait_for(|has_stream| *has_stream)).await;
         }
+    }
+
+    pub(super) fn question_timeout(&self) -> Option<Duration> {
+        self.question_timeout
     }
 
     pub(super) fn runtime(&self) -> &SdkRuntime {
@@ -252,7 +260,7 @@ impl<T> MonitoredTransport<T> {
             ClientRequest::InitializeRequest(initialize) => {
                 self.probe.iter_mut().for_each(|(_, is_over)| *is_over = true);
                 let declared = std::mem::take(&mut initialize.params.capabilities);
-                if self.monitor.lets_older_ask {
+                if self.monitor.question_timeout.is_some() {
                     initialize.params.capabilities.elicitation = declared.elicitation;
                 }
             }
@@ -377,7 +385,7 @@ mod tests {
     /// Returns a connection to a server that has sent all messages.
     fn connection(messages: impl IntoIterator<Item = Value>) -> MonitoredTransport<NeverReads> {
         let messages = messages.into_iter().collect::<Vec<_>>().into_iter();
-        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, false, SdkRuntime::Program))
+        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, None, SdkRuntime::Program))
     }
 
     /// Returns the ids of the requests that are read now.
