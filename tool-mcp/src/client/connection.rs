@@ -115,8 +115,10 @@ impl Connection {
     /// Finds out which revision the server speaks: the SDK requests `server/discover` and, if the server does not know that, `initialize` on
     /// the same connection. A server that fails otherwise gets the other request on a new connection.
     async fn initialize(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
-        let runtime = SdkRuntime::new(config.records_messages)
-            .map_err(|error| McpError::no_runtime(&config.name, &error))?;
+        let runtime = SdkRuntime::new(config.records_messages).map_err(|error| {
+            let problem = format!("cannot be used: its threads cannot be started: {error}");
+            McpError::unreachable(&config.name, problem)
+        })?;
         let attempt = async |lifecycle| attempt(config, &runtime, lifecycle).await;
         let is_refused = |error: &McpError| {
             matches!(error.kind(), McpErrorKind::LoginRequired | McpErrorKind::Unauthorized)

@@ -137,7 +137,9 @@ impl ConnectionManager {
             }
             self.list(&connection).await?;
         }
-        self.verified_now().ok_or_else(|| McpError::unstable(&self.shared.config.name))
+        let problem =
+            "is refused because its tools change before they can be compared with the pinned fingerprint";
+        self.verified_now().ok_or_else(|| McpError::unreachable(&self.shared.config.name, problem))
     }
 
     /// Waits some time until there is a connection other than the numbered one. Returns `false` if there is none.

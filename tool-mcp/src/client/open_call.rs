@@ -199,7 +199,8 @@ impl OpenCall {
             }
             Err(_) => Err(lost_error(config, tool)),
             Ok(Err(error)) if is_session_expired(&error) => {
-                Err(CallError::NotExecuted(McpError::session_expired(&config.name, &request_name(tool))))
+                let problem = format!("ended the session and did not accept {}", request_name(tool));
+                Err(CallError::NotExecuted(McpError::unreachable(&config.name, problem)))
             }
             Ok(Err(error)) if is_interrupted(&error) => Err(lost_error(config, tool)),
             Ok(Err(error)) if self.has_state && is_state_expired(&error) => {

@@ -235,7 +235,10 @@ impl McpUserTools {
                 places.release()
             };
             if released.is_none() {
-                return Err(McpError::too_many_users(&self.name, self.max_users));
+                let max = self.max_users;
+                let problem =
+                    format!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
+                return Err(McpError::unreachable(&self.name, problem));
             }
         }
     }
