@@ -237,7 +237,6 @@ async fn connect(
     monitor: &Arc<Monitor>,
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
-    let runtime = monitor.runtime();
     let pipes = match &config.endpoint {
         Endpoint::Process(process) => process.start().map_err(|error| {
             McpError::not_started(&config.name, &process.program.to_string_lossy(), &error)
@@ -247,14 +246,15 @@ async fn connect(
             .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?,
         Endpoint::Http(http) => {
             let program = Handle::current();
-            let transport = runtime
+            let transport = monitor
+                .runtime()
                 .enter(|| http.transport(program, config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            return Ok(runtime.run(handshake(transport, monitor, lifecycle)).await);
+            return Ok(handshake(transport, monitor, lifecycle).await);
         }
     };
     let transport = LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
-    Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
+    Ok(handshake(transport, monitor, lifecycle).await)
 }
 
 async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
@@ -262,7 +262,8 @@ where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    serve_client_with_lifecycle(Client(Arc::clone(monitor)), transport, lifecycle).await
+    let client = Client(Arc::clone(monitor));
+    monitor.runtime().run(serve_client_with_lifecycle(client, transport, lifecycle)).await
 }
 
 /// The name of the extension by which a client states that it fetches the results of tasks.

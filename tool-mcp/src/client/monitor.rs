@@ -15,6 +15,7 @@ use rmcp::model::{
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tool_core::CancellationToken;
 use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
@@ -42,7 +43,9 @@ pub(super) struct Monitor {
     has_abandoned_call: AtomicBool,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
-    state: watch::Sender<State>,
+    closed: CancellationToken,
+    /// Also cancelled when the server ends the session: pending calls may finish, and further ones need another connection.
+    retired: CancellationToken,
     /// The server has answered the request for the stream of what belongs to no request.
     has_stream: watch::Sender<bool>,
     /// Runs the SDK's tasks of this connection; all of them hold the monitor.
@@ -60,21 +63,13 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// The state of a connection, which only advances.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    Open,
-    /// The server ended the session: pending calls may finish, and further ones need another connection.
-    Retired,
-    Closed,
-}
-
 impl Monitor {
     pub(super) fn new(
         on_log: Option<LogHook>,
         question_timeout: Option<Duration>,
         runtime: SdkRuntime,
     ) -> Arc<Self> {
+        let closed = CancellationToken::new();
         Arc::new(Self {
             on_log,
             question_timeout,
@@ -83,7 +78,8 @@ impl Monitor {
             has_abandoned_call: AtomicBool::new(false),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
-            state: watch::Sender::new(State::Open),
+            retired: closed.child_token(),
+            closed,
             has_stream: watch::Sender::new(false),
             runtime,
             subscriber: dispatcher::get_default(Dispatch::clone),
@@ -199,37 +195,28 @@ impl Monitor {
         self.invalid_messages.load(Ordering::Relaxed)
     }
 
-    fn advance_to(&self, state: State) {
-        self.state.send_if_modified(|current| std::mem::replace(current, state.max(*current)) < state);
-    }
-
     fn close(&self) {
-        self.advance_to(State::Closed);
+        self.closed.cancel();
     }
 
     /// Records that the server ended the session.
     pub(super) fn retire(&self) {
-        self.advance_to(State::Retired);
+        self.retired.cancel();
     }
 
     /// Returns `true` if further requests can be sent.
     pub(super) fn is_open(&self) -> bool {
-        *self.state.borrow() == State::Open
+        !self.retired.is_cancelled()
     }
 
     /// Waits until no further requests can be sent.
     pub(super) async fn retired(&self) {
-        self.reached(State::Retired).await;
+        self.retired.cancelled().await;
     }
 
     /// Waits until the connection has ended.
     pub(super) async fn closed(&self) {
-        self.reached(State::Closed).await;
-    }
-
-    async fn reached(&self, state: State) {
-        // `self` owns the sender, so waiting cannot fail.
-        let _ = self.state.subscribe().wait_for(|current| *current >= state).await;
+        self.closed.cancelled().await;
     }
 }
 
