@@ -13,7 +13,7 @@ use tests::support::deciding::Decide;
 use tests::support::ways::resolved_in_all_ways;
 use tool_core::agent::on_question;
 use tool_core::memory::{InMemoryStore, PostOutcome, RunCommand, RunStatus};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
@@ -863,6 +863,41 @@ async fn a_tool_learns_of_calls_that_are_given_up() {
     answer(&mut run, "Pay for 17?", true);
     agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
     assert_eq!(taken_back.take(), [""; 0]);
+}
+
+/// The process dies while the call goes on after the answer.
+#[tokio::test]
+async fn a_tool_learns_of_interrupted_calls_that_are_given_up() {
+    let cases = [(true, false), (false, false), (true, true), (false, true)];
+    for (is_at_most_once, is_inside) in cases {
+        let taken_back = SharedLog::default();
+        let agent = |model: ScriptedModel, outer: ScriptedModel| {
+            let mut policy = ToolPolicy::default();
+            policy.at_most_once = is_at_most_once;
+            let definition = ToolDefinition::new("order").with_policy(policy);
+            let tool = Order { definition, taken_back: taken_back.clone() };
+            let agent = Agent::builder(model).tool(tool).build().unwrap();
+            match is_inside {
+                true => Agent::builder(outer).tool(agent.as_tool("shop", "Orders")).build().unwrap(),
+                false => agent,
+            }
+        };
+        let shop = ScriptedModel::new().calls("shop", r#"{"question": "Order"}"#);
+        let mut run = waiting(agent(ScriptedModel::new().calls("order", "{}"), shop).ask("Order").await);
+        answer(&mut run, "Pay for 17?", true);
+        let path = if is_inside { &["call_1_0"][..] } else { &[] };
+        run.change_inner_run_at(path, |run| run.begin_call("call_1_0")).unwrap().unwrap();
+        let says = || ScriptedModel::new().says("Done.");
+        let answer = agent(says(), says()).resume(restored(&run)).await.unwrap();
+        let executed = match is_inside {
+            true => answer.inner_runs()[0].run().tool_executions(),
+            false => answer.tool_executions(),
+        };
+        let kind = executed[0].outcome().err().map(ToolError::kind);
+        assert_eq!(kind, is_at_most_once.then_some(ToolErrorKind::OutcomeUnknown));
+        let expected = if is_at_most_once { &["order call_1_0 17"][..] } else { &[] };
+        assert_eq!(taken_back.take(), expected, "{is_inside}");
+    }
 }
 
 #[tokio::test]

@@ -213,6 +213,60 @@ async fn open_calls_of_a_resumed_run_do_not_wait_for_providers() {
     assert_eq!(files.learned(), [Err(AskErrorKind::Unavailable)]);
 }
 
+/// A provider that a deployment has removed, here one of two with the name, is not waited for.
+#[tokio::test]
+async fn the_question_of_a_removed_provider_ends() {
+    let decided = Mutex::new(Arc::default());
+    let build = |is_removed: bool| {
+        let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("Done.");
+        let decided: Arc<Mutex<Vec<_>>> = Arc::clone(&decided.lock().unwrap());
+        let on_event = move |event: &Event| {
+            if let Event::CallDecided(decision) = event {
+                decided.lock().unwrap().push(decision.record.kind);
+            }
+        };
+        let agent = Agent::builder(model).tool_provider(Files::default()).on_event(on_event);
+        if is_removed { agent } else { agent.tool_provider(Files::default()) }
+    };
+    let inside = |is_removed: bool| {
+        let agent = build(is_removed).build().unwrap();
+        let model = if is_removed {
+            ScriptedModel::new()
+        } else {
+            ScriptedModel::new().calls("ask", r#"{"question": "Read a"}"#)
+        };
+        Agent::builder(model.says("Done.")).tool(agent.as_tool("ask", "Asks"))
+    };
+    type Build<'a> = &'a dyn Fn(bool) -> AgentBuilder;
+    for (build, path, is_driven) in [
+        (&build as Build<'_>, "", false),
+        (&build, "", true),
+        (&inside, "call_1_0", false),
+        (&inside, "call_1_0", true),
+    ] {
+        *decided.lock().unwrap() = Arc::default();
+        let (before, after) = (build(false).build().unwrap(), build(true).build().unwrap());
+        let mut run = waiting(before.ask("Read").await);
+        run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+        let run = waiting(before.resume(run).await);
+        // The same program asks again.
+        let run = waiting(before.resume(run).await);
+        assert_eq!((run.waits().len(), &*run.waits()[0].path), (1, path));
+        let mut driver = after.resume(run).start();
+        while is_driven && driver.advance().await.unwrap() {
+            driver = after.resume(restored(driver.into_run())).start();
+        }
+        let answer = match is_driven {
+            true => driver.finish().await.unwrap(),
+            false => after.resume(driver.into_run()).await.unwrap(),
+        };
+        assert_eq!(answer.text(), "Done.");
+        let mut decided = std::mem::take(&mut *decided.lock().unwrap().lock().unwrap());
+        decided.dedup();
+        assert_eq!(decided, [DecisionKind::Answered, DecisionKind::Unavailable]);
+    }
+}
+
 type Provided<'a> = BoxFuture<'a, Result<ToolSet, AskError>>;
 
 /// Asks what a function says, and provides tools then.

@@ -187,10 +187,11 @@ async fn a_call_in_flight_fails_when_the_connection_is_lost() {
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_outcome_unknown() && error.to_string().contains("may or may not"), "{error}");
+    assert_eq!(failure(&error).kind(), McpErrorKind::ConnectionLost);
+    assert!(error.to_string().contains("may or may not"), "{error}");
     // Until the reconnection, calls fail immediately and the tools are still offered.
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_unreachable(), "{error}");
+    assert_eq!(failure(&error).kind(), McpErrorKind::Unreachable, "{error}");
     assert!(tools.last_error().is_some() && tools.info().is_none());
     assert_eq!(tool_names(&tools.tools().await.unwrap()), ["echo"]);
     wait_until("the server is connected again", async || tools.last_error().is_none()).await;
@@ -212,7 +213,7 @@ async fn a_read_only_call_is_repeated_once() {
     let (server, received) = crashing_server(9, true);
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_outcome_unknown(), "{error}");
+    assert_eq!(failure(&error).kind(), McpErrorKind::ConnectionLost, "{error}");
     assert_eq!(received.count("tools/call"), 2, "the call is repeated only once");
 }
 
@@ -226,7 +227,7 @@ async fn a_call_of_an_untrusted_server_is_not_repeated() {
     let tools = server.approved(["echo"]).connect().await.unwrap();
     let set = tools.tools().await.unwrap();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_outcome_unknown(), "{error}");
+    assert_eq!(failure(&error).kind(), McpErrorKind::ConnectionLost, "{error}");
     wait_until("the server is connected again", async || tools.last_error().is_none()).await;
     assert_eq!(received.count("tools/call"), 1);
 }
@@ -265,7 +266,7 @@ async fn reconnects_with_increasing_delays_until_dropped() {
 async fn an_agent_runs_without_an_optional_server() {
     let missing = || McpServer::stdio("no-such-program-at-all");
     let error = missing().connect().await.unwrap_err();
-    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(error.kind(), McpErrorKind::Unreachable, "{error}");
     assert!(
         error.to_string().starts_with("the MCP server `no-such-program-at-all` cannot be started"),
         "{error}"

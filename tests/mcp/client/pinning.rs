@@ -230,7 +230,7 @@ async fn a_server_whose_tools_change_all_the_time_is_not_called() {
     let set = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&set, "read", json!({})).await.unwrap_err();
     assert!(error.to_string().contains("its tools change before they can be compared"), "{error}");
-    assert!(failure(&error).is_unreachable(), "{error}");
+    assert_eq!(failure(&error).kind(), McpErrorKind::Unreachable, "{error}");
     assert_eq!((received.count("tools/list"), received.count("tools/call")), (5, 0));
 }
 

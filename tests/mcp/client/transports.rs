@@ -460,7 +460,10 @@ async fn skips_only_the_tool_that_is_nested_too_deeply() {
         let tools = McpServer::http(&url).connect().await.unwrap();
         assert_eq!(tool_names(&tools.tools().await.unwrap()), ["echo"]);
         let problem = tools.problems().await.unwrap()[0].to_string();
-        assert!(problem.contains("`deep` is skipped: its schema is nested deeper"), "{problem}");
+        assert!(
+            problem.contains("`deep` is skipped: its schema cannot be used: it is nested deeper"),
+            "{problem}"
+        );
     }
 }
 

@@ -156,6 +156,11 @@ impl RunTools {
         Self { given: self.given.clone(), ..Self::new(agent.clone(), question) }
     }
 
+    /// Returns `true` if the tools of the provider with this name, and this number among those of the name, are offered to the run.
+    pub(super) fn has_provider(&self, name: &str, number: usize) -> bool {
+        !self.question.replaces && self.agent.has_provider(name, number)
+    }
+
     /// Returns the tools of the last turn, or the agent's tools if there was none.
     pub(super) fn last_resolved(&self) -> ToolSet {
         self.joined.clone().unwrap_or_else(|| self.agent.0.tools.clone())
@@ -412,6 +417,11 @@ impl RunTools {
 }
 
 impl Agent {
+    /// Returns `true` if there is a provider with this name, and this number among those of the name.
+    pub(super) fn has_provider(&self, name: &str, number: usize) -> bool {
+        self.0.providers.iter().filter(|provider| provider.name() == name).nth(number).is_some()
+    }
+
     /// Asks a provider for its tools, with the replies to what it has asked. Fails with its questions if it asks, and may.
     pub(super) async fn ask_provider<'n>(
         &self,

@@ -92,10 +92,9 @@ impl CallRecord {
         matches!(self.state, CallState::Waiting { .. }).then_some(self.notes.as_deref_mut())?
     }
 
-    /// Returns the notes of a call that waits and has recorded something. One in flight learns of its end by its token.
-    pub(super) fn notes_to_give_up(&self) -> Option<&CallNotes> {
-        let is_waiting = matches!(self.state, CallState::Waiting { .. });
-        self.notes().filter(|notes| is_waiting && notes.has_effects())
+    /// Returns `true` if the call waits, or its wait is over.
+    pub(super) fn has_waited(&self) -> bool {
+        matches!(self.state, CallState::Waiting { .. })
     }
 
     /// Returns the hash of the definition that a person approved, if the call is in flight.
@@ -143,7 +142,7 @@ impl CallRecord {
 
     /// Returns `true` if no attempt can have had its effect: the call waits, and has recorded nothing.
     pub(super) fn waits_without_effect(&self) -> bool {
-        matches!(self.state, CallState::Waiting { .. }) && !self.notes().is_some_and(CallNotes::has_effects)
+        self.has_waited() && !self.notes().is_some_and(CallNotes::has_effects)
     }
 
     /// Makes the call await approval, unless it was started, was approved or awaits something already.

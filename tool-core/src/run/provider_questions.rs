@@ -1,7 +1,8 @@
 //! What providers of tools ask the user before a turn.
 //!
 //! A provider that asks is asked for its tools again once all its questions have a reply, and finds the replies in its notes. They stay for the
-//! whole run, because a user who has declined must not be asked again in each turn.
+//! whole run, because a user who has declined must not be asked again in each turn. If the agent no longer has the provider, its driver
+//! decides that the question is over, because nobody would read the answer.
 
 use super::handoff::Handoff;
 use super::resolve::{reply_to_question, wait_id, waits_of_notes, wrong_decision};
@@ -54,6 +55,13 @@ impl Run {
     fn waits_of_provider(&self, asked: &ProviderNotes) -> Vec<Wait> {
         let call = ToolCall::new(NO_CALL, &*asked.name, "");
         waits_of_notes(&(&self.id, asked.key()), &call, &asked.notes, self.now)
+    }
+
+    /// Returns the ids of what providers wait for that are not there. A provider has a name and a number among those of this name.
+    pub(crate) fn waits_of_missing_providers(&self, is_there: impl Fn(&str, usize) -> bool) -> Vec<WaitId> {
+        let providers = self.head.providers.iter().filter(|_| self.awaits_tools());
+        let missing = providers.filter(|one| !is_there(&one.asked.name, one.asked.number));
+        missing.flat_map(|one| self.waits_of_provider(&one.asked)).map(|wait| wait.id).collect()
     }
 
     /// Records a decision about a question of a provider, if the run waits for this one.

@@ -55,7 +55,7 @@ pub struct Run {
     pub(super) given_up: Vec<GivenUp>,
 }
 
-/// A call that had recorded something when its run was stopped.
+/// A call that had recorded something and will not be continued.
 #[derive(Clone, Debug)]
 pub(crate) struct GivenUp {
     /// The names of the tools that lead to its agent, from this one.

@@ -74,6 +74,8 @@ impl Run {
                 }
             }
             for (position, execution) in finished {
+                // Of calls whose process has ended, among others.
+                self.give_up(position, &execution.call);
                 self.finish_record(position, execution);
             }
             let can_still_answer = matches!(&self.stage, Stage::Calling(turn) if turn.can_still_answer());
@@ -320,17 +322,20 @@ impl Run {
             Some((position, record.execution_if_stopped(call, why_not_executed)?))
         });
         for (position, execution) in begun.collect::<Vec<_>>() {
-            self.give_up(position, execution.call());
+            // One in flight learns of its end by its token.
+            if self.stage.records().get(position).is_some_and(CallRecord::has_waited) {
+                self.give_up(position, &execution.call);
+            }
             self.finish_record(position, execution);
         }
         self.append(Fact::Closed(why_not_executed.into()));
         user_messages.into_iter().for_each(|message| self.append(Fact::Said(message)));
     }
 
-    /// Remembers a call that waits, has recorded something and will not be continued.
+    /// Remembers a call that will not be continued, if it has recorded something.
     fn give_up(&mut self, position: usize, call: &ToolCall) {
         let Some(record) = self.stage.records().get(position) else { return };
-        let Some(notes) = record.notes_to_give_up() else { return };
+        let Some(notes) = record.notes().filter(|notes| notes.has_effects()) else { return };
         let mut attempt = Attempt::new(self.key(&call.id), record.attempts());
         attempt.is_continued = true;
         let request = CallRequest {

@@ -70,11 +70,11 @@ pub trait Tool: Any + Send + Sync {
         None
     }
 
-    /// Reports that a call will not be continued, because its run was stopped while the call [waited](crate::tool::Asker), so that the
-    /// tool can end what goes on elsewhere. The context is that of the call, and its [`Asker::once`](crate::tool::Asker::once) returns what
+    /// Reports that a call that has recorded something will not be continued, so that the tool can end what goes on elsewhere: its run was
+    /// stopped while the call [waited](crate::tool::Asker), or its process ended and the call must not be repeated. The context is that of the call, and its [`Asker::once`](crate::tool::Asker::once) returns what
     /// the call has recorded. This must not block: what takes time belongs into a task. By default, nothing happens.
     ///
-    /// The driver of the run reports this once the end of the run is stored, and not again if its process dies before.
+    /// The driver of the run reports this once the end of the call is stored, and not again if its process dies before.
     fn give_up(&self, context: &ToolContext) {
         if let Some(tool) = self.wrapped() {
             tool.give_up(context);

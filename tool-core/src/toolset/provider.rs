@@ -241,7 +241,7 @@ impl<'a> ToolProviderRequest<'a> {
     /// Returns the way to ask the user, without whom the tools cannot be provided. The run waits for the answer like for that of a
     /// [tool](crate::ToolContext::asker), and any process can take it; then the provider is asked for its tools again, and its questions have
     /// their replies at once, in later turns as well. Nothing new can be asked while calls of a resumed run are
-    /// open, and nobody at all outside of runs.
+    /// open, and nobody at all outside of runs. If a run that waits is resumed by an agent without this provider, the question is over.
     ///
     /// ```
     /// use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};

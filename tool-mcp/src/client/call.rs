@@ -49,28 +49,21 @@ pub(super) async fn call(
                 Some(call) => call.reply(config, &tool).await,
                 None => send(&manager, &tool, &arguments, &given, context.progress()).await,
             };
-            let reply = match reply {
-                Ok(reply) => reply,
-                Err(error) => {
-                    let page = LoginPage::for_call(config, &context, error.into());
-                    let sent = Sent::Login(page.map_err(|error| End::Failed(ToolError::failed(error)))?);
-                    return Ok(Recorded { server: config.identity(), sent });
-                }
-            };
-            match reply {
-                Reply::Result(result) => return Err(End::Result(result)),
-                Reply::Pages(pages) => Round::of_pages(&config.name, number, pages).map(Sent::Pages),
-                Reply::Question(mut call, asked) => {
+            let sent = match reply {
+                Err(error) => LoginPage::for_call(config, &context, error.into()).map(Sent::Login),
+                Ok(Reply::Result(result)) => return Err(End::Result(result)),
+                Ok(Reply::Pages(pages)) => Round::of_pages(&config.name, number, pages).map(Sent::Pages),
+                Ok(Reply::Question(mut call, asked)) => {
                     call.round = number;
                     let round = Round::of_question(&config.name, call.questions, asked);
                     waiting.call = Some(call);
                     round.map(Sent::Question)
                 }
-                Reply::Input(required) => Round::new(&config.name, required).map(Sent::Input),
-                Reply::Task(created) => Task::new(&config.name, created).map(Sent::Task),
-            }
-            .map(|sent| Recorded { server: config.identity(), sent })
-            .map_err(|error| End::Failed(ToolError::failed(error)))
+                Ok(Reply::Input(required)) => Round::new(&config.name, required).map(Sent::Input),
+                Ok(Reply::Task(created)) => Task::new(&config.name, created).map(Sent::Task),
+            };
+            let sent = sent.map_err(|error| End::Failed(ToolError::failed(error)))?;
+            Ok(Recorded { server: config.identity(), sent })
         };
         match asker.once(&format!("round {number}"), sent).await {
             Ok(recorded) if recorded.server != config.identity() => {
@@ -178,12 +171,6 @@ impl From<AskError> for End {
     }
 }
 
-impl From<CallError> for End {
-    fn from(error: CallError) -> Self {
-        Self::Failed(ToolError::failed(McpError::from(error)))
-    }
-}
-
 /// Sends a request until it has a reply. A call whose state the server no longer accepts is sent again without it.
 async fn send(
     manager: &ConnectionManager,
@@ -197,7 +184,7 @@ async fn send(
     let mut logins = 0;
     let first = loop {
         match call_once(config, &connection, tool, arguments, given, progress).await {
-            Err(CallError::LoginRequired(error)) => {
+            Err(CallError::Failed(error)) if error.kind() == McpErrorKind::LoginRequired => {
                 config.log_in(error, &mut logins, true).await.map_err(CallError::Failed)?;
                 // The server can have changed its tools meanwhile.
                 connection = manager.verified().await.map_err(CallError::Failed)?;

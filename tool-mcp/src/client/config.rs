@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rmcp::service::ServiceError;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tool_core::ToolContext;
@@ -122,6 +123,17 @@ impl ServerConfig {
             Ok(false) => Err(error),
             Err(error) => Err(McpError::from_oauth_error(&self.name, &error, &self.redactor)),
         }
+    }
+
+    /// Awaits the response to a request, which errors call by this name, within the time of one.
+    pub(super) async fn await_response<T>(
+        &self,
+        request: &str,
+        response: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, McpError> {
+        let response = tokio::time::timeout(self.timeout, response).await;
+        let response = response.map_err(|_| McpError::timeout(&self.name, request, self.timeout))?;
+        response.map_err(|error| McpError::from_service_error(&self.name, request, error, &self.redactor))
     }
 
     pub(super) fn new(name: String, endpoint: Endpoint) -> Self {

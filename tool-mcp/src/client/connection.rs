@@ -115,8 +115,10 @@ impl Connection {
     /// Finds out which revision the server speaks: the SDK requests `server/discover` and, if the server does not know that, `initialize` on
     /// the same connection. A server that fails otherwise gets the other request on a new connection.
     async fn initialize(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
-        let runtime = SdkRuntime::new(config.records_messages)
-            .map_err(|error| McpError::no_runtime(&config.name, &error))?;
+        let runtime = SdkRuntime::new(config.records_messages).map_err(|error| {
+            let problem = format!("cannot be used: its threads cannot be started: {error}");
+            McpError::unreachable(&config.name, problem)
+        })?;
         let attempt = async |lifecycle| attempt(config, &runtime, lifecycle).await;
         let is_refused = |error: &McpError| {
             matches!(error.kind(), McpErrorKind::LoginRequired | McpErrorKind::Unauthorized)
@@ -214,7 +216,7 @@ async fn attempt(
     runtime: &SdkRuntime,
     lifecycle: ClientLifecycleMode,
 ) -> Result<Attempt, McpError> {
-    let monitor = Monitor::new(config.on_log.clone(), config.question_timeout.is_some(), runtime.clone());
+    let monitor = Monitor::new(config.on_log.clone(), config.question_timeout, runtime.clone());
     let error = match connect(config, &monitor, lifecycle).await? {
         Ok(service) => return Ok(Ok((service, monitor))),
         Err(error) => error,
@@ -235,7 +237,6 @@ async fn connect(
     monitor: &Arc<Monitor>,
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
-    let runtime = monitor.runtime();
     let pipes = match &config.endpoint {
         Endpoint::Process(process) => process.start().map_err(|error| {
             McpError::not_started(&config.name, &process.program.to_string_lossy(), &error)
@@ -245,28 +246,24 @@ async fn connect(
             .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?,
         Endpoint::Http(http) => {
             let program = Handle::current();
-            let transport = runtime
+            let transport = monitor
+                .runtime()
                 .enter(|| http.transport(program, config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            return Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await);
+            return Ok(handshake(transport, monitor, lifecycle).await);
         }
     };
     let transport = LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
-    Ok(runtime.run(handshake(transport, monitor, config, lifecycle)).await)
+    Ok(handshake(transport, monitor, lifecycle).await)
 }
 
-async fn handshake<T>(
-    transport: T,
-    monitor: &Arc<Monitor>,
-    config: &ServerConfig,
-    lifecycle: ClientLifecycleMode,
-) -> HandshakeResult
+async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
 where
     T: Transport<RoleClient> + 'static,
 {
     let transport = MonitoredTransport::new(transport, Arc::clone(monitor));
-    let client = Client { monitor: Arc::clone(monitor), question_timeout: config.question_timeout };
-    serve_client_with_lifecycle(client, transport, lifecycle).await
+    let client = Client(Arc::clone(monitor));
+    monitor.runtime().run(serve_client_with_lifecycle(client, transport, lifecycle)).await
 }
 
 /// The name of the extension by which a client states that it fetches the results of tasks.
@@ -274,11 +271,7 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
 /// The monitor removes from the handshake of older revisions what is only for the newest one.
-struct Client {
-    monitor: Arc<Monitor>,
-    /// `None` if servers of older revisions may not ask.
-    question_timeout: Option<Duration>,
-}
+struct Client(Arc<Monitor>);
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
@@ -302,10 +295,10 @@ impl ClientHandler for Client {
         asked: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let Some(limit) = self.question_timeout else {
+        let Some(limit) = self.0.question_timeout() else {
             return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
         };
-        let answer = match self.monitor.only_call().and_then(|call| call.ask(asked)) {
+        let answer = match self.0.only_call().and_then(|call| call.ask(asked)) {
             Some(answered) => tokio::select! {
                 answer = answered => answer.ok().flatten(),
                 () = tokio::time::sleep(limit) => None,

@@ -1,10 +1,10 @@
 //! Keeps a server connected: reconnects when a connection is lost, and lists and verifies its tools.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tool_http::Backoff;
 
@@ -37,16 +37,21 @@ pub(super) struct ConnectionManager {
 /// State that is shared with the task that reconnects.
 struct Shared {
     config: ServerConfig,
-    current: Mutex<Result<Arc<Connection>, McpError>>,
-    connection_changed: Notify,
+    current: watch::Sender<Current>,
     /// Ends the delay before the next attempt to connect.
     retry: Notify,
-    /// The numbers of attempts to reconnect that have begun and ended.
+    /// The number of attempts to reconnect that have begun.
     begun: AtomicU64,
-    ended: AtomicU64,
     /// The last listing of any connection that was verified. Locked during a request for the tools, so that concurrent
     /// callers share one request.
     last_listing: tokio::sync::Mutex<Option<Arc<Listing>>>,
+}
+
+/// The connection, or the reason why there is none.
+struct Current {
+    connection: Result<Arc<Connection>, McpError>,
+    /// The number of attempts to reconnect that have ended.
+    attempts: u64,
 }
 
 impl ConnectionManager {
@@ -62,11 +67,9 @@ impl ConnectionManager {
         }
         let shared = Arc::new(Shared {
             config,
-            current: Mutex::new(first),
-            connection_changed: Notify::new(),
+            current: watch::Sender::new(Current { connection: first, attempts: 0 }),
             retry: Notify::new(),
             begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
             last_listing: tokio::sync::Mutex::new(None),
         });
         let reconnect_task = tokio::spawn(reconnect_forever(Arc::clone(&shared)));
@@ -91,10 +94,7 @@ impl ConnectionManager {
     ///
     /// Returns the reason why the server is unavailable.
     fn connection(&self) -> Result<Arc<Connection>, McpError> {
-        match self.shared.current() {
-            Ok(connection) if !connection.monitor.is_open() => Err(self.shared.disconnected()),
-            current => current,
-        }
+        self.shared.usable(&self.shared.current.borrow())
     }
 
     /// Returns the current connection like [`connection`](Self::connection). If the user had to log in for it, it is tried again at once,
@@ -106,16 +106,10 @@ impl ConnectionManager {
         let before = shared.begun.load(Ordering::SeqCst);
         if self.connection().as_ref().is_err_and(needs_login) {
             shared.retry.notify_one();
-            let retried = async {
-                loop {
-                    let changed = shared.connection_changed.notified();
-                    if shared.ended.load(Ordering::SeqCst) > before || self.connection().is_ok() {
-                        return;
-                    }
-                    changed.await;
-                }
-            };
-            let _ = tokio::time::timeout(shared.config.connect_timeout, retried).await;
+            let mut current = shared.current.subscribe();
+            let is_over = |current: &Current| current.attempts > before || shared.usable(current).is_ok();
+            let retried = tokio::time::timeout(shared.config.connect_timeout, current.wait_for(is_over));
+            drop(retried.await);
         }
         self.connection()
     }
@@ -143,24 +137,17 @@ impl ConnectionManager {
             }
             self.list(&connection).await?;
         }
-        self.verified_now().ok_or_else(|| McpError::unstable(&self.shared.config.name))
+        let problem =
+            "is refused because its tools change before they can be compared with the pinned fingerprint";
+        self.verified_now().ok_or_else(|| McpError::unreachable(&self.shared.config.name, problem))
     }
 
     /// Waits some time until there is a connection other than the numbered one. Returns `false` if there is none.
     pub(super) async fn is_reconnected(&self, after: u64) -> bool {
         let limit = self.shared.config.timeout.min(MAX_RECONNECT_WAIT);
-        let next = async {
-            loop {
-                let changed = self.shared.connection_changed.notified();
-                if let Ok(connection) = self.shared.current()
-                    && connection.number != after
-                {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        tokio::time::timeout(limit, next).await.is_ok()
+        let mut current = self.shared.current.subscribe();
+        let is_next = |current: &Current| current.connection.as_ref().is_ok_and(|next| next.number != after);
+        matches!(tokio::time::timeout(limit, current.wait_for(is_next)).await, Ok(Ok(_)))
     }
 
     /// Returns the tools that the server lists. They are requested the first time, after the server reports a change,
@@ -217,16 +204,12 @@ impl Drop for ConnectionManager {
 }
 
 impl Shared {
-    fn current(&self) -> Result<Arc<Connection>, McpError> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_current(&self, current: Result<Arc<Connection>, McpError>) {
-        // Dropping a connection may run foreign code, so it happens after the lock is released.
-        let before =
-            std::mem::replace(&mut *self.current.lock().unwrap_or_else(PoisonError::into_inner), current);
-        drop(before);
-        self.connection_changed.notify_waiters();
+    /// Returns the connection, unless it has ended.
+    fn usable(&self, current: &Current) -> Result<Arc<Connection>, McpError> {
+        match &current.connection {
+            Ok(connection) if !connection.monitor.is_open() => Err(self.disconnected()),
+            connection => connection.clone(),
+        }
     }
 
     fn disconnected(&self) -> McpError {
@@ -239,11 +222,13 @@ async fn reconnect_forever(shared: Arc<Shared>) {
     let (mut attempts, mut is_legacy) = (0, false);
     loop {
         let connected_at = Instant::now();
-        if let Ok(connection) = shared.current() {
+        let connection = shared.current.borrow().connection.clone();
+        if let Ok(connection) = connection {
             is_legacy = connection.is_legacy();
             connection.monitor.retired().await;
             drop(connection);
-            shared.set_current(Err(shared.disconnected()));
+            let attempts = shared.begun.load(Ordering::SeqCst);
+            shared.current.send_replace(Current { connection: Err(shared.disconnected()), attempts });
         }
         if connected_at.elapsed() >= STABLE_AFTER {
             attempts = 0;
@@ -251,12 +236,11 @@ async fn reconnect_forever(shared: Arc<Shared>) {
         loop {
             let _ = tokio::time::timeout(BACKOFF.delay(attempts), shared.retry.notified()).await;
             attempts = attempts.saturating_add(1);
-            let number = shared.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            let opened = Connection::open(&shared.config, is_legacy).await.map(Arc::new);
-            let is_connected = opened.is_ok();
-            shared.set_current(opened);
-            shared.ended.store(number, Ordering::SeqCst);
-            shared.connection_changed.notify_waiters();
+            let attempts = shared.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            let connection = Connection::open(&shared.config, is_legacy).await.map(Arc::new);
+            let is_connected = connection.is_ok();
+            // The connection before is dropped here, because that may run foreign code.
+            shared.current.send_replace(Current { connection, attempts });
             if is_connected {
                 break;
             }

@@ -47,7 +47,7 @@ struct Inner {
 pub enum McpErrorKind {
     /// The configuration of the server is invalid, which is a mistake in the program.
     Config,
-    /// The server cannot be started or reached.
+    /// The server cannot be started or reached, but may become available later.
     Unreachable,
     /// The connection was lost while a response was pending: the request may have taken effect.
     ConnectionLost,
@@ -117,16 +117,6 @@ impl McpError {
         Self::unreachable(server, format_args!("cannot be reached: {text}"))
     }
 
-    /// The runtime of the SDK cannot be started.
-    pub(super) fn no_runtime(server: &str, error: &std::io::Error) -> Self {
-        Self::unreachable(server, format_args!("cannot be used: its threads cannot be started: {error}"))
-    }
-
-    /// The server ended the session and did not accept the request.
-    pub(super) fn session_expired(server: &str, request: &str) -> Self {
-        Self::unreachable(server, format_args!("ended the session and did not accept {request}"))
-    }
-
     /// The user was asked to log in.
     pub(super) fn not_logged_in(server: &str) -> Self {
         Self::new(McpErrorKind::LoginRequired, server, "requires a login, and the user has not logged in")
@@ -136,19 +126,6 @@ impl McpError {
     pub(super) fn other_user(server: &str) -> Self {
         let problem = "is connected for another user than that of the run; use `McpServer::per_user`";
         Self::new(McpErrorKind::OtherUser, server, problem)
-    }
-
-    pub(super) fn too_many_users(server: &str, max: usize) -> Self {
-        let problem =
-            format!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
-        Self::new(McpErrorKind::Unreachable, server, problem)
-    }
-
-    /// The tools change faster than they can be compared with the pinned fingerprint.
-    pub(super) fn unstable(server: &str) -> Self {
-        let problem =
-            "is refused because its tools change before they can be compared with the pinned fingerprint";
-        Self::unreachable(server, problem)
     }
 
     /// The connection was lost during a call of the tool.
@@ -337,19 +314,6 @@ impl McpError {
     #[must_use]
     pub fn kind(&self) -> McpErrorKind {
         self.0.kind
-    }
-
-    /// Returns `true` if the server cannot be started or reached, or if the connection to it was lost. It may become
-    /// available later.
-    #[must_use]
-    pub fn is_unreachable(&self) -> bool {
-        matches!(self.0.kind, McpErrorKind::Unreachable | McpErrorKind::ConnectionLost)
-    }
-
-    /// Returns `true` if the connection was lost while a response was pending, so that the request may have taken effect.
-    #[must_use]
-    pub fn is_outcome_unknown(&self) -> bool {
-        self.0.kind == McpErrorKind::ConnectionLost
     }
 
     /// Returns the differences from the pinned fingerprint, for a [mismatch](McpErrorKind::FingerprintMismatch).

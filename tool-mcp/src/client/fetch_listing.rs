@@ -1,7 +1,6 @@
 //! The requests for the list of a server's tools.
 
 use std::collections::HashSet;
-use std::io;
 use std::sync::Arc;
 
 use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
@@ -54,11 +53,12 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
     if info.capabilities.tools.is_none() {
         return Ok(builder.listing);
     }
-    let mut budget = ByteBudget(config.max_message_bytes);
+    // Measured as JSON.
+    let mut bytes_left = config.max_message_bytes;
     let mut cursor = None;
     let mut cursors = HashSet::new();
     for _ in 0..MAX_PAGES {
-        let page = fetch_page(connection, config, cursor, &mut budget).await?;
+        let page = fetch_page(connection, config, cursor, &mut bytes_left).await?;
         builder.add_page(page.tools)?;
         match page.next {
             // A repeated cursor would lead to an endless loop.
@@ -74,21 +74,6 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
     Err(McpError::too_many_tools(&config.name, problem))
 }
 
-/// The number of bytes that the rest of a listing may have, measured as JSON.
-struct ByteBudget(usize);
-
-/// Fails beyond the budget, which stops the serialization.
-impl io::Write for ByteBudget {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// One page of a list. An invalid tool does not affect the others.
 struct Page {
     tools: Vec<Result<Tool, McpProblem>>,
@@ -99,7 +84,7 @@ async fn fetch_page(
     connection: &Connection,
     config: &ServerConfig,
     cursor: Option<String>,
-    budget: &mut ByteBudget,
+    bytes_left: &mut usize,
 ) -> Result<Page, McpError> {
     let params = PaginatedRequestParams::default().with_cursor(cursor);
     let response = tokio::select! {
@@ -111,12 +96,15 @@ async fn fetch_page(
     };
     let result = response
         .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
-    if serde_json::to_writer(budget, &result).is_err() {
+    // As large as the response, which was limited.
+    let bytes = serde_json::to_vec(&result).map_or(usize::MAX, |json| json.len());
+    let Some(left) = bytes_left.checked_sub(bytes) else {
         let limit = config.max_message_bytes;
         let problem =
             format!("lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`");
         return Err(McpError::invalid_response(&config.name, problem));
-    }
+    };
+    *bytes_left = left;
     match result {
         ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
             Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })

@@ -46,18 +46,19 @@ impl HttpConfig {
         if self.session.is_some() {
             headers.remove(AUTHORIZATION);
         }
-        let client = BoundedHttpClient::new(
-            build_client(&self.url, self.session.is_some())?,
-            headers,
-            self.session.clone().map(|session| (session, program)),
+        let client = BoundedHttpClient {
+            http: build_client(&self.url, self.session.is_some())?,
+            session: self.session.clone().map(|session| (session, program)),
             max_message_bytes,
-            redactor.clone(),
-            Arc::clone(monitor),
-        );
+            redactor: redactor.clone(),
+            monitor: Arc::clone(monitor),
+        };
         let mut backoff = ExponentialBackoff::default();
         (backoff.max_times, backoff.max_delay) = (Some(MAX_STREAM_RETRIES), Some(MAX_STREAM_RETRY_DELAY));
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
         config.retry_config = Arc::new(backoff);
+        config.custom_headers =
+            headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         config.max_sse_event_size = max_message_bytes;
         // A new session is a new connection, because another server may answer in it.
         config.reinit_on_expired_session = false;

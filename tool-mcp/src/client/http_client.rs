@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
@@ -56,41 +56,15 @@ const MAX_REPLACED_TOKENS: usize = 2;
 /// wait until their timeout. This one replaces such a response with an error.
 #[derive(Clone)]
 pub(super) struct BoundedHttpClient {
-    http: reqwest::Client,
-    headers: Arc<HeaderMap>,
+    pub(super) http: reqwest::Client,
     /// The login of the user, and the runtime of the program.
-    session: Option<(Arc<Session>, Handle)>,
-    max_message_bytes: usize,
-    redactor: Redactor,
-    monitor: Arc<Monitor>,
+    pub(super) session: Option<(Arc<Session>, Handle)>,
+    pub(super) max_message_bytes: usize,
+    pub(super) redactor: Redactor,
+    pub(super) monitor: Arc<Monitor>,
 }
 
 impl BoundedHttpClient {
-    pub(super) fn new(
-        http: reqwest::Client,
-        headers: HeaderMap,
-        session: Option<(Arc<Session>, Handle)>,
-        max_message_bytes: usize,
-        redactor: Redactor,
-        monitor: Arc<Monitor>,
-    ) -> Self {
-        Self { http, headers: Arc::new(headers), session, max_message_bytes, redactor, monitor }
-    }
-
-    fn with_headers(
-        &self,
-        request: reqwest::RequestBuilder,
-        session: Option<&str>,
-        protocol_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> reqwest::RequestBuilder {
-        let mut headers = (*self.headers).clone();
-        headers.extend(protocol_headers.into_iter().map(|(name, value)| (Some(name), value)));
-        if let Some(Ok(session)) = session.map(HeaderValue::from_str) {
-            headers.insert(SESSION_HEADER, session);
-        }
-        request.headers(headers)
-    }
-
     /// Sends a request, with the token of the login. If the server rejects the token, it has not executed the request, which is sent
     /// again with another one.
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
@@ -145,7 +119,7 @@ impl BoundedHttpClient {
             .post(&*uri)
             .body(serde_json::to_vec(&message)?)
             .header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"));
-        let request = self.with_headers(request, session.as_deref(), headers).header(CONTENT_TYPE, JSON);
+        let request = with_headers(request, session.as_deref(), headers).header(CONTENT_TYPE, JSON);
         let mut response = self.send(request).await?;
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
@@ -202,6 +176,15 @@ impl BoundedHttpClient {
         });
         events.take_until(Box::pin(async move { monitor.closed().await })).boxed()
     }
+}
+
+fn with_headers(
+    request: reqwest::RequestBuilder,
+    session: Option<&str>,
+    headers: HashMap<HeaderName, HeaderValue>,
+) -> reqwest::RequestBuilder {
+    let request = request.headers(headers.into_iter().collect());
+    session.into_iter().fold(request, |request, session| request.header(SESSION_HEADER, session))
 }
 
 fn is_call(message: &ClientJsonRpcMessage) -> bool {
@@ -300,7 +283,7 @@ impl StreamableHttpClient for BoundedHttpClient {
         _token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Error> {
-        let request = self.with_headers(self.http.delete(&*uri), Some(&session), headers);
+        let request = with_headers(self.http.delete(&*uri), Some(&session), headers);
         // The status is ignored, because servers need not support deletion.
         self.send(request).await.map(drop)
     }
@@ -314,7 +297,7 @@ impl StreamableHttpClient for BoundedHttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Error> {
         let request = self.http.get(&*uri).header(ACCEPT, EVENT_STREAM);
-        let mut request = self.with_headers(request, session.as_deref(), headers);
+        let mut request = with_headers(request, session.as_deref(), headers);
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT_HEADER, last_event);
         }

@@ -114,7 +114,7 @@ impl Given {
         let (responses, open) = self.answered(round);
         self.responses = responses;
         for (key, request) in open.requests {
-            let response = request.ask(&server, asker).await?.to_json();
+            let response = request.ask(&server, asker).await?;
             self.responses.insert(key.clone(), response.clone());
             self.known.push((key, request, response));
         }
@@ -158,13 +158,6 @@ impl Given {
         }
         (responses, Round { requests: open, state: round.state })
     }
-}
-
-/// What a person has answered.
-enum Answer {
-    Accepted(Option<Value>),
-    Declined,
-    Cancelled,
 }
 
 impl Round {
@@ -230,9 +223,10 @@ impl Round {
 }
 
 impl Request {
-    async fn ask(&self, server: &str, asker: &Asker) -> Result<Answer, ToolError> {
+    /// Returns the answer in the form of the protocol.
+    async fn ask(&self, server: &str, asker: &Asker) -> Result<Value, ToolError> {
         match self {
-            Self::Refused => Ok(Answer::Declined),
+            Self::Refused => Ok(answer("decline")),
             Self::Form { message, schema } => ask_form(asker, server, message, schema).await,
             Self::Url { message, url } => ask_to_open(asker, server, message, url).await,
         }
@@ -263,15 +257,9 @@ impl Request {
     }
 }
 
-impl Answer {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Accepted(Some(content)) => json!({ "action": "accept", "content": content }),
-            Self::Accepted(None) => json!({ "action": "accept" }),
-            Self::Declined => json!({ "action": "decline" }),
-            Self::Cancelled => json!({ "action": "cancel" }),
-        }
-    }
+/// Returns an answer without content, in the form of the protocol.
+fn answer(action: &str) -> Value {
+    json!({ "action": action })
 }
 
 /// Returns `true` if a form names a secret: servers have to ask for secrets on a page of their own.
@@ -309,7 +297,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Asks for the values of a form until they match its schema.
-async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) -> Result<Answer, ToolError> {
+async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) -> Result<Value, ToolError> {
     let form = DynamicTool::new("form", schema.clone(), |_: Map<String, Value>, _: ToolContext| async {
         Ok::<_, ToolError>(String::new())
     });
@@ -319,33 +307,33 @@ async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) ->
         let text = format!("The server `{server}` asks: {}{problem}", quoted(message));
         match asker.ask_json(text, schema.clone()).await {
             Ok(content) => match form.check_arguments(&content.to_string(), &ToolContext::new()) {
-                Ok(()) => return Ok(Answer::Accepted(Some(content))),
+                Ok(()) => return Ok(json!({ "action": "accept", "content": content })),
                 Err(error) => problem = format!("\n({})", quoted(&error.to_string())),
             },
             Err(error) => return refusal(error),
         }
     }
-    Ok(Answer::Cancelled)
+    Ok(answer("cancel"))
 }
 
 /// Asks for the consent to open a page. The page is neither opened nor read.
-async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> Result<Answer, ToolError> {
+async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> Result<Value, ToolError> {
     let message = quoted(message);
     let text = format!(
         "The server `{server}` asks you to open a page: {message}\n{url}\nHave you opened it, or will you?"
     );
     match asker.ask::<bool>(text).await {
-        Ok(true) => Ok(Answer::Accepted(None)),
-        Ok(false) => Ok(Answer::Declined),
+        Ok(true) => Ok(answer("accept")),
+        Ok(false) => Ok(answer("decline")),
         Err(error) => refusal(error),
     }
 }
 
 /// Returns what a server reads if nobody has answered.
-fn refusal(error: AskError) -> Result<Answer, ToolError> {
+fn refusal(error: AskError) -> Result<Value, ToolError> {
     match error.kind() {
-        AskErrorKind::Declined => Ok(Answer::Declined),
-        AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(Answer::Cancelled),
+        AskErrorKind::Declined => Ok(answer("decline")),
+        AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(answer("cancel")),
         _ => Err(error.into()),
     }
 }

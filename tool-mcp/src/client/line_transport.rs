@@ -228,7 +228,7 @@ mod tests {
         let (near, far) = duplex(buffer);
         let (reader, writer) = tokio::io::split(near);
         let pipes = Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None };
-        (LineTransport::new(pipes, 1 << 20, Monitor::new(None, false, SdkRuntime::Program)), far)
+        (LineTransport::new(pipes, 1 << 20, Monitor::new(None, None, SdkRuntime::Program)), far)
     }
 
     /// Its task may be scheduled only when the server reads again.

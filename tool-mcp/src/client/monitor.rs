@@ -15,6 +15,7 @@ use rmcp::model::{
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tool_core::CancellationToken;
 use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
@@ -33,8 +34,8 @@ pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
 /// The observed state of one connection.
 pub(super) struct Monitor {
     on_log: Option<LogHook>,
-    /// Servers of older revisions may ask the user.
-    lets_older_ask: bool,
+    /// The longest time for an answer to a server of an older revision; `None` if such servers may not ask.
+    question_timeout: Option<Duration>,
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
     /// The number of requests in flight for resources.
     readings: AtomicUsize,
@@ -42,7 +43,9 @@ pub(super) struct Monitor {
     has_abandoned_call: AtomicBool,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
-    state: watch::Sender<State>,
+    closed: CancellationToken,
+    /// Also cancelled when the server ends the session: pending calls may finish, and further ones need another connection.
+    retired: CancellationToken,
     /// The server has answered the request for the stream of what belongs to no request.
     has_stream: watch::Sender<bool>,
     /// Runs the SDK's tasks of this connection; all of them hold the monitor.
@@ -60,26 +63,23 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// The state of a connection, which only advances.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    Open,
-    /// The server ended the session: pending calls may finish, and further ones need another connection.
-    Retired,
-    Closed,
-}
-
 impl Monitor {
-    pub(super) fn new(on_log: Option<LogHook>, lets_older_ask: bool, runtime: SdkRuntime) -> Arc<Self> {
+    pub(super) fn new(
+        on_log: Option<LogHook>,
+        question_timeout: Option<Duration>,
+        runtime: SdkRuntime,
+    ) -> Arc<Self> {
+        let closed = CancellationToken::new();
         Arc::new(Self {
             on_log,
-            lets_older_ask,
+            question_timeout,
             calls: Mutex::default(),
             readings: AtomicUsize::new(0),
             has_abandoned_call: AtomicBool::new(false),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
-            state: watch::Sender::new(State::Open),
+            retired: closed.child_token(),
+            closed,
             has_stream: watch::Sender::new(false),
             runtime,
             subscriber: dispatcher::get_default(Dispatch::clone),
@@ -92,11 +92,15 @@ impl Monitor {
 
     /// Waits until what an older server asks in a session during a call can arrive, for a short time.
     pub(super) async fn can_be_asked(&self) {
-        if self.lets_older_ask {
+        if self.question_timeout.is_some() {
             let answered = self.has_stream.subscribe();
             let _ =
                 tokio::time::timeout(MAX_STREAM_WAIT, { answered }.wait_for(|has_stream| *has_stream)).await;
         }
+    }
+
+    pub(super) fn question_timeout(&self) -> Option<Duration> {
+        self.question_timeout
     }
 
     pub(super) fn runtime(&self) -> &SdkRuntime {
@@ -191,37 +195,28 @@ impl Monitor {
         self.invalid_messages.load(Ordering::Relaxed)
     }
 
-    fn advance_to(&self, state: State) {
-        self.state.send_if_modified(|current| std::mem::replace(current, state.max(*current)) < state);
-    }
-
     fn close(&self) {
-        self.advance_to(State::Closed);
+        self.closed.cancel();
     }
 
     /// Records that the server ended the session.
     pub(super) fn retire(&self) {
-        self.advance_to(State::Retired);
+        self.retired.cancel();
     }
 
     /// Returns `true` if further requests can be sent.
     pub(super) fn is_open(&self) -> bool {
-        *self.state.borrow() == State::Open
+        !self.retired.is_cancelled()
     }
 
     /// Waits until no further requests can be sent.
     pub(super) async fn retired(&self) {
-        self.reached(State::Retired).await;
+        self.retired.cancelled().await;
     }
 
     /// Waits until the connection has ended.
     pub(super) async fn closed(&self) {
-        self.reached(State::Closed).await;
-    }
-
-    async fn reached(&self, state: State) {
-        // `self` owns the sender, so waiting cannot fail.
-        let _ = self.state.subscribe().wait_for(|current| *current >= state).await;
+        self.closed.cancelled().await;
     }
 }
 
@@ -252,7 +247,7 @@ impl<T> MonitoredTransport<T> {
             ClientRequest::InitializeRequest(initialize) => {
                 self.probe.iter_mut().for_each(|(_, is_over)| *is_over = true);
                 let declared = std::mem::take(&mut initialize.params.capabilities);
-                if self.monitor.lets_older_ask {
+                if self.monitor.question_timeout.is_some() {
                     initialize.params.capabilities.elicitation = declared.elicitation;
                 }
             }
@@ -377,7 +372,7 @@ mod tests {
     /// Returns a connection to a server that has sent all messages.
     fn connection(messages: impl IntoIterator<Item = Value>) -> MonitoredTransport<NeverReads> {
         let messages = messages.into_iter().collect::<Vec<_>>().into_iter();
-        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, false, SdkRuntime::Program))
+        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, None, SdkRuntime::Program))
     }
 
     /// Returns the ids of the requests that are read now.

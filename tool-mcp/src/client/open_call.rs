@@ -29,7 +29,7 @@ use super::error::{is_interrupted, is_session_expired, is_state_expired, pages_t
 use super::input::Given;
 use super::progress::{Answer, CallProgress, Question};
 use super::text::truncate_name;
-use super::{McpError, McpErrorKind, McpTool};
+use super::{McpError, McpTool};
 
 /// The longest duration of a call that keeps reporting progress, as a multiple of its timeout.
 const MAX_TIMEOUTS: u32 = 20;
@@ -41,8 +41,6 @@ const MAX_HELD: usize = 1000;
 pub(super) enum CallError {
     /// The server refused the request because it had ended the session.
     NotExecuted(McpError),
-    /// The server refused the request because the user has to log in.
-    LoginRequired(McpError),
     OutcomeUnknown(McpError),
     /// The server rejected its own `requestState`, which may have expired.
     StateExpired(McpError),
@@ -53,7 +51,6 @@ impl From<CallError> for McpError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::NotExecuted(error)
-            | CallError::LoginRequired(error)
             | CallError::OutcomeUnknown(error)
             | CallError::StateExpired(error)
             | CallError::Failed(error) => error,
@@ -94,7 +91,7 @@ pub(super) async fn call_once(
         .send_cancellable_request(ClientRequest::CallToolRequest(request), PeerRequestOptions::no_options());
     let handle = tokio::select! {
         biased;
-        handle = sending => handle.map_err(|error| service_error(config, tool, error))?,
+        handle = sending => handle.map_err(|error| CallError::Failed(service_error(config, tool, error)))?,
         () = connection.monitor().closed() => return Err(lost_error(config, tool)),
         () = tokio::time::sleep(config.timeout) => return Err(timeout_error(config, tool)),
     };
@@ -127,12 +124,8 @@ fn lost_error(config: &ServerConfig, tool: &McpTool) -> CallError {
     CallError::OutcomeUnknown(McpError::connection_lost(&config.name, tool.original_name()))
 }
 
-fn service_error(config: &ServerConfig, tool: &McpTool, error: ServiceError) -> CallError {
-    let error = McpError::from_service_error(&config.name, &request_name(tool), error, &config.redactor);
-    match error.kind() {
-        McpErrorKind::LoginRequired => CallError::LoginRequired(error),
-        _ => CallError::Failed(error),
-    }
+fn service_error(config: &ServerConfig, tool: &McpTool, error: ServiceError) -> McpError {
+    McpError::from_service_error(&config.name, &request_name(tool), error, &config.redactor)
 }
 
 /// A request for a call that has no reply. It is cancelled at the server when it is dropped.
@@ -199,17 +192,16 @@ impl OpenCall {
             }
             Err(_) => Err(lost_error(config, tool)),
             Ok(Err(error)) if is_session_expired(&error) => {
-                Err(CallError::NotExecuted(McpError::session_expired(&config.name, &request_name(tool))))
+                let problem = format!("ended the session and did not accept {}", request_name(tool));
+                Err(CallError::NotExecuted(McpError::unreachable(&config.name, problem)))
             }
             Ok(Err(error)) if is_interrupted(&error) => Err(lost_error(config, tool)),
             Ok(Err(error)) if self.has_state && is_state_expired(&error) => {
-                let name = request_name(tool);
-                let error = McpError::from_service_error(&config.name, &name, error, &config.redactor);
-                Err(CallError::StateExpired(error))
+                Err(CallError::StateExpired(service_error(config, tool, error)))
             }
             Ok(Err(error)) => match pages_to_open(&error) {
                 Some(pages) => Ok(Reply::Pages(pages)),
-                None => Err(service_error(config, tool, error)),
+                None => Err(CallError::Failed(service_error(config, tool, error))),
             },
         }
     }

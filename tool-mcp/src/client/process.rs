@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
@@ -23,8 +23,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 #[cfg(unix)]
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The longest line of stderr that is passed on, in bytes.
-const MAX_STDERR_LINE_BYTES: usize = 1 << 16;
+/// The longest line of stderr that is passed on as one, in bytes.
+const MAX_STDERR_LINE_BYTES: u64 = 1 << 16;
 
 /// The variables that every child inherits, as in the official SDKs. None of them is a secret, and most programs need
 /// them to start.
@@ -176,21 +176,13 @@ impl ProcessGroup {
 async fn forward_stderr(stderr: ChildStderr, on_stderr: LineHook) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
-    loop {
-        let Ok(available) = reader.fill_buf().await else { return };
-        let is_end = available.is_empty();
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let chunk = &available[..end.unwrap_or(available.len())];
-        let room = MAX_STDERR_LINE_BYTES - line.len();
-        line.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        let consumed = chunk.len() + usize::from(end.is_some());
-        reader.consume(consumed);
-        if end.is_some() || (is_end && !line.is_empty()) {
-            on_stderr(String::from_utf8_lossy(line.trim_ascii_end()).as_ref());
-            line.clear();
-        }
-        if is_end {
-            return;
-        }
+    while (&mut reader)
+        .take(MAX_STDERR_LINE_BYTES)
+        .read_until(b'\n', &mut line)
+        .await
+        .is_ok_and(|read| read > 0)
+    {
+        on_stderr(&String::from_utf8_lossy(line.trim_ascii_end()));
+        line.clear();
     }
 }

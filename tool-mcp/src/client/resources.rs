@@ -77,11 +77,7 @@ pub(super) async fn use_resources(
             Some(_) => Ok(None),
         }
     };
-    let used = tokio::time::timeout(config.timeout, used).await;
-    let used = used.map_err(|_| McpError::timeout(&config.name, &name, config.timeout))?;
-    let content =
-        used.map_err(|error| McpError::from_service_error(&config.name, &name, error, &config.redactor))?;
-    Ok(match content {
+    Ok(match config.await_response(&name, used).await? {
         Some(content) => {
             into_output(CallToolResult::success(content), config.max_output_chars, &config.redactor)
         }

@@ -4,10 +4,7 @@
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
-use tool_core::content::MAX_SCHEMA_DEPTH;
-
-/// The approximate maximum size of a schema as text, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+use tool_core::tool::DynamicTool;
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
@@ -22,35 +19,9 @@ const MAP_KEYWORDS: [&str; 4] = ["$defs", "definitions", "patternProperties", "p
 /// # Errors
 ///
 /// Returns the reason why the schema cannot be used.
-pub(super) fn check_schema(root: &JsonObject) -> Result<(), String> {
-    check_size(root)?;
-    check_form(root)
-}
-
-fn check_size(root: &JsonObject) -> Result<(), String> {
-    let mut open: Vec<_> = root.iter().map(|(name, value)| (name.len(), value, 2)).collect();
-    let mut bytes = 0;
-    while let Some((name_len, value, depth)) = open.pop() {
-        bytes += name_len + 1;
-        match value {
-            Value::Array(_) | Value::Object(_) if depth > MAX_SCHEMA_DEPTH => {
-                return Err(format!("its schema is nested deeper than {MAX_SCHEMA_DEPTH} levels"));
-            }
-            Value::String(text) => bytes += text.len(),
-            Value::Array(values) => open.extend(values.iter().map(|value| (0, value, depth + 1))),
-            Value::Object(members) => {
-                open.extend(members.iter().map(|(name, value)| (name.len(), value, depth + 1)));
-            }
-            _ => {}
-        }
-        if bytes > MAX_BYTES {
-            let kibibytes = MAX_BYTES >> 10;
-            return Err(format!(
-                "its schema is larger than {kibibytes} KiB, and every request would include it"
-            ));
-        }
-    }
-    Ok(())
+pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
+    DynamicTool::check_size(schema).map_err(|reason| format!("its schema cannot be used: {reason}"))?;
+    schema.as_object().map_or(Ok(()), check_form)
 }
 
 fn check_form(root: &JsonObject) -> Result<(), String> {
@@ -139,7 +110,6 @@ mod tests {
             (json!({ "description": "x".repeat(2 << 20) }), Some("larger than 1024 KiB")),
         ];
         for (schema, expected) in table {
-            let Value::Object(schema) = schema else { unreachable!() };
             match (check_schema(&schema), expected) {
                 (Ok(()), None) => {}
                 (Err(reason), Some(expected)) => assert!(reason.contains(expected), "{reason}"),

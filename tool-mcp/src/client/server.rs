@@ -230,8 +230,8 @@ impl McpServer {
         self.set_process("current_dir", |process, _| process.directory = Some(directory.into()))
     }
 
-    /// Sets a function that receives each line that the process writes to stderr. The lines are untrusted and may contain
-    /// arguments.
+    /// Sets a function that receives each line that the process writes to stderr, a line of more than 64 KiB in pieces. The lines are
+    /// untrusted and may contain arguments.
     #[must_use]
     pub fn on_stderr(self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.set_process("on_stderr", |process, _| process.on_stderr = Some(Arc::new(hook)))

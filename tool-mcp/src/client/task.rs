@@ -1,7 +1,7 @@
 //! Tasks: calls that the server goes on with by itself, and whose results are fetched later.
 //!
 //! A call that is dropped cancels its task only if its run was cancelled or it belongs to none, because a run whose process ends goes on
-//! elsewhere. If the run is stopped while the call waits, or while it is stored, its driver reports that (`Tool::give_up`).
+//! elsewhere. If the run is stopped while the call waits, or the call must not go on, the driver of the run reports that (`Tool::give_up`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use rmcp::model::{
     CallToolResult, CancelTaskParams, CreateTaskResult, GetTaskParams, TaskPayload, UpdateTaskParams,
 };
-use rmcp::service::ServiceError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -121,8 +120,8 @@ impl Task {
             cancel_on_drop.is_abandoned = true;
             tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
-                let name = format!("the task of `{}`", truncate_name(tool.original_name()));
-                return Err(ToolError::failed(McpError::timeout(&config.name, &name, started.elapsed())));
+                let timeout = McpError::timeout(&config.name, &request_name(tool), started.elapsed());
+                return Err(ToolError::failed(timeout));
             }
         }
     }
@@ -136,8 +135,9 @@ impl Task {
     ) -> Result<Round, Polled> {
         let config = manager.config();
         let connection = manager.verified().await.map_err(ToolError::failed)?;
-        let asked = connection.peer().get_task(GetTaskParams::new(&*self.id));
-        let known = self.within(manager, tool, asked).await?.task;
+        let (peer, name) = (connection.peer(), request_name(tool));
+        let asked = config.await_response(&name, peer.get_task(GetTaskParams::new(&*self.id)));
+        let known = asked.await.map_err(ToolError::failed)?.task;
         let invalid =
             |problem: &str| ToolError::failed(McpError::invalid_response(&config.name, problem.to_owned()));
         if known.task.task_id != self.id {
@@ -164,7 +164,10 @@ impl Task {
                 }
                 if !responses.is_empty() {
                     let update = UpdateTaskParams::new(&*self.id, responses);
-                    self.within(manager, tool, connection.peer().update_task(update)).await?;
+                    config
+                        .await_response(&name, peer.update_task(update))
+                        .await
+                        .map_err(ToolError::failed)?;
                 }
                 return Err(Polled::Working);
             }
@@ -187,22 +190,10 @@ impl Task {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
         interval.clamp(MIN_INTERVAL, MAX_INTERVAL)
     }
+}
 
-    async fn within<T>(
-        &self,
-        manager: &ConnectionManager,
-        tool: &McpTool,
-        request: impl Future<Output = Result<T, ServiceError>>,
-    ) -> Result<T, ToolError> {
-        let config = manager.config();
-        let name = format!("the task of `{}`", truncate_name(tool.original_name()));
-        let answered = tokio::time::timeout(config.timeout, request).await;
-        let answered = answered
-            .map_err(|_| ToolError::failed(McpError::timeout(&config.name, &name, config.timeout)))?;
-        answered.map_err(|error| {
-            ToolError::failed(McpError::from_service_error(&config.name, &name, error, &config.redactor))
-        })
-    }
+fn request_name(tool: &McpTool) -> String {
+    format!("the task of `{}`", truncate_name(tool.original_name()))
 }
 
 /// Cancels a task at the server whose result nobody awaits any more. A call of a run is dropped while it waits, and while its process

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rmcp::model::{Tool, ToolAnnotations};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 
 use super::problem::McpProblem;
@@ -39,24 +39,23 @@ impl McpTool {
         mut listed: Tool,
         is_of_client: bool,
     ) -> Result<Self, McpProblem> {
-        let mut schema = Arc::unwrap_or_clone(std::mem::take(&mut listed.input_schema));
+        let mut schema = Value::Object(Arc::unwrap_or_clone(std::mem::take(&mut listed.input_schema)));
         if let Err(reason) = check_schema(&schema) {
             return Err(McpProblem::skipped(&listed.name, reason));
         }
         match schema.get("type") {
             Some(kind) if kind == "object" => {}
             // Some servers omit the type, which can only be an object.
-            None if schema.is_empty() || schema.contains_key("properties") => {
-                schema.insert("type".into(), "object".into());
+            None if schema == json!({}) || schema.get("properties").is_some() => {
+                schema["type"] = "object".into();
             }
             _ => {
                 let reason = "its schema does not describe an object, but arguments are passed by name";
                 return Err(McpProblem::skipped(&listed.name, reason));
             }
         }
-        let offered = ToolDefinition::new(name)
-            .with_description(model_description(&listed))
-            .with_parameters(Value::Object(schema));
+        let offered =
+            ToolDefinition::new(name).with_description(model_description(&listed)).with_parameters(schema);
         Ok(Self(Arc::new(Inner { server: Arc::clone(server), offered, listed, is_of_client })))
     }
 

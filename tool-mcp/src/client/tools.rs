@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tool_core::model::ToolDefinition;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSetError};
 use tool_core::{Tool, ToolSet};
 
@@ -128,7 +127,7 @@ impl McpTools {
     }
 
     /// Returns the fingerprint of the server's current tools, to be stored and [pinned](super::McpServer::pinned). It is
-    /// independent of [`only`](Self::only), [`rename`](Self::rename) and similar methods.
+    /// independent of [`only`](Self::only), [`map_tools`](Self::map_tools) and similar methods.
     ///
     /// # Errors
     ///
@@ -144,13 +143,6 @@ impl McpTools {
         self.map_tools(move |set| set.prefix(&prefix))
     }
 
-    /// Renames one tool, as [`ToolSet::rename`] does.
-    #[must_use]
-    pub fn rename(self, from: impl Into<String>, to: impl Into<String>) -> Self {
-        let (from, to) = (from.into(), to.into());
-        self.map_tools(move |set| set.rename(&from, to.clone()))
-    }
-
     /// Selects the named tools, as [`ToolSet::only`] does. The server must have all of them.
     #[must_use]
     pub fn only<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
@@ -158,25 +150,12 @@ impl McpTools {
         self.map_tools(move |set| set.only(names.iter().map(String::as_str)))
     }
 
-    /// Removes the named tools, as [`ToolSet::without`] does. The server must have all of them.
-    #[must_use]
-    pub fn without<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
-        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        self.map_tools(move |set| set.without(names.iter().map(String::as_str)))
-    }
-
-    /// Selects the tools for which the predicate returns `true`, as [`ToolSet::filter`] does.
-    #[must_use]
-    pub fn filter(self, predicate: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> Self {
-        self.map_tools(move |set| Ok(set.filter(&predicate)))
-    }
-
     /// Applies a function to the set of tools each time that the server's tools change. It gives access to all methods of
     /// [`ToolSet`].
     ///
     /// ```no_run
     /// # async fn f(tools: tool_mcp::McpTools) {
-    /// let strict = tools.map_tools(|set| set.strict());
+    /// let tools = tools.map_tools(|set| set.rename("search", "find")?.strict());
     /// # }
     /// ```
     #[must_use]

@@ -37,7 +37,7 @@ impl Trust {
     pub(super) fn apply(&self, tool: McpTool) -> McpTool {
         let mut policy = ToolPolicy::default();
         policy.needs_approval = self.needs_approval(&tool);
-        policy.at_most_once = !self.is_repeatable(&tool);
+        policy.at_most_once = !(self.trusts_annotations && tool.is_idempotent());
         let reason = policy.needs_approval.then(|| self.approval_reason(&tool));
         tool.with_policy(policy, reason)
     }
@@ -61,10 +61,5 @@ impl Trust {
                  `McpServer::approved([\"{name}\"])` or `McpServer::trust_annotations`"
             ),
         }
-    }
-
-    /// Returns `true` if a call whose outcome is unknown may be repeated.
-    pub(super) fn is_repeatable(&self, tool: &McpTool) -> bool {
-        self.trusts_annotations && tool.is_idempotent()
     }
 }

@@ -82,46 +82,33 @@ struct Places {
     uses: u64,
 }
 
-enum Place {
-    Held {
-        tools: Tools,
-        /// A connection that was let go and is still in use.
-        released: Weak<ConnectionManager>,
-        last_use: u64,
-    },
-    /// Runs hold the tools, and the connection ends with them.
-    Released(Weak<ConnectionManager>),
+/// The connection of a user. Once the pool has let go of it, only runs hold its tools, and it ends with them.
+#[derive(Default)]
+struct Place {
+    tools: Option<Tools>,
+    /// A connection that was let go and is still in use.
+    released: Weak<ConnectionManager>,
+    last_use: u64,
 }
 
 impl Place {
     fn is_open(&self) -> bool {
-        match self {
-            Self::Held { tools, released, .. } => {
-                tools.initialized() || Arc::strong_count(tools) > 1 || released.strong_count() > 0
-            }
-            Self::Released(manager) => manager.strong_count() > 0,
-        }
+        let is_held = |tools: &Tools| tools.initialized() || Arc::strong_count(tools) > 1;
+        self.tools.as_ref().is_some_and(is_held) || self.released.strong_count() > 0
     }
 }
 
 impl Places {
     /// Lets go of the least recently used connection. Returns what is to be dropped, which can close it.
     fn release(&mut self) -> Option<Tools> {
-        let held = self.by_user.values_mut().filter_map(|place| match place {
-            Place::Held { tools, last_use, .. } => {
-                // The calls of waiting runs would end with it.
-                let manager = tools.get()?.manager();
-                let is_free = manager.held().is_empty();
-                let (last_use, manager) = (*last_use, Arc::downgrade(manager));
-                is_free.then_some((last_use, manager, place))
-            }
-            Place::Released(_) => None,
+        let held = self.by_user.values_mut().filter_map(|place| {
+            let manager = Arc::clone(place.tools.as_ref()?.get()?.manager());
+            // The calls of waiting runs would end with it.
+            manager.held().is_empty().then(|| (Arc::downgrade(&manager), place))
         });
-        let (_, manager, place) = held.min_by_key(|(last_use, ..)| *last_use)?;
-        match std::mem::replace(place, Place::Released(manager)) {
-            Place::Held { tools, .. } => Some(tools),
-            Place::Released(_) => None,
-        }
+        let (manager, place) = held.min_by_key(|(_, place)| place.last_use)?;
+        place.released = manager;
+        place.tools.take()
     }
 }
 
@@ -238,26 +225,20 @@ impl McpUserTools {
                 let mut places = self.places();
                 places.by_user.retain(|_, place| place.is_open());
                 places.uses += 1;
-                let (next_use, has_room) = (places.uses, places.by_user.len() < self.max_users);
-                let released = match places.by_user.get_mut(&user) {
-                    Some(Place::Held { tools, released, last_use }) => {
-                        *last_use = next_use;
-                        return Ok((Arc::clone(tools), released.upgrade()));
-                    }
-                    Some(Place::Released(manager)) => Some(manager.clone()),
-                    None if has_room => Some(Weak::new()),
-                    None => None,
-                };
-                if let Some(released) = released {
-                    let (tools, manager) = (Tools::default(), released.upgrade());
-                    let place = Place::Held { tools: Arc::clone(&tools), released, last_use: next_use };
-                    places.by_user.insert(user, place);
-                    return Ok((tools, manager));
+                let (last_use, has_room) = (places.uses, places.by_user.len() < self.max_users);
+                if has_room || places.by_user.contains_key(&user) {
+                    let place = places.by_user.entry(user).or_default();
+                    place.last_use = last_use;
+                    let tools = Arc::clone(place.tools.get_or_insert_default());
+                    return Ok((tools, place.released.upgrade()));
                 }
                 places.release()
             };
             if released.is_none() {
-                return Err(McpError::too_many_users(&self.name, self.max_users));
+                let max = self.max_users;
+                let problem =
+                    format!("is in use by {max} users, which is the limit; raise `McpUserTools::max_users`");
+                return Err(McpError::unreachable(&self.name, problem));
             }
         }
     }

@@ -50,7 +50,14 @@ pub struct Login(LoginKind);
 pub(super) enum LoginKind {
     Loopback { port: u16, show: Show },
     Paste { redirect_uri: String, ask: Ask },
-    Route { redirect_uri: String, page: Option<String> },
+    Route(Route),
+}
+
+/// A route of the program, and the page where its users start logins.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) redirect_uri: String,
+    pub(super) page: Option<String>,
 }
 
 impl Login {
@@ -107,7 +114,7 @@ impl Login {
     /// to anybody else. Without a [`page`](Self::page), a call that needs a login fails.
     #[must_use]
     pub fn route(redirect_uri: impl Into<String>) -> Self {
-        Self(LoginKind::Route { redirect_uri: redirect_uri.into(), page: None })
+        Self(LoginKind::Route(Route { redirect_uri: redirect_uri.into(), page: None }))
     }
 
     /// Sets the page of the program where a login by a [`route`](Self::route) starts, such as `https://app.example/connect/tickets`: its handler takes
@@ -125,9 +132,7 @@ impl Login {
     #[must_use]
     pub fn page(self, url: impl Into<String>) -> Self {
         match self.0 {
-            LoginKind::Route { redirect_uri, .. } => {
-                Self(LoginKind::Route { redirect_uri, page: Some(url.into()) })
-            }
+            LoginKind::Route(route) => Self(LoginKind::Route(Route { page: Some(url.into()), ..route })),
             other => Self(other),
         }
     }
@@ -308,6 +313,14 @@ impl OAuth {
     pub fn store(mut self, store: impl CredentialStore) -> Self {
         self.store = Arc::new(store);
         self
+    }
+
+    /// Returns the route of the program to which redirects come, if they do.
+    pub(super) fn route(&self) -> Option<&Route> {
+        match &self.grant {
+            Grant::AuthorizationCode(LoginKind::Route(route)) => Some(route),
+            _ => None,
+        }
     }
 
     /// Returns `true` if a scope can be requested. Servers could show anything to the user in one that is not well-formed.

@@ -15,7 +15,7 @@ use super::store::{Credential, CredentialKey, CredentialLock, CredentialStore, E
 /// The delays between attempts to lock a file: waiting for it would block a thread for as long as another process takes.
 pub(super) const LOCK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
 
-type StoreError = Box<dyn Error + Send + Sync>;
+pub(super) type StoreError = Box<dyn Error + Send + Sync>;
 
 /// Credentials in a file, for the programs of one user: all of the processes that use it share its logins.
 ///
@@ -94,21 +94,21 @@ impl CredentialStore for FileCredentials {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(suffix);
     path.into()
 }
 
 /// Runs a function on a thread for blocking work.
-async fn run_blocking<T: Send + 'static>(
+pub(super) async fn run_blocking<T: Send + 'static>(
     function: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     tokio::task::spawn_blocking(function).await?
 }
 
 /// Adds the name of the file to an error.
-fn at(path: &Path) -> impl Fn(io::Error) -> StoreError {
+pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |error| format!("`{}`: {error}", path.display()).into()
 }
 
@@ -117,7 +117,7 @@ fn read(path: &Path) -> Result<Entries, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
         opened => opened.map_err(at(path))?,
     };
-    check_mode(path, &file.metadata().map_err(at(path))?)?;
+    check_owner(path, &file.metadata().map_err(at(path))?)?;
     let text = io::read_to_string(file).map_err(at(path))?;
     // The text of serde's error could contain a part of a token.
     serde_json::from_str(&text).map_err(|_| format!("`{}` is damaged; remove it", path.display()).into())
@@ -125,12 +125,18 @@ fn read(path: &Path) -> Result<Entries, StoreError> {
 
 /// # Errors
 ///
-/// Returns an error if other users can read or write the file.
-pub(super) fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
+/// Returns an error if the file is not this user's, or if other users can read or write it.
+pub(super) fn check_owner(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     #[cfg(unix)]
-    if std::os::unix::fs::MetadataExt::mode(metadata) & 0o077 != 0 {
-        let path = path.display();
-        return Err(format!("other users can read `{path}`; run `chmod 600 {path}`").into());
+    {
+        use std::os::unix::fs::MetadataExt;
+        let (owner, path) = (rustix::process::geteuid().as_raw(), path.display());
+        if metadata.uid() != owner {
+            return Err(format!("another user owns `{path}`; run `chown {owner} {path}`").into());
+        }
+        if metadata.mode() & 0o077 != 0 {
+            return Err(format!("other users can read `{path}`; run `chmod 600 {path}`").into());
+        }
     }
     let _ = (path, metadata);
     Ok(())
@@ -221,6 +227,13 @@ mod tests {
         let path = store.path.display();
         let error = store.load(&key("ada")).await.unwrap_err().to_string();
         assert_eq!(error, format!("other users can read `{path}`; run `chmod 600 {path}`"));
+
+        // Only root can give a file away, and has this one.
+        let chowned = std::os::unix::fs::chown(&store.path, Some(1), None);
+        let store = chowned.map_or_else(|_| FileCredentials::new("/etc/passwd"), |()| store);
+        let (path, user) = (store.path.display(), rustix::process::geteuid());
+        let error = store.load(&key("ada")).await.unwrap_err().to_string();
+        assert_eq!(error, format!("another user owns `{path}`; run `chown {user} {path}`"));
     }
 
     #[tokio::test]

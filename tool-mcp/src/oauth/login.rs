@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::Instant;
-use tool_http::client::{is_loopback, redact_url};
+use tool_http::client::redact_url;
 
 use super::client::Client;
 use super::config::{Grant, LoginKind, LoginPrompt};
@@ -18,9 +19,9 @@ use super::loopback::Loopback;
 use super::metadata::{Discovery, ServerMetadata};
 use super::random::{digest, random_text};
 use super::redirect::Redirect;
-use super::request::encode_for_shells;
+use super::request::{encode_for_shells, is_safe_for_secrets};
 use super::session::Session;
-use super::store::{CredentialKey, load, remove, swap};
+use super::store::{CredentialKey, load, replace, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
 /// The longest time from the start of a login to its redirect.
@@ -77,7 +78,7 @@ impl Session {
         let mut started = None;
         let limited = async {
             match kind {
-                LoginKind::Route { .. } => Ok(None),
+                LoginKind::Route(_) => Ok(None),
                 LoginKind::Loopback { port, show } => {
                     // On the port of an earlier login, a client can be registered.
                     let earlier = self.state().port;
@@ -117,7 +118,7 @@ impl Session {
     ///
     /// Returns an error if the user of a route is not known: everybody could finish a login that another one started.
     fn check_user(&self) -> Result<(), OAuthError> {
-        match self.has_route() && self.oauth.user.is_empty() {
+        match self.oauth.route().is_some() && self.oauth.user.is_empty() {
             true => Err(OAuthError::failed(
                 "`Login::route` needs the user of the browser's session; set `OAuth::user`",
             )),
@@ -128,17 +129,16 @@ impl Session {
     /// Starts a login whose redirect comes to a route of the program. Returns its authorization URL.
     pub(crate) async fn start_for_route(&self) -> Result<String, OAuthError> {
         self.check_user()?;
-        match &self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { redirect_uri, .. }) => {
-                Ok(self.start(redirect_uri).await?.0.url)
-            }
-            _ => Err(OAuthError::failed("there is no route for the redirect; set one with `Login::route`")),
-        }
+        let no_route =
+            || OAuthError::failed("there is no route for the redirect; set one with `Login::route`");
+        let route = self.oauth.route().ok_or_else(no_route)?;
+        Ok(self.start(&route.redirect_uri).await?.0.url)
     }
 
     /// Starts a login. Returns what to show, and its `state`.
     async fn start(&self, redirect_uri: &str) -> Result<(LoginPrompt, String), OAuthError> {
-        let is_open = |uri: &Url| uri.scheme() == "http" && !is_loopback(uri);
+        // A program can have a scheme of its own.
+        let is_open = |uri: &Url| uri.scheme() == "http" && !is_safe_for_secrets(uri);
         if redirect_uri.parse().is_ok_and(|uri| is_open(&uri)) {
             return Err(OAuthError::failed(format!(
                 "the redirect URI `{redirect_uri}` would send codes without TLS; use `https`"
@@ -296,19 +296,13 @@ impl Session {
         let (login, store, key) = (redeemed?, &*self.oauth.store, &pending.key);
         self.store_last_login(key).await?;
         // The newest login replaces any other.
-        loop {
-            let stored = load::<LoginRecord>(store, key).await?;
-            let revision = stored.map(|(_, revision)| revision);
-            if swap(store, key, revision.as_deref(), Some(&login), None).await? {
-                self.adopt(login);
-                break;
-            }
-        }
+        replace(store, key, Some(&login)).await?;
+        self.adopt(login);
         // The user is logged in, whatever becomes of these.
         if let Ok(Some((key, revision))) = self.registration_of(&pending).await {
             let _ = self.store_registration(&key, revision, &pending.source.client, true).await;
         }
-        let _ = remove(store, &self.challenge_key()).await;
+        let _ = replace::<Value>(store, &self.challenge_key(), None).await;
         Ok(())
     }
 
@@ -329,12 +323,7 @@ impl Session {
         };
         // A process that renews the login would store it again.
         let lock = self.lock(&key).await?;
-        let login = loop {
-            let Some((login, revision)) = load::<LoginRecord>(store, &key).await? else { return Ok(()) };
-            if swap::<LoginRecord>(store, &key, Some(&revision), None, None).await? {
-                break login;
-            }
-        };
+        let Some(login) = replace::<LoginRecord>(store, &key, None).await? else { return Ok(()) };
         drop(lock);
         self.forget_token();
         let source = self.with_secret(login.source, &key);
@@ -357,17 +346,9 @@ impl Session {
         // The key has no id of a client that registers itself.
         let client = if key.client.is_empty() { self.oauth.unregistered_client() } else { &key.client };
         let (store, last) = (&*self.oauth.store, self.last_login_key(client));
-        loop {
-            let (earlier, revision) = load::<CredentialKey>(store, &last).await?.unzip();
-            if earlier.as_ref() == Some(key) {
-                return Ok(());
-            }
-            if swap(store, &last, revision.as_deref(), Some(key), None).await? {
-                return match earlier {
-                    Some(earlier) => remove(store, &earlier).await,
-                    None => Ok(()),
-                };
-            }
+        match replace(store, &last, Some(key)).await? {
+            Some(earlier) if earlier != *key => replace::<Value>(store, &earlier, None).await.map(drop),
+            _ => Ok(()),
         }
     }
 }

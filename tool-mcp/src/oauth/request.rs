@@ -29,7 +29,7 @@ pub(super) fn check_url(text: &str, server: &Url, is_configured: bool) -> Result
         has_plain_host
             && (url.username(), url.password()) == ("", None)
             && (!is_private(url) || is_near(url))
-            && (url.scheme() == "https" || url.scheme() == "http" && is_loopback(url))
+            && is_safe_for_secrets(url)
     };
     url.filter(is_allowed).ok_or_else(|| {
         OAuthError::failed(format!(
@@ -38,6 +38,11 @@ pub(super) fn check_url(text: &str, server: &Url, is_configured: bool) -> Result
             redact_urls(text)
         ))
     })
+}
+
+/// Returns `true` if nobody on the network can read what is sent to a URL.
+pub(super) fn is_safe_for_secrets(url: &Url) -> bool {
+    url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
 }
 
 /// Returns `true` if a URL names this machine, or an address of a private network or of one link.

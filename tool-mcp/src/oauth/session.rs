@@ -17,14 +17,15 @@ use std::time::{Duration, SystemTime};
 use reqwest::Url;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tool_http::client::{Redactor, is_loopback};
+use tool_http::client::Redactor;
 
 use super::challenge::Challenge;
 use super::client::Client;
-use super::config::{Grant, LoginKind, OAuth};
+use super::config::{Grant, OAuth, Route};
 use super::error::OAuthError;
 use super::metadata::Discovery;
 use super::random::digest;
+use super::request::is_safe_for_secrets;
 use super::store::{CredentialKey, CredentialLock, load, swap};
 use super::tokens::{LoginRecord, TokenSource, union};
 
@@ -79,13 +80,12 @@ impl Session {
     ///
     /// Returns an error if tokens for the server would be sent without TLS to another machine, or if the page that starts logins is none.
     pub(crate) fn new(oauth: OAuth, server: Url, redactor: Redactor) -> Result<Self, &'static str> {
-        if server.scheme() != "https" && !is_loopback(&server) {
+        if !is_safe_for_secrets(&server) {
             return Err("`oauth` requires an `https` URL, or a server on this machine");
         }
-        if let Grant::AuthorizationCode(LoginKind::Route { page: Some(page), .. }) = &oauth.grant {
-            let is_page = |url: &Url| url.scheme() == "https" || url.scheme() == "http" && is_loopback(url);
+        if let Some(page) = oauth.route().and_then(|route| route.page.as_deref()) {
             let is_readable = page.bytes().all(|byte| byte.is_ascii_graphic());
-            if !is_readable || !page.parse().is_ok_and(|url| is_page(&url)) {
+            if !is_readable || !page.parse().is_ok_and(|url| is_safe_for_secrets(&url)) {
                 return Err(
                     "`Login::page` requires an absolute `https` URL, or an `http` one on this machine",
                 );
@@ -208,14 +208,12 @@ impl Session {
             return Ok(token);
         }
         state.needs_login = true;
-        let way = match self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { page: Some(_), .. }) => {
-                "start one with `McpServer::start_login`"
-            }
-            Grant::AuthorizationCode(LoginKind::Route { .. }) => {
+        let way = match self.oauth.route() {
+            Some(Route { page: Some(_), .. }) => "start one with `McpServer::start_login`",
+            Some(_) => {
                 "start one with `McpServer::start_login`, or set `Login::page`, so that runs wait for it"
             }
-            _ => "connect again to log in",
+            None => "connect again to log in",
         };
         Err(OAuthError::LoginRequired(format!("{reason}; {way}")))
     }
@@ -343,7 +341,7 @@ impl Session {
 
     /// Stores the latest challenge for a process that starts the login: a server can let everything pass but calls.
     async fn store_challenge(&self) -> Result<(), OAuthError> {
-        if !self.has_route() {
+        if self.oauth.route().is_none() {
             return Ok(());
         }
         let (store, key) = (&*self.oauth.store, self.challenge_key());
@@ -371,19 +369,9 @@ impl Session {
         self.state().needs_login
     }
 
-    /// Returns `true` if the redirect comes to a route of the program.
-    pub(crate) fn has_route(&self) -> bool {
-        matches!(self.oauth.grant, Grant::AuthorizationCode(LoginKind::Route { .. }))
-    }
-
     /// Returns the page of the program where its users start logins. `None` if there is none, or if the user is not known.
     pub(crate) fn page(&self) -> Option<&str> {
-        match &self.oauth.grant {
-            Grant::AuthorizationCode(LoginKind::Route { page, .. }) if !self.oauth.user.is_empty() => {
-                page.as_deref()
-            }
-            _ => None,
-        }
+        self.oauth.route().filter(|_| !self.oauth.user.is_empty())?.page.as_deref()
     }
 }
 

@@ -5,14 +5,14 @@
 //! A lock is a row with an end and not a file, because there is one per login. Of a process that was killed, it ends when no request of it can
 //! be in flight.
 
-use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 use tool_core::memory::rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tool_core::memory::{SqliteSchema, SqliteWorker, StoreFuture};
 
-use super::file_store::{LOCK_BACKOFF, check_mode};
+use super::file_store::{LOCK_BACKOFF, StoreError, at, beside, check_owner, run_blocking};
 use super::random::random_text;
 use super::store::{Credential, CredentialKey, CredentialLock, CredentialStore};
 
@@ -36,8 +36,8 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// Credentials in an SQLite file, for programs with many users: all of the processes that use it share its logins. Clones share one
 /// connection.
 ///
-/// Only the owner of the file can read it; the contents are not encrypted. On systems other than Unix, the rights of its folder apply. SQLite creates two
-/// files next to it, ending in `-wal` and `-shm`. The lock of a process that was killed during a refresh ends after 75 seconds.
+/// Only the owner of the file can read it, and the two files that SQLite creates next to it, ending in `-wal` and `-shm`; the contents are not
+/// encrypted. On systems other than Unix, the rights of its folder apply. The lock of a process that was killed during a refresh ends after 75 seconds.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
@@ -59,11 +59,15 @@ impl SqliteCredentials {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or written, is not a file of this store, or if other users can read it.
+    /// Returns an error if the file cannot be read or written, is not a file of this store, belongs to another user, or if other users can
+    /// read it.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        let files = ["", "-wal", "-shm"].map(|suffix| beside(path, suffix));
+        let checked = run_blocking(move || files.iter().try_for_each(|file| check_existing(file))).await;
+        checked.map_err(io::Error::other)?;
+        // Those that do not exist are created with the right mode.
         let worker = SqliteWorker::open(path, &SCHEMA).await.map_err(io::Error::other)?;
-        check_mode(path, &path.metadata()?).map_err(io::Error::other)?;
         // What is removed must not stay in the file.
         let set = worker.run(|connection| Ok(connection.pragma_update(None, "secure_delete", true)?)).await;
         set.map_err(io::Error::other)?;
@@ -147,6 +151,13 @@ impl CredentialStore for SqliteCredentials {
     }
 }
 
+fn check_existing(path: &Path) -> Result<(), StoreError> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        metadata => check_owner(path, &metadata.map_err(at(path))?),
+    }
+}
+
 fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -190,10 +201,33 @@ mod tests {
         };
         let modes: Vec<_> = read_dir(path.parent().unwrap()).unwrap().map(mode).collect();
         assert_eq!(modes, [0o600; 3]);
-        set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        for suffix in ["", "-wal", "-shm"] {
+            let file = beside(&path, suffix);
+            set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+            let error = SqliteCredentials::open(&path).await.unwrap_err().to_string();
+            let name = file.display();
+            assert_eq!(error, format!("other users can read `{name}`; run `chmod 600 {name}`"));
+            set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        }
+        SqliteCredentials::open(&path).await.unwrap();
+    }
+
+    /// It is not opened at all.
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_of_others_stays_as_it_is() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let folder = Folder::new();
+        let path = folder.path("logins.db");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        SqliteCredentials::open(&path).await.unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+        // Only root can give a file away, and has this one.
+        let path = chown(&path, Some(1), None).map_or_else(|_| "/etc/passwd".into(), |()| path);
         let error = SqliteCredentials::open(&path).await.unwrap_err().to_string();
-        let path = path.display();
-        assert_eq!(error, format!("other users can read `{path}`; run `chmod 600 {path}`"));
+        let (path, user) = (path.display(), rustix::process::geteuid());
+        assert_eq!(error, format!("another user owns `{path}`; run `chown {user} {path}`"));
     }
 
     /// The process of the first holder was killed.

@@ -163,11 +163,17 @@ pub(super) async fn swap<T: Serialize>(
     store.swap(key, expected, new.as_ref()).await.map_err(OAuthError::store)
 }
 
-/// Removes a value, if there is one.
-pub(super) async fn remove(store: &dyn CredentialStore, key: &CredentialKey) -> Result<(), OAuthError> {
-    match load::<Value>(store, key).await? {
-        Some((_, revision)) => swap::<Value>(store, key, Some(&revision), None, None).await.map(drop),
-        None => Ok(()),
+/// Stores a value in place of any other, or removes that. Returns the value before.
+pub(super) async fn replace<T: Serialize + DeserializeOwned>(
+    store: &dyn CredentialStore,
+    key: &CredentialKey,
+    value: Option<&T>,
+) -> Result<Option<T>, OAuthError> {
+    loop {
+        let (before, revision) = load::<T>(store, key).await?.unzip();
+        if before.is_none() && value.is_none() || swap(store, key, revision.as_deref(), value, None).await? {
+            return Ok(before);
+        }
     }
 }
 

@@ -100,7 +100,7 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Reports to their tools which calls will not be continued, because the run was stopped.
+    /// Reports to their tools which calls will not be continued.
     pub(super) async fn give_up_calls(&mut self) {
         let given_up = self.run.take_given_up();
         if given_up.is_empty() {

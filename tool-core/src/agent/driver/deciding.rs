@@ -6,12 +6,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio::time::Instant;
 
-use crate::agent::Decider;
-use crate::agent::RunDriver;
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::run_until_interrupted;
-use crate::run::{Decision, ResolveErrorKind, RunErrorKind, Wait, WaitReason};
-use crate::tool::{Timestamp, WaitId};
+use crate::agent::{AgentTool, Decider, RunDriver};
+use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait, WaitReason};
+use crate::tool::{Timestamp, Tool, WaitId};
 
 /// One round of questions to the deciders, about everything that a run waits for.
 #[derive(Default)]
@@ -34,6 +33,9 @@ impl RunDriver {
     /// before its deciders are asked.
     pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
         self.update_elapsed();
+        if self.end_questions_of_missing_providers() {
+            return Ok(Deciding::Decided);
+        }
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
             if self.question.leaves_parked {
@@ -69,6 +71,17 @@ impl RunDriver {
             true => Deciding::Decided,
             false => Deciding::Deferred,
         })
+    }
+
+    /// Ends the questions of providers that their agents no longer have. Returns `true` if there is one.
+    fn end_questions_of_missing_providers(&mut self) -> bool {
+        let tools = &self.tools;
+        let is_there = |name: &str, number| tools.has_provider(name, number);
+        let mut missing = self.run.waits_of_missing_providers(is_there);
+        find_waits_of_missing_providers(&self.run, &|name| self.offer.tools.get(name), &mut missing);
+        let nobody = Decision::unavailable().because("the program no longer has this provider of tools");
+        let ended = missing.iter().filter(|wait| self.resolve(wait, nobody.clone()).is_ok());
+        ended.count() > 0
     }
 
     /// Awaits a decision, unless a posted command or the deadline is first. Returns `false` if it is deferred.
@@ -132,6 +145,21 @@ impl RunDriver {
             self.change_run().tick(Timestamp::now());
         }
         Ok(Deciding::Decided)
+    }
+}
+
+/// Finds what providers wait for that the agents inside of a run no longer have. An agent that is not known may have all.
+fn find_waits_of_missing_providers<'a>(
+    run: &Run,
+    tool: &dyn Fn(&str) -> Option<&'a dyn Tool>,
+    found: &mut Vec<WaitId>,
+) {
+    for inner in run.inner_runs() {
+        let (asked, run) = (tool(inner.agent()).and_then(AgentTool::of), inner.run());
+        let handoffs = run.handoffs().iter().map(Handoff::agent);
+        let Some(agent) = asked.and_then(|asked| asked.agent().agent_at(handoffs)) else { continue };
+        found.extend(run.waits_of_missing_providers(|name, number| agent.has_provider(name, number)));
+        find_waits_of_missing_providers(run, &|name| agent.tools().get(name), found);
     }
 }
 

@@ -167,6 +167,16 @@ impl DynamicTool {
         Self::from_executor(definition, Arc::new(execute), Location::caller())
     }
 
+    /// Checks whether a schema is small enough, without the rest of what [`new`](Self::new) does with it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if it is too large or nested too deeply.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn check_size(schema: &Value) -> Result<(), String> {
+        limits::check_size(schema).map_err(|flaw| flaw.reason)
+    }
+
     fn from_executor(
         definition: ToolDefinition,
         executor: Arc<Execute>,

@@ -53,7 +53,7 @@ impl fmt::Debug for DynamicToolError {
 /// A flaw of a schema.
 pub(super) struct Flaw {
     kind: DynamicToolErrorKind,
-    reason: String,
+    pub(super) reason: String,
 }
 
 impl Flaw {

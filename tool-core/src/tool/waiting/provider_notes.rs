@@ -13,7 +13,7 @@ pub(crate) struct ProviderNotes {
     pub(crate) name: String,
     /// Its position among the providers of this name.
     #[serde(default)]
-    number: usize,
+    pub(crate) number: usize,
     pub(crate) notes: CallNotes,
 }
 
