@@ -4,14 +4,28 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
+use crate::run::Run;
+
 /// What the model reads in place of the first messages of a conversation, because a run of it was
 /// [compacted](crate::agent::Compaction).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationSummary {
     /// The number of messages that it stands for.
     pub messages: usize,
     /// The text.
     pub text: String,
+}
+
+impl ConversationSummary {
+    /// Returns the summary that a run leaves to the next one of its conversation, once the run is part of that.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn of_run(run: &Run) -> Option<Self> {
+        let (messages, text) = run.summarized_of_conversation()?;
+        Some(Self { messages, text: text.to_owned() })
+    }
 }
 
 /// Omits the text, because conversations are private.

@@ -18,7 +18,7 @@ use crate::memory::{
     ChatMemory, ConversationSummary, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter,
     RunStatus, RunStore, RunSummary,
 };
-use crate::model::ConversationId;
+use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunErrorKind};
 use crate::tool::Timestamp;
 
@@ -55,15 +55,32 @@ impl RunDriver {
         if let Some(earlier) = self.earlier_run(&id).await? {
             return self.go_on_with(earlier, conversation).await;
         }
-        self.change_run().insert_history(conversation.messages(), conversation.stored_len());
-        if self.origin.0.compaction.is_some() {
-            let summary = conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?;
-            if let Some(ConversationSummary { messages, text }) = summary {
-                self.change_run().carry_summary(messages, text);
-            }
-        }
+        let summary = match self.reads_summary() {
+            true => conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?,
+            false => None,
+        };
+        self.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
         self.conversation = Some(conversation);
         self.refuse_beside(&id).await
+    }
+
+    /// Returns `true` if a summary can take the place of messages, which the model can read only if the agent compacts.
+    fn reads_summary(&self) -> bool {
+        self.origin.0.compaction.is_some()
+    }
+
+    /// Inserts what is sent of a stored conversation before the question, with the summary that stands for its first messages.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn insert_conversation(
+        &mut self,
+        messages: &[Message],
+        stored_len: usize,
+        summary: Option<ConversationSummary>,
+    ) {
+        self.change_run().insert_history(messages, stored_len);
+        if let Some(ConversationSummary { messages, text }) = summary.filter(|_| self.reads_summary()) {
+            self.change_run().carry_summary(messages, text);
+        }
     }
 
     /// Returns the run of this conversation that the question goes on with, because it was interrupted, has failed after its calls had
@@ -214,11 +231,8 @@ impl RunDriver {
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
-        if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
-            let messages = self.run.new_messages();
-            let summary = self.run.summarized_of_conversation();
-            let summary =
-                summary.map(|(messages, text)| ConversationSummary { messages, text: text.to_owned() });
+        if let Some(messages) = self.run.added_to_conversation() {
+            let summary = ConversationSummary::of_run(&self.run);
             let committed = match &self.conversation {
                 Some(conversation) => conversation.append(messages, summary.as_ref()).await,
                 None => {
