@@ -7,6 +7,7 @@ mod alike;
 mod approving;
 mod asking;
 mod cancelling;
+mod compacting;
 mod conversing;
 mod crashing;
 mod edges;
