@@ -15,6 +15,7 @@ mod handoffs;
 mod large;
 mod layers;
 mod listing;
+mod mcp;
 mod measuring;
 mod mistakes;
 mod questions;
