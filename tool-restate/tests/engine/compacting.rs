@@ -135,3 +135,24 @@ async fn a_run_is_summarized_once() {
         assert_eq!(compactions, 1);
     }
 }
+
+/// The call that orders a compaction is executed on any worker, and the next turn follows it.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_model_orders_a_compaction() {
+    for is_local in [false, true] {
+        let name = unique("reader");
+        let calls =
+            [("contract", r#"{"id": 1}"#), ("contract", r#"{"id": 2}"#), ("compact_conversation", "{}")];
+        let model =
+            calls.into_iter().fold(ScriptedModel::new(), |model, (tool, json)| model.calls(tool, json));
+        let reader = Agent::builder(model.says("There were two contracts.").says("Read.")).name(&*name);
+        let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000).offer_tool();
+        let reader = reader.tools(tools![contract]).compaction(compaction).build().unwrap();
+        let worker = Worker::new().agent(reader);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let run = agent(&name).ask("Read both").send().await.unwrap();
+        // The reply before is the summary.
+        assert_eq!(answer(&run).await.text(), "Read.");
+    }
+}
