@@ -10,14 +10,18 @@ use std::time::Duration;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
+use tool_core::memory::ConversationSummary;
 use tool_core::model::repair_history;
 
 use crate::limit;
-use crate::names::{Added, Ended, HoldRequest};
+use crate::names::{Added, Ended, History, HoldRequest};
 use crate::settings::Settings;
 
 /// The number of times that messages were added. Those of time `n` are at the key `n`.
 const RUNS: &str = "runs";
+
+/// What stands for the first messages.
+const SUMMARY: &str = "summary";
 
 /// The time after which a conversation checks that its run goes on.
 const CHECK_TIME: Duration = Duration::from_secs(10);
@@ -53,12 +57,14 @@ impl ConversationsService for Conversations {
     /// Gives a run the history, and adds its messages if it ends without waiting for a person.
     async fn hold(&self, ctx: ObjectContext<'_>, Json(request): Json<HoldRequest>) -> HandlerResult<()> {
         let HoldRequest { run, invocation } = request;
-        let history = load(&ctx).await?;
-        let history = repair_history(&history).into_owned();
-        let history = match &self.settings.window {
-            Some(window) => window.apply(history),
-            None => history,
+        let messages = load(&ctx).await?;
+        let stored_len = messages.len();
+        let messages = match &self.settings.window {
+            Some(window) => window.apply(messages),
+            None => messages,
         };
+        let summary = ctx.get::<Json<ConversationSummary>>(SUMMARY).await?.map(|Json(summary)| summary);
+        let history = History { messages, stored_len, summary };
         let signal = ctx.invocation_handle(invocation.clone()).signal("history");
         match limit::check("the history of the conversation", &history, self.settings.max_bytes) {
             Ok(()) => signal.resolve(Json(history)),
@@ -117,8 +123,9 @@ impl ConversationsService for Conversations {
     }
 }
 
-const EMPTY: Added = Added { messages: Vec::new(), stored: None };
+const EMPTY: Added = Added { messages: Vec::new(), stored: None, summary: None };
 
+/// Returns all messages, repaired if necessary.
 async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
     let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
     let mut messages = Vec::new();
@@ -127,13 +134,13 @@ async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
         let Json(added) = ctx.get::<Json<Added>>(&key).await?.unwrap_or(Json(EMPTY));
         messages.extend(added.messages);
     }
-    Ok(messages)
+    Ok(repair_history(&messages).into_owned())
 }
 
 impl Conversations {
     /// Adds messages, which can be larger than a value.
     async fn append_to(&self, ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
-        let Added { mut messages, stored } = added;
+        let Added { mut messages, stored, summary } = added;
         if let Some((run, parts)) = stored {
             let mut json = Vec::new();
             for part in 0..parts {
@@ -144,9 +151,14 @@ impl Conversations {
                 messages = answer.messages().to_vec();
             }
         }
+        if let Some((stored_len, summary)) = summary
+            && load(ctx).await?.len() == stored_len
+        {
+            ctx.set(SUMMARY, Json(summary));
+        }
         let mut runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
         for messages in limit::batches(messages, self.settings.max_bytes) {
-            ctx.set(&runs.to_string(), Json(Added { messages, stored: None }));
+            ctx.set(&runs.to_string(), Json(Added { messages, ..EMPTY }));
             runs += 1;
         }
         ctx.set(RUNS, runs);

@@ -11,6 +11,7 @@ use tool_core::__internals::CallRequest;
 use tool_core::Message;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
+use tool_core::memory::ConversationSummary;
 use tool_core::model::ConversationId;
 use tool_core::model::RunUser;
 use tool_core::run::{Answer, Decision, StopReason, Wait};
@@ -240,6 +241,17 @@ pub(crate) struct HoldRequest {
     pub(crate) invocation: String,
 }
 
+/// What a run reads of its conversation.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct History {
+    /// Those within the window.
+    pub(crate) messages: Vec<Message>,
+    /// The number of all messages.
+    pub(crate) stored_len: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<ConversationSummary>,
+}
+
 /// The messages that a run adds to its conversation.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Added {
@@ -247,6 +259,9 @@ pub(crate) struct Added {
     /// The run whose end is stored in parts, and their number. The messages are there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stored: Option<(String, u32)>,
+    /// What stands for the first messages from now on, if the conversation has had so many messages before these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<(usize, ConversationSummary)>,
 }
 
 /// A run that ended without an answer.

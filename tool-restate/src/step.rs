@@ -18,7 +18,7 @@ use tool_core::{Agent, ToolCall};
 
 use crate::clock::now;
 use crate::limit;
-use crate::names::{JsonContext, Question};
+use crate::names::{History, JsonContext, Question};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
 use crate::tools::{ChangedTools, Profile, Sees, Tools, difference};
@@ -197,26 +197,25 @@ impl Steps {
     }
 
     /// Creates the run.
-    pub(crate) fn start(
-        &self,
-        question: Question,
-        history: Vec<tool_core::Message>,
-    ) -> Result<Started, String> {
+    pub(crate) fn start(&self, question: Question, history: Option<History>) -> Result<Started, String> {
         let start = || self.start_run(question, history);
         catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    fn start_run(&self, question: Question, history: Vec<tool_core::Message>) -> Result<Started, String> {
+    fn start_run(&self, question: Question, history: Option<History>) -> Result<Started, String> {
         let Question { question, user, conversation, context, .. } = question;
-        let mut ask = self.agent.ask(question).history(history);
+        let mut ask = self.agent.ask(question);
         if let Some(user) = user {
             ask = ask.user(user);
         }
         if let Some(conversation) = conversation {
             ask = ask.conversation(conversation);
         }
-        let run = self.settings.types.apply_to_ask(ask, &context)?.start().into_run();
-        self.started(run, &self.agent, false)
+        let mut driver = self.settings.types.apply_to_ask(ask, &context)?.start();
+        if let Some(History { messages, stored_len, summary }) = history {
+            driver.insert_conversation(&messages, stored_len, summary);
+        }
+        self.started(driver.into_run(), &self.agent, false)
     }
 
     /// Creates the run of an agent that a call asks, which the path names last. If the run is done, the call has an outcome instead, and

@@ -172,7 +172,7 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     }
     let response = match driver.call_model().await {
         Ok(response) => response,
-        // A layer or the limit of time has ended the request.
+        // A layer or the limit of time has ended the request, or the run was compacted, because it was too long.
         Err(error) if matches!(error.kind(), RunErrorKind::Step(_)) && !driver.run().changes().is_empty() => {
             return Ok(ended(&driver));
         }

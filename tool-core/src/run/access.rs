@@ -129,7 +129,9 @@ impl Run {
     }
 
     /// Returns the length of the stored conversation when it was put before the question.
-    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn stored_conversation_len(&self) -> Option<usize> {
         self.head.stored_conversation_len
     }
 

@@ -125,6 +125,14 @@ impl Run {
         }
     }
 
+    /// Returns the messages that the run adds to its conversation: none without an answer, or if a layer answered in place of the model.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn added_to_conversation(&self) -> Option<&[Message]> {
+        let has_answer = matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. });
+        (has_answer && !self.has_blocked_question()).then(|| self.new_messages())
+    }
+
     /// Returns the text of the answer if it is the output of tools and not a reply of the model.
     pub(crate) fn returned_text(&self) -> Option<String> {
         self.answer_text().filter(|_| matches!(self.stage, Stage::Returned { .. }))

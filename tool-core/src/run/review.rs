@@ -145,8 +145,8 @@ impl Run {
         self.stage = Stage::Answered(FinishReason::Stop);
     }
 
-    /// Returns `true` if a layer answered in place of the model. The question and the answer are stored in no conversation.
-    pub(crate) fn has_blocked_question(&self) -> bool {
+    /// Returns `true` if a layer answered in place of the model.
+    pub(super) fn has_blocked_question(&self) -> bool {
         self.verdicts().iter().any(|verdict| verdict.kind == VerdictKind::Answered)
     }
 

@@ -3,6 +3,7 @@
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::Event;
+use tool_core::memory::ConversationSummary;
 use tool_core::run::{RunErrorKind, StopReason};
 
 use super::publish::{end_events, last_event};
@@ -17,6 +18,8 @@ impl<'c> Drive<'c> {
     pub(super) fn finish(mut self) -> Ended {
         self.publish_finished_calls();
         let Self { setup, ctx, run, round, failure, conversation, events, mut unpublished, .. } = self;
+        let messages = run.added_to_conversation().filter(|_| conversation.is_some()).map(<[_]>::to_vec);
+        let summary = run.stored_conversation_len().zip(ConversationSummary::of_run(&run));
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {
@@ -36,16 +39,12 @@ impl<'c> Drive<'c> {
             unpublished.push(last_event(&ended, setup.settings.max_bytes));
             end_events(setup, ctx, unpublished);
         }
-        let messages = match &ended {
-            Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
-            _ => None,
-        };
         let ended = store_parts(ctx, ended, setup.settings.max_bytes);
         let added = messages.map(|messages| match &ended {
             Ended::Parts(parts) => {
-                Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }
+                Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)), summary }
             }
-            _ => Added { messages, stored: None },
+            _ => Added { messages, stored: None, summary },
         });
         if round == 0 {
             ctx.resolve_promise(FIRST_STOP, Json(added));

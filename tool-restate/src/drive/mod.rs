@@ -19,16 +19,18 @@ use std::collections::BTreeMap;
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
+use tool_core::ToolCall;
 use tool_core::model::ConversationId;
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
-use tool_core::{Message, ToolCall};
 
 use self::end::{CANCELLED_MESSAGE, never_started};
 use self::state::{Branch, DriveError, Driven, Node, Open};
 pub(crate) use self::state::{Drive, Setup};
 use crate::clock::Clock;
-use crate::names::{Ended, EventTarget, HoldRequest, Question, conversations_service, events_service};
+use crate::names::{
+    Ended, EventTarget, History, HoldRequest, Question, conversations_service, events_service,
+};
 use crate::path::call_ids;
 use crate::signals::{CANCELLED, INVOCATION, QUESTION};
 use crate::step::{Started, Subject};
@@ -75,8 +77,8 @@ impl<'c> Drive<'c> {
         }
         let publishes = question.events;
         let history = match &question.conversation {
-            Some(conversation) => open_conversation(setup, ctx, conversation).await?,
-            None => Vec::new(),
+            Some(conversation) => Some(open_conversation(setup, ctx, conversation).await?),
+            None => None,
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
         let start = move || ready(Ok(Json(setup.steps.start(question, history))));
@@ -219,15 +221,15 @@ impl<'c> Drive<'c> {
     }
 }
 
-/// Waits until the conversation is free, and returns its messages.
+/// Waits until the conversation is free, and returns what the run reads of it.
 async fn open_conversation(
     setup: &Setup,
     ctx: &WorkflowContext<'_>,
     conversation: &ConversationId,
-) -> Result<Vec<Message>, TerminalError> {
+) -> Result<History, TerminalError> {
     let target = RequestTarget::object(conversations_service(&setup.name), conversation.as_str(), "hold");
     let hold = HoldRequest { run: ctx.key().to_owned(), invocation: ctx.invocation_id().to_owned() };
     drop(ctx.request::<_, ()>(target, Json(hold)).send());
-    let Json(history) = ctx.signal::<Json<Vec<Message>>>("history").await?;
+    let Json(history) = ctx.signal::<Json<History>>("history").await?;
     Ok(history)
 }

@@ -265,7 +265,7 @@ async fn an_agent_is_asked_again_after_a_delay_that_holds_up_nothing() {
 }
 
 /// Returns the number of timers that a run has set.
-async fn timers(name: &str, run: &RemoteRun) -> u64 {
+pub(crate) async fn timers(name: &str, run: &RemoteRun) -> u64 {
     let id = invocation_of(name, run.key()).await;
     let query = format!(
         "SELECT CAST(COUNT(*) AS BIGINT) AS timers FROM sys_journal WHERE id = '{id}' AND entry_type = 'Command: Sleep'"

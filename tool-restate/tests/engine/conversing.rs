@@ -3,7 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use tool_core::agent::Compaction;
+use tool_core::content::Content;
+use tool_core::layer::{QuestionVerdict, guard};
 use tool_core::memory::Window;
+use tool_core::model::ChatRequest;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, tool, tools};
@@ -68,6 +72,83 @@ async fn a_run_that_waits_for_a_person_does_not_lock_its_conversation() {
     let messages = clerk.conversation("user-7").await.unwrap();
     let texts: Vec<_> = messages.iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(texts, ["What else?", "Meanwhile.", "May I?", "", "yes", "Allowed."]);
+}
+
+/// A question that a layer answers in place of the model is part of no conversation.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_blocked_question_is_not_stored() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().expects(|request| request.messages().len() == 1).says("Hello.");
+    let block = guard::question(|question: &Content| match question.text().contains("secret") {
+        true => QuestionVerdict::answer("Not here."),
+        false => QuestionVerdict::Pass,
+    });
+    let clerk = Agent::builder(model).name(&*name).layer(block).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let clerk = agent(&name);
+    for (question, expected) in [("What is the secret?", "Not here."), ("Hello", "Hello.")] {
+        let run = clerk.ask(question).conversation("user-7").send().await.unwrap();
+        assert_eq!(answer(&run).await.text(), expected);
+    }
+}
+
+#[tool("Looks up a contract", keep_output)]
+fn contract(id: u32) -> String {
+    format!("contract {id}: {}", "clause ".repeat(600))
+}
+
+/// Each question begins with the summary of the one before, and nothing is summarized twice. A summary of a run that waited counts the messages
+/// without those of the questions meanwhile, so it is not stored.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn questions_begin_with_the_summary_of_the_ones_before() {
+    fn summarizes(request: &ChatRequest<'_>) -> bool {
+        // A summary that fails would only be missing.
+        assert!(request.messages().last().unwrap().text().starts_with("Summarize this"));
+        assert!(
+            request.messages().iter().all(|one| !one.text().contains("two contracts")),
+            "summarized twice"
+        );
+        true
+    }
+    let name = unique("clerk");
+    let reads = |model: ScriptedModel| {
+        let model = model.calls("contract", r#"{"id": 1}"#).calls("contract", r#"{"id": 2}"#);
+        model.expects(summarizes).says("There were two contracts.").says("Read.")
+    };
+    let begins_with_summary = |request: &ChatRequest<'_>| {
+        let texts: Vec<_> = request.messages().iter().map(|one| one.text().into_owned()).collect();
+        let [question, summary, _, output, read, _] = &*texts else { panic!("{texts:#?}") };
+        assert!(summary.ends_with("There were two contracts."), "{summary}");
+        (&**question, output.starts_with("contract 2"), &**read) == ("Read both", true, "Read.")
+    };
+    let model = reads(ScriptedModel::new())
+        .expects(begins_with_summary)
+        .says("Two.")
+        // Another conversation, in which the first run waits during the second one.
+        .calls("ask_person", "{}")
+        .says("Meanwhile.");
+    let model = reads(model).expects(summarizes).says("There were three questions.").says("All of it.");
+    let compaction = Compaction::when_it_pays().at_tokens(1_500).keep_recent_tokens(1_000);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![contract, ask_person]);
+    let _worker = serve(Worker::new().agent(clerk.compaction(compaction).build().unwrap())).await;
+    let clerk = agent(&name);
+    let first = clerk.ask("Read both").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&first).await.text(), "Read.");
+    let second = clerk.ask("How many?").conversation("user-7").send().await.unwrap();
+    assert_eq!(answer(&second).await.text(), "Two.");
+    let waiting = clerk.ask("May I?").conversation("user-8").send().await.unwrap();
+    let calls = waiting_calls(&waiting).await;
+    let other = clerk.ask("What else?").conversation("user-8").send().await.unwrap();
+    assert_eq!(answer(&other).await.text(), "Meanwhile.");
+    waiting.decide(&calls[0].id, Decision::approve()).await.unwrap();
+    assert_eq!(answer(&waiting).await.text(), "Read.");
+    while clerk.conversation("user-8").await.unwrap().len() < 10 {
+        tokio::task::yield_now().await;
+    }
+    let last = clerk.ask("Again?").conversation("user-8").send().await.unwrap();
+    assert_eq!(answer(&last).await.text(), "All of it.");
 }
 
 #[tokio::test]

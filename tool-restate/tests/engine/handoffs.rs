@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use tool_core::agent::{Compaction, ToolSearch};
+use tool_core::agent::ToolSearch;
 use tool_core::layer::guard;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
@@ -200,42 +200,5 @@ async fn tools_are_found_as_in_one_process() {
             run.decide(&wait.id, Decision::approve()).await.unwrap();
             assert_eq!(describe_answer(&answer(&run).await), expected);
         }
-    }
-}
-
-#[tool("Reads a page", pure)]
-fn read(page: u32) -> String {
-    format!("page {page}, secret {}\n{}", page * 7919, "lorem ipsum dolor\n".repeat(200))
-}
-
-/// A compaction is recorded before the model is asked, and what it hides can be read on any worker.
-#[tokio::test]
-#[ignore = "needs a Restate server"]
-async fn long_runs_are_compacted_as_in_one_process() {
-    let model = || {
-        ScriptedModel::new()
-            .calls("read", r#"{"page": 1}"#)
-            .calls("read", r#"{"page": 2}"#)
-            .calls("read_output", r#"{"search": "secret"}"#)
-            .calls("look_up", r#"{"order": 1}"#)
-            .says("Read.")
-    };
-    let reader = |name: &str| {
-        let compaction = Compaction::when_it_pays().at_tokens(1_500).keep_recent_tokens(1_000);
-        Agent::builder(model())
-            .name(name)
-            .tools(tools![read, look_up])
-            .compaction(compaction)
-            .build()
-            .unwrap()
-    };
-    let expected = reader("here").ask("Read").await.unwrap();
-    assert!(expected.tool_executions()[2].to_string().contains("page 1, secret 7919"));
-    for is_local in [false, true] {
-        let name = unique("reader");
-        let worker = Worker::new().agent(reader(&name));
-        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
-        let run = agent(&name).ask("Read").send().await.unwrap();
-        assert_eq!(describe_answer(&answer(&run).await), describe_answer(&expected));
     }
 }

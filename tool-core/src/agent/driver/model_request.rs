@@ -120,6 +120,10 @@ impl RunDriver {
             self.store_run().await?;
             let is_compacted = compacted.is_some();
             self.emit_all(compacted.map(|event: Box<Event>| *event)).await?;
+            if is_compacted && self.question.is_elsewhere {
+                // The caller records the compaction first.
+                break None;
+            }
             match self.ask_or_compact(meter, is_compacted).await? {
                 Asked::Replied(reply) => break reply,
                 Asked::Compacted(next, event) => (meter, compacted) = (next, Some(event)),

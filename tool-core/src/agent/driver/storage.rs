@@ -18,7 +18,7 @@ use crate::memory::{
     ChatMemory, ConversationSummary, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter,
     RunStatus, RunStore, RunSummary,
 };
-use crate::model::ConversationId;
+use crate::model::{ConversationId, Message};
 use crate::run::{ProviderSummary, Run, RunErrorKind};
 use crate::tool::Timestamp;
 
@@ -55,22 +55,42 @@ impl RunDriver {
         if let Some(earlier) = self.earlier_run(&id).await? {
             return self.go_on_with(earlier, conversation).await;
         }
-        self.change_run().insert_history(conversation.messages(), conversation.stored_len());
-        if self.origin.0.compaction.is_some() {
-            let summary = conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?;
-            if let Some(ConversationSummary { messages, text, by_provider }) = summary {
-                let by_provider = by_provider.and_then(|json| serde_json::from_str(&json).ok());
-                let is_unread = |one: &ProviderSummary| {
-                    one.message.text.is_empty() && !self.origin.0.model.reads_summary(&one.message)
-                };
-                // A model reads the messages rather than nothing of them.
-                if !by_provider.as_ref().is_some_and(is_unread) {
-                    self.change_run().carry_summary(messages, text, by_provider);
-                }
-            }
-        }
+        let summary = match self.reads_summary() {
+            true => conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?,
+            false => None,
+        };
+        self.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
         self.conversation = Some(conversation);
         self.refuse_beside(&id).await
+    }
+
+    /// Returns `true` if a summary can take the place of messages, which the model can read only if the agent compacts.
+    fn reads_summary(&self) -> bool {
+        self.origin.0.compaction.is_some()
+    }
+
+    /// Inserts what is sent of a stored conversation before the question, with the summary that stands for its first messages.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn insert_conversation(
+        &mut self,
+        messages: &[Message],
+        stored_len: usize,
+        summary: Option<ConversationSummary>,
+    ) {
+        self.change_run().insert_history(messages, stored_len);
+        let Some(ConversationSummary { messages, text, by_provider }) =
+            summary.filter(|_| self.reads_summary())
+        else {
+            return;
+        };
+        let by_provider = by_provider.and_then(|json| serde_json::from_str(&json).ok());
+        let is_unread = |one: &ProviderSummary| {
+            one.message.text.is_empty() && !self.origin.0.model.reads_summary(&one.message)
+        };
+        // A model reads the messages rather than nothing of them.
+        if !by_provider.as_ref().is_some_and(is_unread) {
+            self.change_run().carry_summary(messages, text, by_provider);
+        }
     }
 
     /// Returns the run of this conversation that the question goes on with, because it was interrupted, has failed after its calls had
@@ -221,14 +241,8 @@ impl RunDriver {
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
-        if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
-            let messages = self.run.new_messages();
-            let summary = self.run.summarized_of_conversation();
-            let summary = summary.map(|(messages, text, by_provider)| ConversationSummary {
-                messages,
-                text: text.to_owned(),
-                by_provider: by_provider.and_then(|one| serde_json::to_string(&one).ok()),
-            });
+        if let Some(messages) = self.run.added_to_conversation() {
+            let summary = ConversationSummary::of_run(&self.run);
             let committed = match &self.conversation {
                 Some(conversation) => conversation.append(messages, summary.as_ref()).await,
                 None => {
