@@ -14,9 +14,11 @@ use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
 use tokio::sync::Notify;
 use tool_core::agent::Compaction;
+use tool_core::content::JsonText;
 use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelError, ModelErrorKind, ModelFuture,
+    ProviderData, Usage,
 };
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::{Agent, ChatModel, FunctionTool, Message, ToolCall};
@@ -119,6 +121,8 @@ struct World {
 
 #[derive(Clone)]
 struct Model {
+    /// The provider summarizes, in a form that only it can read.
+    is_opaque: bool,
     world: Arc<Mutex<World>>,
     /// The process is to end.
     ends: Arc<Notify>,
@@ -143,6 +147,15 @@ impl Model {
         }
     }
 
+    /// Returns a summary that has what the user said, and no text.
+    fn opaque_summary(messages: &[Message]) -> ChatResponse {
+        let is_said = |one: &&Message| !matches!(one, Message::System(_) | Message::Tool(_));
+        let said: Vec<_> = messages.iter().filter(is_said).flat_map(texts).collect();
+        let mut message = AssistantMessage::default();
+        message.provider_data = Some(ProviderData::new("provider", JsonText::serialize(&said).unwrap()));
+        ChatResponse::new(message).with_finish_reason(FinishReason::Compaction)
+    }
+
     /// Ends the process.
     async fn end<T>(&self) -> T {
         self.ends.notify_one();
@@ -154,7 +167,8 @@ impl ChatModel for Model {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         Box::pin(async move {
             let messages = request.messages();
-            let is_summary = messages.last().unwrap().text().starts_with("Summarize this");
+            let is_own = messages.last().unwrap().text().starts_with("Summarize this");
+            let is_summary = is_own || request.is_compaction();
             let (summary, reply, calls) = {
                 let mut world = self.world.lock().unwrap();
                 world.was_asked_for_summary |= is_summary;
@@ -165,6 +179,11 @@ impl ChatModel for Model {
                 let reply = if is_summary { None } else { world.reply.replace(Reply::Comes) };
                 (world.summary, reply, world.calls)
             };
+            if !is_own && is_summary && matches!(summary, Summary::Good | Summary::Longer) {
+                let mut response = Self::opaque_summary(messages);
+                response.usage = (summary == Summary::Longer).then(|| Usage::new(1, 1_000_000));
+                return Ok(response);
+            }
             if is_summary {
                 return self.summarize(summary, &messages[..messages.len() - 1]).await;
             }
@@ -185,6 +204,22 @@ impl ChatModel for Model {
             let text = if calls.is_empty() { "Done." } else { "" };
             Ok(ChatResponse::new(AssistantMessage::text(text).with_tool_calls(calls)))
         })
+    }
+
+    fn supports_compaction(&self) -> bool {
+        self.is_opaque
+    }
+
+    fn reads_summary(&self, summary: &AssistantMessage) -> bool {
+        summary.provider_data.is_some()
+    }
+}
+
+/// Returns what the model reads of a message: its text, or those of the user in a summary of the provider.
+fn texts(message: &Message) -> Vec<String> {
+    match message.as_assistant().and_then(|reply| reply.provider_data.as_ref()) {
+        Some(data) => serde_json::from_str(data.for_provider("provider").unwrap().as_str()).unwrap(),
+        None => vec![message.text().into_owned()],
     }
 }
 
@@ -207,6 +242,7 @@ struct State {
 }
 
 struct Exploration {
+    is_opaque: bool,
     script: Script,
     surprises: u8,
 }
@@ -341,7 +377,8 @@ impl Exploration {
             offers_reader: false,
             payments: state.payments,
         };
-        let model = Model { world: Arc::new(Mutex::new(world)), ends: Arc::default() };
+        let (world, is_opaque) = (Arc::new(Mutex::new(world)), self.is_opaque);
+        let model = Model { is_opaque, world, ends: Arc::default() };
         let agent = self.agent(&model, store.clone());
         let happens = async {
             if let Event::Compact(_) = event {
@@ -411,15 +448,16 @@ impl Exploration {
         let compactions = next.run.compactions().len();
         for request in &world.requests {
             assert_valid(request);
-            assert_eq!((&*request[0].text(), &*request[1].text()), (INSTRUCTIONS, QUESTION));
+            let read: Vec<_> = request.iter().flat_map(texts).collect();
+            assert_eq!((&*read[0], &*read[1]), (INSTRUCTIONS, QUESTION));
             let paid = state
                 .run
                 .tool_executions()
                 .iter()
                 .any(|one| one.call().name == "pay" && one.output().is_some());
-            assert_eq!(paid, request.iter().any(|one| one.text().contains(RECEIPT)), "{event:?}");
+            assert_eq!(paid, read.iter().any(|one| one.contains(RECEIPT)), "{event:?}");
             let spoken = state.run.messages().iter().filter(|one| one.text() == "Hurry").count();
-            assert!(spoken == 0 || request.iter().any(|one| one.text() == "Hurry"));
+            assert!(spoken == 0 || read.iter().any(|one| one == "Hurry"));
             // The last results are whole.
             let results = request.iter().rev().take_while(|one| !matches!(one, Message::Assistant(_)));
             assert!(results.into_iter().all(|one| !one.text().contains("was removed to save room")));
@@ -430,7 +468,7 @@ impl Exploration {
             next.sent = (request.clone(), compactions);
         }
         if world.offers_reader {
-            assert!(compactions > 0);
+            assert!(compactions > 0 || self.is_opaque);
         }
     }
 
@@ -529,8 +567,9 @@ fn call_number(id: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn every_order_of_events_keeps_a_compacted_run_whole() {
-    for script in SCRIPTS {
-        let (states, cleared, summarized) = Exploration { script, surprises: 1 }.run().await;
+    let opaque = (SCRIPTS[2], true);
+    for (script, is_opaque) in SCRIPTS.map(|script| (script, false)).into_iter().chain([opaque]) {
+        let (states, cleared, summarized) = Exploration { is_opaque, script, surprises: 1 }.run().await;
         println!("{states} states, {cleared} with outputs hidden, {summarized} with a summary");
         let tools = script.concat();
         assert!(cleared > 0 || !tools.contains(&"read"));

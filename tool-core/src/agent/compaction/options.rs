@@ -36,7 +36,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///   provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact). A provider that refuses to summarize as if the
 ///   request were invalid, answers it, or fails three times in a row, is not asked again in a run.
 /// - **Its tokens** count for the run, as those of the layer `compaction` in [`Run::usage_by_layer`](crate::run::Run::usage_by_layer). The
-///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text as the output of a call named `summarize`.
+///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text, if it has one, as the output of a call named
+///   `summarize`.
 ///
 /// ```
 /// use tool_core::agent::Compaction;
@@ -140,8 +141,8 @@ impl Compaction {
         self
     }
 
-    /// Sets what the model is asked for a summary, also if the provider summarizes by itself, which has a prompt of its own otherwise. Say in it
-    /// what must not be lost, and that no tool is to be called.
+    /// Sets what the model is asked for a summary, also if the provider summarizes by itself, which has a prompt of its own otherwise. A provider
+    /// that takes none, such as OpenAI, is not asked then. Say in it what must not be lost, and that no tool is to be called.
     pub fn summary_prompt(mut self, text: impl Into<String>) -> Self {
         self.prompt = Some(text.into().into());
         self

@@ -43,7 +43,7 @@ pub(in crate::agent) struct ToolFacts {
 }
 
 /// The size of the next request, and of what could be hidden.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::agent) struct Measure {
     /// The tokens of the request.
     total: u64,

@@ -63,16 +63,7 @@ impl RunDriver {
         let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
         let reread = self.run.context_size().reread;
         let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, false);
-        if by_provider && let Some(plan) = plan(self.measure(options).of_summary()) {
-            let compacted = self.compact_by_provider(options, plan).boxed().await?;
-            if compacted.is_some() || !self.run.is_asking() {
-                return Ok(compacted);
-            }
-        }
-        match plan(measure).filter(|_| !is_bound) {
-            Some(plan) => self.compact(options, plan, true).boxed().await,
-            None => Ok(None),
-        }
+        self.compact_by_plan(options, measure, plan, true).await
     }
 
     /// Returns `true` if the model has ordered a compaction in the last turn that has not happened yet.
@@ -122,16 +113,26 @@ impl RunDriver {
         options: &Compaction,
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
+        let measure = self.measure(options);
+        self.compact_by_plan(options, measure, |measure| plan_now(options, measure), can_read).await
+    }
+
+    async fn compact_by_plan(
+        &mut self,
+        options: &Compaction,
+        measure: Measure,
+        plan: impl Fn(Measure) -> Option<Plan>,
+        can_read: bool,
+    ) -> Result<Option<Event>, RunErrorKind> {
         let by_provider = can_read && self.is_summarized_by_provider();
-        if by_provider && let Some(plan) = plan_now(options, self.measure(options).of_summary()) {
+        if by_provider && let Some(plan) = plan(measure.clone().of_summary()) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
             if compacted.is_some() || !self.run.is_asking() {
                 return Ok(compacted);
             }
         }
         // What the provider refuses as too long cannot be continued otherwise.
-        let plan = plan_now(options, self.measure(options));
-        match plan.filter(|_| !can_read || !self.has_bound_reasoning()) {
+        match plan(measure).filter(|_| !can_read || !self.has_bound_reasoning()) {
             Some(plan) => self.compact(options, plan, can_read).boxed().await,
             None => Ok(None),
         }
@@ -177,31 +178,28 @@ impl RunDriver {
         let Some(message) = message else { return Ok(None) };
         let mut note =
             format!("The beginning of this conversation was replaced by its summary{}.", self.searching());
-        if message.text.is_empty() {
+        let (summary, note) = if message.text.is_empty() {
             // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
             let earlier = self.run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default();
-            let note = (hidden, (note + &self.facts(earlier..hidden)).into());
-            let summary = Some(self.without_summary(hidden));
-            let by_provider = Some(ProviderSummary { message, note });
-            let record = CompactionRecord { hidden, summary, by_provider, ..Default::default() };
-            return Ok(self.record_compaction(record));
-        }
-        let facts = self.facts(0..hidden);
-        let summary = Some(self.summarized(&message.text, &facts));
-        let [question, last] = self.run.questions_before(hidden);
-        let mut said = vec![(question, "The question was"), (last, "The last message of the user in it was")];
-        said.dedup_by_key(|(position, _)| *position);
-        let mut parts = Vec::new();
-        for (position, what) in said {
-            let Some(Message::User(content)) = self.run.messages()[..hidden].get(position) else { continue };
-            let _ = write!(note, "\n\n{what}:\n\n{}", content.text());
-            // Images and files cannot be read again.
-            let others = content.parts().iter().filter(|part| matches!(part, Part::Image(_) | Part::File(_)));
-            parts.extend(others.cloned());
-        }
-        let note = parts.into_iter().chain([(note + &facts).into()]).collect();
-        let note = (self.run.messages().len(), note);
-        let by_provider = Some(ProviderSummary { message, note });
+            (self.without_summary(hidden), (hidden, (note + &self.facts(earlier..hidden)).into()))
+        } else {
+            let [question, last] = self.run.questions_before(hidden);
+            let mut said = vec![(question, "question"), (last, "last message of the user in it")];
+            said.dedup_by_key(|(position, _)| *position);
+            let mut parts = Vec::new();
+            for (position, what) in said {
+                let message = self.run.messages()[..hidden].get(position);
+                let Some(Message::User(content)) = message else { continue };
+                let _ = write!(note, "\n\nThe {what} was:\n\n{}", content.text());
+                // Images and files cannot be read again.
+                let is_other = |part: &&Part| matches!(part, Part::Image(_) | Part::File(_));
+                parts.extend(content.parts().iter().filter(is_other).cloned());
+            }
+            let facts = self.facts(0..hidden);
+            let note = parts.into_iter().chain([(note + &facts).into()]).collect();
+            (self.summarized(&message.text, &facts), (self.run.messages().len(), note))
+        };
+        let (summary, by_provider) = (Some(summary), Some(ProviderSummary { message, note }));
         Ok(self.record_compaction(CompactionRecord { hidden, summary, by_provider, ..Default::default() }))
     }
 

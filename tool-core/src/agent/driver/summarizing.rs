@@ -170,11 +170,8 @@ impl RunDriver {
             },
             Ok(Err(_)) => None,
             Err(interruption) => {
-                let is_of_run = match interruption {
-                    Interruption::Cancelled => true,
-                    Interruption::TimeLimit => left.is_some_and(|left| left <= options.timeout),
-                };
-                if is_of_run {
+                let is_cancelled = matches!(interruption, Interruption::Cancelled);
+                if is_cancelled || left.is_some_and(|left| left <= options.timeout) {
                     self.interrupt(&interruption);
                 }
                 None
