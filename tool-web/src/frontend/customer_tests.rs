@@ -13,6 +13,7 @@ use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, ToolError, tool, tools};
 use tool_offline::OfflineModel;
 use tower_service::Service;
@@ -327,4 +328,50 @@ async fn the_messages_of_a_chat_are_read_in_each_process() {
     assert_eq!(shown[3]["parts"][1]["output"], "waiting for a decision");
     let (status, _) = ask(&one, "ada", "And?").await;
     assert_eq!((status, runs.runs().await.unwrap().len()), (200, 1));
+}
+
+/// Asks each user to log in before a turn.
+struct LoginFirst;
+
+impl ToolProvider for LoginFirst {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async {
+            let is_logged_in = request.asker().ask::<bool>("Have you logged in?").await;
+            Ok(is_logged_in.map_or_else(|_| tools![], |_| tools![choose]))
+        })
+    }
+}
+
+/// A question before a turn stands at no call and in no message of the model.
+#[tokio::test]
+async fn a_question_before_a_turn_is_shown_again_in_each_process() {
+    let runs = InMemoryStore::new();
+    let desk = |model: ScriptedModel| {
+        web(Agent::builder(model).tool_provider(LoginFirst).run_store(runs.clone()).build().unwrap())
+    };
+    let [one, other] = [desk(calling("choose", "{}")), desk(calling("choose", "{}"))];
+    let chats = one.ui_stream("agent").unwrap();
+    let (_, shown) = ask(&chats, "ada", "Go").await;
+    let (run, wait) = waiting(&chats).await;
+    let question = json!({ "text": "Have you logged in?", "schema": { "type": "boolean" } });
+    assert!(shown.contains(&wait) && shown.contains(&question.to_string()), "{shown}");
+    let part = json!({ "type": "tool-ask_user", "toolCallId": wait, "state": "input-available", "input": question });
+    let user = json!({ "id": "message_0", "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
+    let id = format!("msg_{}_1", run.id());
+    assert!(shown.contains(&json!(id).to_string()), "the stream continues the message");
+    let expected = json!([user, { "id": id, "role": "assistant", "parts": [part] }]);
+    let interrupt = json!({
+        "id": wait, "reason": "input_required", "message": "Have you logged in?", "responseSchema": { "type": "boolean" },
+    });
+    let open = json!({ "id": "message_0", "role": "user", "content": "Go", "metadata": { "interrupts": [interrupt] } });
+    for web in [&one, &other] {
+        assert_eq!(messages(&web.ui_stream("agent").unwrap(), "ada").await, expected);
+        assert_eq!(messages(&web.ag_ui("agent").unwrap(), "ada").await, json!([open]));
+    }
+    let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": true }]);
+    let done = ask_ag_ui(&other.ag_ui("agent").unwrap(), "ada", resume).await;
+    assert!(done.contains("Which size?"), "{done}");
+    let shown = messages(&other.ag_ui("agent").unwrap(), "ada").await;
+    assert_eq!(shown[1]["metadata"]["interrupts"][0]["message"], "Which size?");
+    assert_eq!(shown[1]["toolCalls"][0]["function"]["name"], "choose");
 }

@@ -302,13 +302,18 @@ async fn messages(State(chats): Shared, Extension(sender): Sender, Path(chat): P
         messages.extend(log.question_texts().skip(known).map(Message::user));
     }
     let executors = chats.executors(&sender, log.as_deref());
+    let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
     let messages = match chats.protocol {
         ProtocolName::UiStream => {
-            let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
             let last = log.map(|log| message_id(&log));
             ui::messages(&messages, open.as_ref(), last, &executors)
         }
-        ProtocolName::AgUi => AgUi::messages(&messages, &executors),
+        ProtocolName::AgUi => {
+            let mut messages = AgUi::messages(&messages, &executors);
+            let waits = open.as_ref().map(|open| &*open.waits).unwrap_or_default();
+            AgUi::add_interrupts(&mut messages, waits, executors.decides);
+            messages
+        }
     };
     Ok(json_response(StatusCode::OK, Value::Array(messages)))
 }
