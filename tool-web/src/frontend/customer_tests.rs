@@ -375,3 +375,58 @@ async fn a_question_before_a_turn_is_shown_again_in_each_process() {
     assert_eq!(shown[1]["metadata"]["interrupts"][0]["message"], "Which size?");
     assert_eq!(shown[1]["toolCalls"][0]["function"]["name"], "choose");
 }
+
+#[tool("Books")]
+async fn book(#[inject] asker: &Asker) -> Result<String, ToolError> {
+    let hold: u32 = asker.once("hold", async { Ok::<_, ToolError>(7) }).await?;
+    let size: String = asker.ask("Which size?").await?;
+    let is_final: bool = asker.ask(format!("Book {size} of {hold}?")).await?;
+    Ok(format!("booked: {is_final}"))
+}
+
+/// A server whose user is logged in or not.
+struct Tickets(Arc<AtomicU32>);
+
+impl ToolProvider for Tickets {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        let is_logged_in = self.0.load(Ordering::SeqCst) > 0;
+        Box::pin(async move { is_logged_in.then(|| tools![book]).ok_or_else(|| "log in first".into()) })
+    }
+}
+
+/// The earlier failure is no end of the message that goes on with the run, and its question follows a message of the user.
+#[tokio::test]
+async fn a_run_that_failed_goes_on_with_the_next_message_and_shows_what_it_asks() {
+    for protocol in ["ui", "ag_ui"] {
+        let (runs, login) = (InMemoryStore::new(), Arc::new(AtomicU32::new(1)));
+        let desk = || {
+            let agent = Agent::builder(calling("book", "{}")).tool_provider(Tickets(Arc::clone(&login)));
+            web(agent.run_store(runs.clone()).build().unwrap())
+        };
+        ask(&desk().ui_stream("agent").unwrap(), "ada", "Go").await;
+        let web = desk();
+        let chats = web.ui_stream("agent").unwrap();
+        let ag_ui = web.ag_ui("agent").unwrap();
+        let (_, wait) = waiting(&chats).await;
+        login.store(0, Ordering::SeqCst);
+        let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": "small" }]);
+        let failed = ask_ag_ui(&ag_ui, "ada", resume).await;
+        assert!(failed.contains("the tools are not available"), "{failed}");
+        login.store(1, Ordering::SeqCst);
+        let shown = match protocol {
+            "ui" => ask(&chats, "ada", "Go on").await.1,
+            _ => ask_ag_ui(&ag_ui, "ada", json!([])).await,
+        };
+        assert!(shown.contains("Book small of 7?"), "{shown}");
+        let (run, wait) = waiting(&chats).await;
+        let shown = messages(&chats, "ada").await;
+        assert_eq!(shown[2]["role"], "user");
+        assert_eq!(shown[3]["id"], format!("msg_{}_2", run.id()));
+        assert_eq!(shown[3]["parts"][0]["toolCallId"], wait);
+        let shown = messages(&ag_ui, "ada").await;
+        assert_eq!(shown[2]["metadata"]["interrupts"][0]["id"], wait);
+        let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": true }]);
+        let done = ask_ag_ui(&ag_ui, "ada", resume).await;
+        assert!(done.contains("booked: true"), "{done}");
+    }
+}
