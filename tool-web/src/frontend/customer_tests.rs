@@ -13,7 +13,7 @@ use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
-use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
 use tool_core::{Agent, ToolError, tool, tools};
 use tool_offline::OfflineModel;
 use tower_service::Service;
@@ -187,6 +187,20 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
     assert_eq!(executed.load(Ordering::SeqCst), 1);
 }
 
+/// Its name is known only once a question is asked.
+#[tokio::test]
+async fn a_customer_approves_calls_of_a_named_tool_of_a_provider() {
+    for (name, is_approvable) in [("pay", true), ("pa", false), ("pay ", false)] {
+        let agent = Agent::builder(calling("pay", r#"{"euros": 80}"#)).tool_provider(provide(|_| tools![pay]));
+        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools([name]).unwrap();
+        let (_, shown) = ask(&chats, "ada", "Go").await;
+        assert_eq!(shown.contains("tool-approval-request"), is_approvable, "{shown}");
+        let (_, wait) = waiting(&chats).await;
+        let (status, done) = approve(&chats, "ada", &wait).await;
+        assert_eq!((status, done.contains("paid 80")), (if is_approvable { 200 } else { 409 }, is_approvable));
+    }
+}
+
 /// Other agents can have tools of the same name.
 #[tokio::test]
 async fn a_named_tool_is_the_agents_own() {
@@ -194,11 +208,20 @@ async fn a_named_tool_is_the_agents_own() {
         let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
         agent.context(Arc::new(AtomicU32::new(0))).build().unwrap()
     };
-    let outer = Agent::builder(calling("helper", r#"{"question": "Cancel"}"#));
-    let outer = outer.tool(inner().as_tool("helper", "Helps"));
-    let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
-    for agent in [outer, handing] {
-        let agent = agent.tools(tools![cancel]).context(Arc::new(AtomicU32::new(0)));
+    let outer = || {
+        let outer = Agent::builder(calling("helper", r#"{"question": "Cancel"}"#));
+        outer.tool(inner().as_tool("helper", "Helps"))
+    };
+    let handing = || Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
+    let supplied = |agent: AgentBuilder| agent.tool_provider(provide(|_| tools![cancel]));
+    let cases = [
+        outer().tools(tools![cancel]),
+        handing().tools(tools![cancel]),
+        supplied(outer()),
+        supplied(handing()),
+    ];
+    for agent in cases {
+        let agent = agent.context(Arc::new(AtomicU32::new(0)));
         let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert!(!shown.contains("tool-approval-request"), "{shown}");
