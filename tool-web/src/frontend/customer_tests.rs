@@ -191,13 +191,17 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
 #[tokio::test]
 async fn a_customer_approves_calls_of_a_named_tool_of_a_provider() {
     for (name, is_approvable) in [("pay", true), ("pa", false), ("pay ", false)] {
-        let agent = Agent::builder(calling("pay", r#"{"euros": 80}"#)).tool_provider(provide(|_| tools![pay]));
+        let agent =
+            Agent::builder(calling("pay", r#"{"euros": 80}"#)).tool_provider(provide(|_| tools![pay]));
         let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools([name]).unwrap();
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert_eq!(shown.contains("tool-approval-request"), is_approvable, "{shown}");
         let (_, wait) = waiting(&chats).await;
         let (status, done) = approve(&chats, "ada", &wait).await;
-        assert_eq!((status, done.contains("paid 80")), (if is_approvable { 200 } else { 409 }, is_approvable));
+        assert_eq!(
+            (status, done.contains("paid 80")),
+            (if is_approvable { 200 } else { 409 }, is_approvable)
+        );
     }
 }
 
@@ -378,7 +382,8 @@ async fn a_question_before_a_turn_is_shown_again_in_each_process() {
     let (run, wait) = waiting(&chats).await;
     let question = json!({ "text": "Have you logged in?", "schema": { "type": "boolean" } });
     assert!(shown.contains(&wait) && shown.contains(&question.to_string()), "{shown}");
-    let part = json!({ "type": "tool-ask_user", "toolCallId": wait, "state": "input-available", "input": question });
+    let part =
+        json!({ "type": "tool-ask_user", "toolCallId": wait, "state": "input-available", "input": question });
     let user = json!({ "id": "message_0", "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
     let id = format!("msg_{}_1", run.id());
     assert!(shown.contains(&json!(id).to_string()), "the stream continues the message");

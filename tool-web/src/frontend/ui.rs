@@ -133,7 +133,9 @@ pub(super) fn messages(
 /// Returns a question as a call that the browser executes.
 fn question_part(wait: &Wait) -> Option<Value> {
     let question = wait.question()?;
-    Some(json!({ "type": "tool-ask_user", "toolCallId": wait.id, "state": "input-available", "input": question }))
+    Some(
+        json!({ "type": "tool-ask_user", "toolCallId": wait.id, "state": "input-available", "input": question }),
+    )
 }
 
 fn user_part(part: &content::Part) -> Option<Value> {
