@@ -284,10 +284,13 @@ fn interrupt(wait: &Wait, may_edit: bool) -> Option<Value> {
                 "required": ["approved"],
             },
         }),
-        WaitReason::Answer(question) => json!({
-            "id": wait.id, "reason": "input_required", "message": question.text(),
-            "responseSchema": question.schema(),
-        }),
+        WaitReason::Answer(question) => {
+            let problem = question.problem().map(|problem| format!("\n({problem})")).unwrap_or_default();
+            json!({
+                "id": wait.id, "reason": "input_required", "message": format!("{}{problem}", question.text()),
+                "responseSchema": question.schema(),
+            })
+        }
         _ => return None,
     })
 }
