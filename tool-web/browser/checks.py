@@ -167,6 +167,14 @@ def questions(driver):
     [link] = find(driver, ".wait .prose").find_elements(By.TAG_NAME, "a")
     parts = [link.get_attribute(name) for name in ("href", "text", "rel", "target")]
     assert parts == ["https://air.example/classes"] * 2 + ["noopener noreferrer", "_blank"], parts
+    # The page of a login is for the user of the run.
+    driver.get(BASE + "keys#key=sk-anna")
+    find(driver, "#runs li")
+    driver.get(f"{BASE}keys#run={run}")
+    find(driver, ".wait", "A question to local user. A page that it names is for them alone.")
+    assert not find(driver, ".wait .prose", "https://air.example/classes").find_elements(By.TAG_NAME, "a")
+    driver.execute_script("sessionStorage.clear()")
+    open_run(driver, run)
     Select(find(driver, ".wait select")).select_by_visible_text("business")
     click(driver, "button", "Answer")
     find(driver, ".wait", "Which seat?")
