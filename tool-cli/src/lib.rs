@@ -18,11 +18,15 @@
 //!
 //! Answers are streamed; a spinner shows that the model or a tool is working, with the [progress](tool_core::tool::Progress) that the
 //! tool reports. Calls that need approval are decided by a key, and questions of tools are answered by a
-//! number or a text. Ctrl-C stops the current answer, and at the prompt ends the chat. [`watch`] decides about stored runs.
+//! number or a text; an answer that is an object is asked for member by member, and shown before it is sent. Ctrl-C stops the current
+//! answer, and at the prompt ends the chat. [`watch`] decides about stored runs.
+//!
+//! What the program itself prints while an answer is awaited appears behind the spinner. So log in to MCP servers that ask for a login in
+//! the terminal, such as with `Login::paste`, before the chat begins: connect, and pass the tools to the agent.
 //!
 //! | command | |
 //! | --- | --- |
-//! | `/tools` | lists the tools of the agent |
+//! | `/tools` | lists the tools of the agent, and the providers that add further ones to each question |
 //! | `/usage` | shows the tokens used, and what they cost if the agent has [prices](tool_core::agent::AgentBuilder::prices) |
 //! | `/save FILE` | writes the conversation to a new file |
 //! | `/help`, `/quit` | |
@@ -33,6 +37,7 @@
 
 mod approval;
 mod input;
+mod questions;
 mod screen;
 mod session;
 #[cfg(test)]

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tool_core::model::{ConversationId, RunUser, Usage};
 use tool_core::run::{Decision, WaitReason};
-use tool_core::tool::{Question, ToolExecution, ToolProgress};
+use tool_core::tool::{ToolExecution, ToolProgress};
 use tool_core::transcript::Transcript;
 use tool_core::{Agent, Answer, CancellationToken, Event, Message, RunError, ToolCall};
 
@@ -193,13 +192,9 @@ impl<W: Write> Session<W> {
         // Whole, because nothing may be approved that is not shown.
         self.screen.line(&format!("Execute {call:#}?"))?;
         loop {
-            self.screen.write("[y]es, [n]o, [e]dit the arguments: ")?;
-            let Some(key) = self.input.key().await? else {
-                self.screen.end_line()?;
-                return Ok(None);
-            };
-            self.screen.write(&format!("{key}\n"))?;
-            match &*key.trim().to_lowercase() {
+            let key = self.ask_key("[y]es, [n]o, [e]dit the arguments: ").await?;
+            let Some(key) = key else { return Ok(None) };
+            match &*key {
                 "y" | "yes" => return Ok(Some(Decision::approve())),
                 "n" | "no" => {
                     let reason =
@@ -214,39 +209,6 @@ impl<W: Write> Session<W> {
         }
     }
 
-    /// Asks the user a question of a tool. Choices are numbered, and an empty line declines unless there is a default. Returns `None` at the
-    /// end of the input and for Ctrl-C.
-    pub(crate) async fn reply(&mut self, question: &Question) -> io::Result<Option<Decision>> {
-        self.screen.line(question.text())?;
-        for (position, (label, _)) in question.labeled_choices().enumerate() {
-            self.screen.line(&format!("  {}: {label}", position + 1))?;
-        }
-        if let Some(problem) = question.problem() {
-            self.screen.line(&format!("the last answer was refused: {problem}"))?;
-        }
-        let default = question.default().map(|default| format!(" [{}]", show_value(default)));
-        let prompt = format!("answer, or nothing to decline{}: ", default.unwrap_or_default());
-        loop {
-            let line = match question.is_secret() {
-                true => self.ask_secretly(&prompt).await?,
-                false => self.ask(&prompt).await?,
-            };
-            let Some(line) = line else { return Ok(None) };
-            let line = line.trim();
-            let chosen =
-                line.parse::<usize>().ok().and_then(|number| question.choices().get(number.checked_sub(1)?));
-            match (line, chosen, question.choices().is_empty()) {
-                ("", ..) => match question.default() {
-                    Some(default) => return Ok(Some(Decision::answer(default.clone()))),
-                    None => return Ok(Some(Decision::decline())),
-                },
-                (_, Some(choice), _) => return Ok(Some(Decision::answer(choice.clone()))),
-                (_, None, false) => self.screen.line("choose by number")?,
-                (text, None, true) => return Ok(Some(Decision::answer_text(question, text))),
-            }
-        }
-    }
-
     pub(crate) async fn ask(&mut self, prompt: &str) -> io::Result<Option<String>> {
         self.screen.write(prompt)?;
         let line = self.input.line().await?;
@@ -257,8 +219,19 @@ impl<W: Write> Session<W> {
         Ok(line)
     }
 
+    /// Asks for a key.
+    pub(crate) async fn ask_key(&mut self, prompt: &str) -> io::Result<Option<String>> {
+        self.screen.write(prompt)?;
+        let Some(key) = self.input.key().await? else {
+            self.screen.end_line()?;
+            return Ok(None);
+        };
+        self.screen.write(&format!("{key}\n"))?;
+        Ok(Some(key.trim().to_lowercase()))
+    }
+
     /// Asks for a line that is not shown.
-    async fn ask_secretly(&mut self, prompt: &str) -> io::Result<Option<String>> {
+    pub(crate) async fn ask_secretly(&mut self, prompt: &str) -> io::Result<Option<String>> {
         self.screen.write(prompt)?;
         let line = self.input.secret().await?;
         self.screen.end_line()?;
@@ -267,14 +240,18 @@ impl<W: Write> Session<W> {
 
     fn list_tools(&mut self) -> io::Result<()> {
         let definitions = self.agent.tools().definitions().clone();
-        if definitions.is_empty() {
-            return self.screen.line("no tools, except for those that providers add to a question");
+        let providers: Vec<_> = self.agent.tool_providers().map(|one| format!("`{}`", one.name())).collect();
+        if definitions.is_empty() && providers.is_empty() {
+            return self.screen.line("no tools");
         }
         for tool in definitions.iter() {
             let description =
                 tool.description().and_then(|text| text.lines().next()).unwrap_or("no description");
             let approval = if tool.policy().needs_approval { " (needs approval)" } else { "" };
             self.screen.line(&format!("{}: {description}{approval}", tool.name()))?;
+        }
+        if !providers.is_empty() {
+            self.screen.line(&format!("each question adds tools of {}", providers.join(", ")))?;
         }
         Ok(())
     }
@@ -306,12 +283,6 @@ impl<W: Write> Session<W> {
             Err(error) => self.screen.line(&format!("not saved in {file}: {error}")),
         }
     }
-}
-
-/// Shows a value on one line: a string without quotes, anything else as JSON.
-fn show_value(value: &Value) -> String {
-    let text = value.as_str().filter(|text| !text.contains('\n'));
-    text.map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The calls that are running, for the spinner.

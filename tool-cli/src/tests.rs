@@ -3,6 +3,7 @@
 use std::io::Cursor;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::model::{
@@ -10,6 +11,7 @@ use tool_core::model::{
 };
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, ChatMemory, ChatModel, ToolError, tool, tools};
 
 use crate::Chat;
@@ -102,6 +104,48 @@ async fn questions_of_tools_are_answered_by_number_or_text() {
     }
 }
 
+/// Books a room in a hotel.
+#[tool]
+async fn book(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let form = json!({
+        "type": "object",
+        "properties": {
+            "nights": { "type": "integer", "description": "how long" },
+            "room": { "$ref": "#/$defs/Room", "default": "small" },
+            "view": { "type": "string", "oneOf": [{ "const": "s", "title": "Sea" }, { "const": "g", "title": "Garden" }] },
+            "wishes": { "type": "string", "title": "Wishes" },
+        },
+        "required": ["nights"],
+        "$defs": { "Room": { "type": "string", "enum": ["small", "large"] } },
+    });
+    user.ask_json("Which room?", form).await.map(|form| form.to_string()).map_err(ToolError::from)
+}
+
+#[tokio::test]
+async fn a_form_is_asked_field_by_field_and_shown_before_it_is_sent() {
+    let cases = [
+        ("3\n\n2\nquiet\ny\n", r#"{"nights":3,"room":"small","view":"g","wishes":"quiet"}"#),
+        ("3\n2\n\n\nx\na\n4\n2\n\n\ny\n", r#"{"nights":4,"room":"large"}"#),
+        ("3\n\n\n\nn\n", "the user declined to answer"),
+    ];
+    for (lines, outcome) in cases {
+        let model = ScriptedModel::new().calls("book", "{}").says("Done.");
+        let agent = Agent::builder(model.clone()).tools(tools![book]).build().unwrap();
+        let shown = chat(agent, &format!("A room\n{lines}")).await;
+        assert!(shown.ends_with("Done.\n\n> \n"), "{shown}");
+        let read = model.requests()[1].last().unwrap().text().into_owned();
+        assert_eq!(serde_json::from_str::<Value>(&read).ok(), serde_json::from_str(outcome).ok(), "{shown}");
+        assert!(read.starts_with(&outcome[..1]), "{read}");
+    }
+    let model = ScriptedModel::new().calls("book", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![book]).build().unwrap();
+    let shown = chat(agent, "A room\n3\n\n2\n\ny\n").await;
+    let form = "Which room?\nhow long\nnights (integer): 3\n  1: small\n  2: large\nroom, or nothing [small]: \n  1: Sea\n  2: Garden\n\
+                view, or nothing: 2\nWishes\nwishes, or nothing: \n\
+                Send {\"nights\": 3, \"room\": \"small\", \"view\": \"g\"}? [y]es, [n]o, [a]gain: y\n";
+    assert!(shown.contains(form), "{shown}");
+}
+
 #[tool]
 async fn log_in(#[inject] user: &Asker) -> Result<String, ToolError> {
     let password: String = user.ask("Password?").secret().await?;
@@ -188,6 +232,35 @@ async fn commands_are_not_sent_to_the_model() {
     assert!(shown.ends_with("> /quit\n"), "{shown}");
     assert_eq!(saved, "user: Hi\nmodel: Hello.\n");
     assert_eq!(model.requests().len(), 1);
+}
+
+struct Tickets;
+
+impl ToolProvider for Tickets {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(tools![sum]) })
+    }
+
+    fn name(&self) -> &str {
+        "tickets"
+    }
+}
+
+#[tokio::test]
+async fn providers_of_tools_are_listed_with_the_tools() {
+    let agent = || Agent::builder(ScriptedModel::new());
+    for (agent, listed) in [
+        (agent().tools(tools![pay]), "pay: Pays a bill. (needs approval)\n\n>"),
+        (
+            agent().tools(tools![pay]).tool_provider(Tickets),
+            "pay: Pays a bill. (needs approval)\neach question adds tools of `tickets`\n\n>",
+        ),
+        (agent().tool_provider(Tickets), "> /tools\neach question adds tools of `tickets`\n\n>"),
+        (agent(), "no tools\n\n>"),
+    ] {
+        let shown = chat(agent.build().unwrap(), "/tools\n").await;
+        assert!(shown.contains(listed), "{shown}");
+    }
 }
 
 #[tokio::test]

@@ -167,6 +167,14 @@ def questions(driver):
     [link] = find(driver, ".wait .prose").find_elements(By.TAG_NAME, "a")
     parts = [link.get_attribute(name) for name in ("href", "text", "rel", "target")]
     assert parts == ["https://air.example/classes"] * 2 + ["noopener noreferrer", "_blank"], parts
+    # The page of a login is for the user of the run.
+    driver.get(BASE + "keys#key=sk-anna")
+    find(driver, "#runs li")
+    driver.get(f"{BASE}keys#run={run}")
+    find(driver, ".wait", "A question to local user. A page that it names is for them alone.")
+    assert not find(driver, ".wait .prose", "https://air.example/classes").find_elements(By.TAG_NAME, "a")
+    driver.execute_script("sessionStorage.clear()")
+    open_run(driver, run)
     Select(find(driver, ".wait select")).select_by_visible_text("business")
     click(driver, "button", "Answer")
     find(driver, ".wait", "Which seat?")
@@ -414,6 +422,31 @@ def keyboard(driver):
     find(driver, "#runs")
 
 
+def documented_chat(driver):
+    """The chat of `docs/service.md`, which a program copies."""
+    driver.get(BASE + "chat")
+    find(driver, "#ask input").send_keys("book")
+    click(driver, "#ask button")
+    find(driver, "#log form button", "business")
+    # It is shown again after a reload.
+    driver.refresh()
+    links = [link.get_attribute("href") for link in find(driver, "#log li", "Which class?").find_elements(By.TAG_NAME, "a")]
+    assert links == ["https://air.example/classes"], links
+    click(driver, "#log form button", "business")
+    find(driver, "#log li", "Which seat?")
+    find(driver, "#log input[name=row]").send_keys("12")
+    find(driver, "#log input[name=letter]").send_keys("C")
+    click(driver, "#log form button", "Answer")
+    find(driver, "#log input[type=password]").send_keys("1234")
+    click(driver, "#log form button", "Answer")
+    find(driver, "#log li", "Result: 12C on OS 87, business, code of 4")
+    find(driver, "#ask input").clear()
+    find(driver, "#ask input").send_keys("book")
+    click(driver, "#ask button")
+    click(driver, "#log form button", "Decline")
+    find(driver, "#log li", "the user declined to answer")
+
+
 def screenshots():
     run = ask("two")
     for name, width, dark in (("light", 1100, False), ("dark", 1100, True), ("phone", 390, False)):
@@ -434,7 +467,7 @@ driver = browser()
 try:
     for check in (
         list_and_filters, live_run, changed_arguments, denied, told, questions, secrets, inside, two_windows, cancelled, undone, hostile,
-        plain, requests, no_key, keyboard,
+        plain, requests, no_key, keyboard, documented_chat,
     ):
         try:
             check(driver)
@@ -444,7 +477,7 @@ try:
             raise
         print(f"page: {check.__name__}")
     errors = [entry["message"] for entry in driver.get_log("browser")]
-    expected = ("status of 400", "status of 401", "status of 409", "[DOM]")
+    expected = ("status of 400", "status of 401", "status of 409", "[DOM]", "favicon.ico")
     errors = [error for error in errors if not any(text in error for text in expected)]
     assert not errors, errors
     wrong_origin(driver)

@@ -87,8 +87,13 @@ const tests = {
   },
 
   async "questions"() {
-    const [client, events] = await ask("book");
+    const [{ threadId }, events] = await ask("book");
     let last = events;
+    // A client that is opened again has what the server has.
+    const messages = await (await fetch(`${base}api/ag-ui/${threadId}/messages`)).json();
+    const client = new HttpAgent({ url: `${base}api/ag-ui`, threadId, initialMessages: messages });
+    client.pendingInterrupts = messages.at(-1).metadata.interrupts;
+    assert.deepEqual(client.pendingInterrupts, outcome(last).interrupts);
     for (const payload of ["economy", { row: 3, letter: "A" }, "12"]) {
       const [interrupt] = outcome(last).interrupts;
       assert.equal(interrupt.reason, "input_required");

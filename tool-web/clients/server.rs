@@ -9,6 +9,8 @@ use std::io::Read;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Html;
+use axum::routing::get;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -249,7 +251,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .agent(agent)
         .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
         .key("eve", "sk-eve", [Right::Read]);
+    let documented = include_str!("../docs/service.md").split("```html\n").nth(1);
+    let chat = Html(documented.and_then(|rest| rest.split("```").next()).ok_or("no chat.html")?);
     let app = Router::new()
+        .route("/chat", get(async move || chat))
         .fallback_service(web.service())
         .nest_service("/api/chat", web.ui_stream("desk")?)
         .nest_service("/api/plain", web.ui_stream("plain")?)

@@ -65,6 +65,7 @@ impl Entry {
             RunErrorKind::Stopped(StopReason::ToolFailed { .. }) => "a tool ended the run",
             RunErrorKind::Stopped(_) => "the model gave no valid answer",
             RunErrorKind::Model(_) => "the model is not available",
+            RunErrorKind::Tools { .. } => "the tools are not available",
             RunErrorKind::Store(_) => "the store is not available",
             RunErrorKind::Budget { .. } => "the budget is used up",
             RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => "the run continues elsewhere",

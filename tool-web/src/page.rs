@@ -128,6 +128,8 @@ struct Shown {
     /// What layers decided about the question and the answers.
     verdicts: Vec<VerdictRecord>,
     rights: Rights,
+    /// Its questions are to another user than the one who reads it.
+    is_of_other: bool,
     now: Timestamp,
 }
 
@@ -154,7 +156,8 @@ async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpErr
     open.iter_mut()
         .for_each(|open| open.recorded = hub.decisions.get(&open.wait.id).map(|recorded| recorded.record));
     let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
-    Ok(Shown { row, open, verdicts, rights, now: Timestamp::now() })
+    let is_of_other = row.user.as_ref().is_some_and(|user| user.as_str() != sender.name());
+    Ok(Shown { row, open, verdicts, rights, is_of_other, now: Timestamp::now() })
 }
 
 /// Returns the request to the model and the response of a turn, as far as they are known.

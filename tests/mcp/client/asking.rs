@@ -115,14 +115,20 @@ async fn a_call_waits_for_what_its_server_asks_for() {
     run.resolve(&waits[0].id, Decision::answer(true)).unwrap();
     let error = agent.resume(run).await.unwrap_err();
     let mut run = restored(error.run());
-    let wait = run.waits().remove(0);
+    let mut wait = run.waits().remove(0);
     assert_eq!(wait.question().unwrap().text(), "The server `raw` asks: Which seat?");
     // One that does not fit is asked again.
-    run.resolve(&wait.id, Decision::answer(json!({ "seat": "A" }))).unwrap();
-    let error = agent.resume(run).await.unwrap_err();
-    let mut run = restored(error.run());
-    let wait = run.waits().remove(0);
-    assert!(wait.question().unwrap().text().contains("seat"), "{}", wait.question().unwrap().text());
+    for (answer, problem) in [
+        (json!({ "seat": "A" }), "`answer.seat`: expected a string of at least 2 characters, got \"A\""),
+        (json!({}), "`seat` is missing, expected a string of at least 2 characters"),
+    ] {
+        run.resolve(&wait.id, Decision::answer(answer)).unwrap();
+        run = restored(agent.resume(run).await.unwrap_err().run());
+        wait = run.waits().remove(0);
+        let question = wait.question().unwrap();
+        assert_eq!(question.text(), "The server `raw` asks: Which seat?");
+        assert_eq!(question.problem(), Some(problem));
+    }
     run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
     assert_eq!(agent.resume(run).await.unwrap().tool_executions()[0].output().unwrap().to_string(), "booked");
     assert_eq!(received.count("tools/call"), 2);

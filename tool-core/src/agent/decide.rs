@@ -83,7 +83,8 @@ impl fmt::Debug for Decided {
 impl Agent {
     /// Decides about something that a stored run waits for, and returns the question that continues the run, unless another driver
     /// works on it. The decision is checked, also new arguments against the tool, and stored before this returns. The first decision about a
-    /// wait holds, in all processes that use the store.
+    /// wait holds, in all processes that use the store. An answer is checked against the choices; whether it has its type is known to the
+    /// tool alone, which reads `"3"` as a number, too: it asks again, with a [problem](crate::tool::Question::problem).
     ///
     /// A secret answer is never stored: it is applied to the run, which is not stored before it is resumed. While another driver works on the
     /// run, this waits for up to ten seconds.

@@ -132,6 +132,11 @@ impl Agent {
         &self.0.tools
     }
 
+    /// Returns the [providers](crate::agent::AgentBuilder::tool_provider), which add tools to each question.
+    pub fn tool_providers(&self) -> impl ExactSizeIterator<Item = &dyn ToolProvider> {
+        self.0.providers.iter().map(|provider| &**provider)
+    }
+
     /// Returns the tools that [undo](crate::agent::AgentBuilder::undo_tools) others and are not offered to the model.
     #[must_use]
     pub fn undo_tools(&self) -> &ToolSet {

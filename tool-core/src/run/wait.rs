@@ -6,7 +6,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::approval::Approval;
 use crate::model::ToolCall;
@@ -223,15 +222,7 @@ impl Decision {
     /// # Ok::<_, serde_json::Error>(())
     /// ```
     pub fn answer_text(question: &Question, text: &str) -> Self {
-        if let Some((_, choice)) = question.labeled_choices().find(|(label, _)| label == text) {
-            return Self::answer(choice);
-        }
-        let is_text = question.schema()["type"] == "string";
-        let is_json = serde_json::from_str(text).is_ok_and(|value: Value| value.is_string() || !is_text);
-        if is_json {
-            return Self::answer_json(text);
-        }
-        Self::answer(text)
+        Self::answer_json(question.answer_of(text))
     }
 
     /// Declines to answer a question, or denies a call, without a reason.

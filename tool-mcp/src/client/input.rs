@@ -302,13 +302,16 @@ async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) ->
         Ok::<_, ToolError>(String::new())
     });
     let form = form.map_err(|_| ToolError::failed("the server asks for values of an invalid form"))?;
-    let mut problem = String::new();
+    let text = format!("The server `{server}` asks: {}", quoted(message));
+    let mut problem = None;
     for _ in 0..MAX_ATTEMPTS {
-        let text = format!("The server `{server}` asks: {}{problem}", quoted(message));
-        match asker.ask_json(text, schema.clone()).await {
+        match asker.ask_json(&*text, schema.clone()).problem(problem).await {
             Ok(content) => match form.check_arguments(&content.to_string(), &ToolContext::new()) {
                 Ok(()) => return Ok(json!({ "action": "accept", "content": content })),
-                Err(error) => problem = format!("\n({})", quoted(&error.to_string())),
+                // Those who answer do not know of arguments.
+                Err(error) => {
+                    problem = Some(quoted(&error.to_string().replacen("invalid arguments: ", "", 1)));
+                }
             },
             Err(error) => return refusal(error),
         }

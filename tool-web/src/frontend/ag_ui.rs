@@ -177,6 +177,14 @@ impl AgUi {
         };
         messages.iter().enumerate().filter_map(shown).collect()
     }
+
+    /// Adds what the user may end to the last message.
+    pub(crate) fn add_interrupts(messages: &mut [Value], waits: &[Wait], may_edit: bool) {
+        let interrupts: Vec<_> = waits.iter().filter_map(|wait| interrupt(wait, may_edit)).collect();
+        if let Some(last) = messages.last_mut().filter(|_| !interrupts.is_empty()) {
+            last["metadata"] = json!({ "interrupts": interrupts });
+        }
+    }
 }
 
 impl Protocol for AgUi {
@@ -276,10 +284,13 @@ fn interrupt(wait: &Wait, may_edit: bool) -> Option<Value> {
                 "required": ["approved"],
             },
         }),
-        WaitReason::Answer(question) => json!({
-            "id": wait.id, "reason": "input_required", "message": question.text(),
-            "responseSchema": question.schema(),
-        }),
+        WaitReason::Answer(question) => {
+            let problem = question.problem().map(|problem| format!("\n({problem})")).unwrap_or_default();
+            json!({
+                "id": wait.id, "reason": "input_required", "message": format!("{}{problem}", question.text()),
+                "responseSchema": question.schema(),
+            })
+        }
         _ => return None,
     })
 }

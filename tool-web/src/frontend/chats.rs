@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tool_core::__internals::waiting_tools;
 use tool_core::memory::{ChatStore, RunStatus};
 use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::{Run, Wait, WaitReason};
-use tool_core::{Agent, Message, Tool};
+use tool_core::{Agent, Message};
 
 use super::adapter::Executors;
 use super::asked::{Asked, Reply};
@@ -65,13 +64,11 @@ impl Chats {
 
     /// Returns what the sender may end of what a run waits for.
     pub(super) fn waits(&self, executors: &Executors, run: &Run) -> Vec<Wait> {
-        let tools = waiting_tools(run, self.source.agent.as_ref());
-        // A name alone would admit the tools of other agents.
-        let is_own = |(agents, tool): &(Vec<String>, Option<&dyn Tool>)| agents.is_empty() && tool.is_some();
+        // The tools of an agent that a run was handed off to can have the same names.
+        let is_own = run.handoffs().is_empty();
         let mut waits = run.waits();
         waits.retain(|wait| {
-            let is_approval = matches!(wait.reason, WaitReason::Approval(_));
-            let is_free = !is_approval || executors.decides || tools.get(&wait.id).is_some_and(is_own);
+            let is_free = is_own || executors.decides || !matches!(wait.reason, WaitReason::Approval(_));
             is_free && executors.may_end(wait)
         });
         waits

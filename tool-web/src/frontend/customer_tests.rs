@@ -13,6 +13,7 @@ use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
 use tool_core::{Agent, ToolError, tool, tools};
 use tool_offline::OfflineModel;
 use tower_service::Service;
@@ -186,6 +187,24 @@ async fn a_customer_approves_calls_of_named_tools_as_they_are() {
     assert_eq!(executed.load(Ordering::SeqCst), 1);
 }
 
+/// Its name is known only once a question is asked.
+#[tokio::test]
+async fn a_customer_approves_calls_of_a_named_tool_of_a_provider() {
+    for (name, is_approvable) in [("pay", true), ("pa", false), ("pay ", false)] {
+        let agent =
+            Agent::builder(calling("pay", r#"{"euros": 80}"#)).tool_provider(provide(|_| tools![pay]));
+        let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools([name]).unwrap();
+        let (_, shown) = ask(&chats, "ada", "Go").await;
+        assert_eq!(shown.contains("tool-approval-request"), is_approvable, "{shown}");
+        let (_, wait) = waiting(&chats).await;
+        let (status, done) = approve(&chats, "ada", &wait).await;
+        assert_eq!(
+            (status, done.contains("paid 80")),
+            (if is_approvable { 200 } else { 409 }, is_approvable)
+        );
+    }
+}
+
 /// Other agents can have tools of the same name.
 #[tokio::test]
 async fn a_named_tool_is_the_agents_own() {
@@ -193,11 +212,20 @@ async fn a_named_tool_is_the_agents_own() {
         let agent = Agent::builder(calling("cancel", r#"{"order": 7}"#)).tools(tools![cancel]);
         agent.context(Arc::new(AtomicU32::new(0))).build().unwrap()
     };
-    let outer = Agent::builder(calling("helper", r#"{"question": "Cancel"}"#));
-    let outer = outer.tool(inner().as_tool("helper", "Helps"));
-    let handing = Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
-    for agent in [outer, handing] {
-        let agent = agent.tools(tools![cancel]).context(Arc::new(AtomicU32::new(0)));
+    let outer = || {
+        let outer = Agent::builder(calling("helper", r#"{"question": "Cancel"}"#));
+        outer.tool(inner().as_tool("helper", "Helps"))
+    };
+    let handing = || Agent::builder(calling("other", "{}")).handoff_to("other", "Helps", &inner());
+    let supplied = |agent: AgentBuilder| agent.tool_provider(provide(|_| tools![cancel]));
+    let cases = [
+        outer().tools(tools![cancel]),
+        handing().tools(tools![cancel]),
+        supplied(outer()),
+        supplied(handing()),
+    ];
+    for agent in cases {
+        let agent = agent.context(Arc::new(AtomicU32::new(0)));
         let chats = desk(agent).ui_stream("agent").unwrap().approvable_tools(["cancel"]).unwrap();
         let (_, shown) = ask(&chats, "ada", "Go").await;
         assert!(!shown.contains("tool-approval-request"), "{shown}");
@@ -327,4 +355,106 @@ async fn the_messages_of_a_chat_are_read_in_each_process() {
     assert_eq!(shown[3]["parts"][1]["output"], "waiting for a decision");
     let (status, _) = ask(&one, "ada", "And?").await;
     assert_eq!((status, runs.runs().await.unwrap().len()), (200, 1));
+}
+
+/// Asks each user to log in before a turn.
+struct LoginFirst;
+
+impl ToolProvider for LoginFirst {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async {
+            let is_logged_in = request.asker().ask::<bool>("Have you logged in?").await;
+            Ok(is_logged_in.map_or_else(|_| tools![], |_| tools![choose]))
+        })
+    }
+}
+
+/// A question before a turn stands at no call and in no message of the model.
+#[tokio::test]
+async fn a_question_before_a_turn_is_shown_again_in_each_process() {
+    let runs = InMemoryStore::new();
+    let desk = |model: ScriptedModel| {
+        web(Agent::builder(model).tool_provider(LoginFirst).run_store(runs.clone()).build().unwrap())
+    };
+    let [one, other] = [desk(calling("choose", "{}")), desk(calling("choose", "{}"))];
+    let chats = one.ui_stream("agent").unwrap();
+    let (_, shown) = ask(&chats, "ada", "Go").await;
+    let (run, wait) = waiting(&chats).await;
+    let question = json!({ "text": "Have you logged in?", "schema": { "type": "boolean" } });
+    assert!(shown.contains(&wait) && shown.contains(&question.to_string()), "{shown}");
+    let part =
+        json!({ "type": "tool-ask_user", "toolCallId": wait, "state": "input-available", "input": question });
+    let user = json!({ "id": "message_0", "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
+    let id = format!("msg_{}_1", run.id());
+    assert!(shown.contains(&json!(id).to_string()), "the stream continues the message");
+    let expected = json!([user, { "id": id, "role": "assistant", "parts": [part] }]);
+    let interrupt = json!({
+        "id": wait, "reason": "input_required", "message": "Have you logged in?", "responseSchema": { "type": "boolean" },
+    });
+    let open = json!({ "id": "message_0", "role": "user", "content": "Go", "metadata": { "interrupts": [interrupt] } });
+    for web in [&one, &other] {
+        assert_eq!(messages(&web.ui_stream("agent").unwrap(), "ada").await, expected);
+        assert_eq!(messages(&web.ag_ui("agent").unwrap(), "ada").await, json!([open]));
+    }
+    let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": true }]);
+    let done = ask_ag_ui(&other.ag_ui("agent").unwrap(), "ada", resume).await;
+    assert!(done.contains("Which size?"), "{done}");
+    let shown = messages(&other.ag_ui("agent").unwrap(), "ada").await;
+    assert_eq!(shown[1]["metadata"]["interrupts"][0]["message"], "Which size?");
+    assert_eq!(shown[1]["toolCalls"][0]["function"]["name"], "choose");
+}
+
+#[tool("Books")]
+async fn book(#[inject] asker: &Asker) -> Result<String, ToolError> {
+    let hold: u32 = asker.once("hold", async { Ok::<_, ToolError>(7) }).await?;
+    let size: String = asker.ask("Which size?").await?;
+    let is_final: bool = asker.ask(format!("Book {size} of {hold}?")).await?;
+    Ok(format!("booked: {is_final}"))
+}
+
+/// A server whose user is logged in or not.
+struct Tickets(Arc<AtomicU32>);
+
+impl ToolProvider for Tickets {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        let is_logged_in = self.0.load(Ordering::SeqCst) > 0;
+        Box::pin(async move { is_logged_in.then(|| tools![book]).ok_or_else(|| "log in first".into()) })
+    }
+}
+
+/// The earlier failure is no end of the message that goes on with the run, and its question follows a message of the user.
+#[tokio::test]
+async fn a_run_that_failed_goes_on_with_the_next_message_and_shows_what_it_asks() {
+    for protocol in ["ui", "ag_ui"] {
+        let (runs, login) = (InMemoryStore::new(), Arc::new(AtomicU32::new(1)));
+        let desk = || {
+            let agent = Agent::builder(calling("book", "{}")).tool_provider(Tickets(Arc::clone(&login)));
+            web(agent.run_store(runs.clone()).build().unwrap())
+        };
+        ask(&desk().ui_stream("agent").unwrap(), "ada", "Go").await;
+        let web = desk();
+        let chats = web.ui_stream("agent").unwrap();
+        let ag_ui = web.ag_ui("agent").unwrap();
+        let (_, wait) = waiting(&chats).await;
+        login.store(0, Ordering::SeqCst);
+        let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": "small" }]);
+        let failed = ask_ag_ui(&ag_ui, "ada", resume).await;
+        assert!(failed.contains("the tools are not available"), "{failed}");
+        login.store(1, Ordering::SeqCst);
+        let shown = match protocol {
+            "ui" => ask(&chats, "ada", "Go on").await.1,
+            _ => ask_ag_ui(&ag_ui, "ada", json!([])).await,
+        };
+        assert!(shown.contains("Book small of 7?"), "{shown}");
+        let (run, wait) = waiting(&chats).await;
+        let shown = messages(&chats, "ada").await;
+        assert_eq!(shown[2]["role"], "user");
+        assert_eq!(shown[3]["id"], format!("msg_{}_2", run.id()));
+        assert_eq!(shown[3]["parts"][0]["toolCallId"], wait);
+        let shown = messages(&ag_ui, "ada").await;
+        assert_eq!(shown[2]["metadata"]["interrupts"][0]["id"], wait);
+        let resume = json!([{ "interruptId": wait, "status": "resolved", "payload": true }]);
+        let done = ask_ag_ui(&ag_ui, "ada", resume).await;
+        assert!(done.contains("booked: true"), "{done}");
+    }
 }

@@ -4,8 +4,8 @@
 //! the decisions about calls that wait, are taken.
 //!
 //! What a user of a chat may approve is a list of names, and none by default, because a model can be persuaded to ask its user for
-//! anything. A name is one of the agent's own tools, because an agent inside can have a tool of the same name. Without the right `Decide`,
-//! arguments are not edited there, because that would be a call of the user's.
+//! anything. A name is one of the agent's own tools or its providers', because an agent inside can have a tool of the same name. Without
+//! the right `Decide`, arguments are not edited there, because that would be a call of the user's.
 //!
 //! The tools of a browser are fixed when its question is asked; for a run that was loaded again, with the first replies, without those of
 //! calls that wait (`RunLog::offer`), because a browser could otherwise claim an open call of the application by offering a tool of its
@@ -137,14 +137,23 @@ impl Frontend {
     /// # }
     /// ```
     ///
+    /// The tools of [providers](Agent::tool_providers), such as MCP servers, are known only later, so an agent that has providers takes
+    /// every name. No party takes the name of an own tool of the agent. Any provider can supply a tool with another name, though, while the one
+    /// that is meant does not: if one of several is an [untrusted party](tool_core::toolset::ToolProvider::has_untrusted_names), give the tools of each
+    /// a prefix, and name them with it. A server also decides what its tool does.
+    ///
     /// # Errors
     ///
-    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent.
+    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent, and the agent has no providers.
     pub fn approvable_tools(
         mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, UnknownToolError> {
-        let names = self.own_tools(names)?;
+        let has_providers = |agent: &Agent| agent.tool_providers().len() > 0;
+        let names = match self.chats.source.agent.as_ref().is_some_and(has_providers) {
+            true => names.into_iter().map(Into::into).collect(),
+            false => self.own_tools(names)?,
+        };
         self.chats.executors.approvable.extend(names);
         Ok(Self::of(self.chats))
     }
@@ -302,13 +311,18 @@ async fn messages(State(chats): Shared, Extension(sender): Sender, Path(chat): P
         messages.extend(log.question_texts().skip(known).map(Message::user));
     }
     let executors = chats.executors(&sender, log.as_deref());
+    let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
     let messages = match chats.protocol {
         ProtocolName::UiStream => {
-            let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
             let last = log.map(|log| message_id(&log));
             ui::messages(&messages, open.as_ref(), last, &executors)
         }
-        ProtocolName::AgUi => AgUi::messages(&messages, &executors),
+        ProtocolName::AgUi => {
+            let mut messages = AgUi::messages(&messages, &executors);
+            let waits = open.as_ref().map(|open| &*open.waits).unwrap_or_default();
+            AgUi::add_interrupts(&mut messages, waits, executors.decides);
+            messages
+        }
     };
     Ok(json_response(StatusCode::OK, Value::Array(messages)))
 }

@@ -73,17 +73,20 @@ pub(crate) fn events<P: Protocol>(
     stream::unfold(Some((reader, encoder)), move |state| async move {
         let (mut reader, mut encoder) = state?;
         loop {
-            let (mut events, position, is_end) = match reader.next().await {
+            let (events, position, is_end) = match reader.next().await {
                 Found::Entry(position, logged) => {
                     (encoder.encode(&logged.entry), Some(position), logged.entry.is_end())
                 }
                 Found::End if reader.log().status() == Status::Waiting => {
                     (encoder.stop(Stop::Waits), None, true)
                 }
+                // The client has the end.
+                Found::End if reader.log().status().is_end() => (Vec::new(), None, true),
                 Found::Gap | Found::End => (encoder.stop(Stop::Cut), None, true),
             };
             if position.is_some() && position <= after {
-                events.clear();
+                // A run that failed before goes on.
+                continue;
             }
             if is_end {
                 let end = frames(P::END.as_slice(), None);

@@ -117,15 +117,25 @@ pub(super) fn messages(
             _ => {}
         }
     }
+    let questions: Vec<_> = open.iter().flat_map(|open| &open.waits).filter_map(question_part).collect();
+    let is_reply = shown.last().is_some_and(|last| last["role"] == "assistant");
+    if !questions.is_empty() && !is_reply {
+        // A provider of tools asks before the model replies.
+        shown.push(json!({ "role": "assistant", "parts": [] }));
+    }
     if let Some(message) = shown.last_mut().filter(|message| message["role"] == "assistant") {
         last.into_iter().for_each(|id| message["id"] = id.into());
-        let questions = open.iter().flat_map(|open| &open.waits).filter_map(|wait| {
-            let question = wait.question()?;
-            Some(json!({ "type": "tool-ask_user", "toolCallId": wait.id, "state": "input-available", "input": question }))
-        });
         message["parts"].as_array_mut().into_iter().for_each(|parts| parts.extend(questions.clone()));
     }
     shown
+}
+
+/// Returns a question as a call that the browser executes.
+fn question_part(wait: &Wait) -> Option<Value> {
+    let question = wait.question()?;
+    Some(
+        json!({ "type": "tool-ask_user", "toolCallId": wait.id, "state": "input-available", "input": question }),
+    )
 }
 
 fn user_part(part: &content::Part) -> Option<Value> {

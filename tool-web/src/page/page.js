@@ -203,7 +203,8 @@ function waitCard(id, wait, run) {
       left ? el("span", { className: "tag" }, left) : null),
     wait.description ? el("p", { className: "muted" }, visible(wait.description)) : null,
     wait.why ? el("p", {}, visible(wait.why)) : null,
-    question ? el("p", { className: "prose" }, ...linked(question.text)) : null,
+    question && run.is_of_other ? el("p", { className: "muted" }, `A question to ${visible(run.user)}. A page that it names is for them alone.`) : null,
+    question ? el("p", { className: "prose" }, ...(run.is_of_other ? [visible(question.text)] : linked(question.text))) : null,
     question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
     call ? long(call.arguments, "json", isolated) : null);
   if (recorded) card.append(el("p", { className: wait.recorded.kind }, visible(recorded)));

@@ -88,6 +88,13 @@ impl<'a, T> AskQuestion<'a, T> {
         self
     }
 
+    /// States what was wrong with the answer to an earlier question.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn problem(mut self, problem: Option<String>) -> Self {
+        self.question.problem = problem;
+        self
+    }
+
     /// Lets the question expire after this time.
     pub fn expires(mut self, after: Duration) -> Self {
         self.question.expires = Some(after);

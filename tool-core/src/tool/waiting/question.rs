@@ -77,6 +77,19 @@ impl Question {
         })
     }
 
+    /// Returns the answer, as JSON text, in what a person wrote: one of the choices or its label, a JSON text, or else a text.
+    #[must_use]
+    pub fn answer_of(&self, text: &str) -> String {
+        if let Some((_, choice)) = self.labeled_choices().find(|(label, _)| label == text) {
+            return choice.to_string();
+        }
+        let is_text = self.schema["type"] == "string";
+        match serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_string() || !is_text) {
+            true => text.to_owned(),
+            false => Value::from(text).to_string(),
+        }
+    }
+
     /// Returns the answer that holds if the question expires or nobody can be asked, to be suggested.
     #[must_use]
     pub fn default(&self) -> Option<&Value> {
