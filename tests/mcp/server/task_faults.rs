@@ -209,6 +209,26 @@ async fn a_deferred_call_waits_as_soon_as_it_is_stored() {
     assert!(!store.0.was_driven.load(Ordering::SeqCst));
 }
 
+/// Another process would execute the call without the scopes of its request, and also if its host has cancelled it.
+#[tokio::test]
+async fn a_task_that_is_stored_and_not_yet_driven_is_left_to_its_server() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(staged(&store, &witness)).await;
+    let [saved, release] = store.hold_after_next_save();
+    let url = running.url();
+    let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
+    within(saved.notified()).await;
+    let executes = Witness::default();
+    executes.release.notify_one();
+    let other = staged(&store, &executes).task_agent().unwrap();
+    assert_eq!(within(other.recover().once()).await.unwrap(), 0);
+    release.notify_one();
+    let id = task_id(&within(calling).await.unwrap());
+    within(witness.started.notified()).await;
+    witness.release.notify_one();
+    assert_eq!(super::tasks::text_of(&until(&running.url(), &id, "completed").await), "released");
+}
+
 /// A run that is continued has the same time to end as one that this server began.
 #[tokio::test(start_paused = true)]
 async fn tasks_that_were_continued_go_on_after_the_end_of_the_input() {

@@ -42,14 +42,20 @@ pub(super) struct Inner {
     ages: Mutex<HashMap<String, Duration>>,
     /// What all lists of an agent's runs contain instead.
     pub(super) listed: Mutex<Option<Vec<RunSummary>>>,
-    /// The next save notifies the first and waits for the second.
-    gate: Mutex<Option<[Arc<Notify>; 2]>>,
+    /// The next save notifies the first and waits for the second, before or after it has its effect.
+    gate: Mutex<Option<([Arc<Notify>; 2], Place)>>,
     /// Commands cannot be posted.
     pub(super) has_no_inbox: AtomicBool,
     /// A driver has worked on a run.
     pub(super) was_driven: AtomicBool,
     /// The names of the threads of all operations.
     threads: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Before,
+    After,
 }
 
 impl Stage {
@@ -75,8 +81,17 @@ impl Stage {
 
     /// Makes the next save wait. It notifies the first of the returned values, and waits for the second.
     pub(super) fn hold_next_save(&self) -> [Arc<Notify>; 2] {
-        let gate = [Arc::default(), Arc::default()];
-        *self.0.gate.lock().unwrap() = Some(gate.clone());
+        self.hold(Place::Before)
+    }
+
+    /// Does so once the next save has had its effect.
+    pub(super) fn hold_after_next_save(&self) -> [Arc<Notify>; 2] {
+        self.hold(Place::After)
+    }
+
+    fn hold(&self, place: Place) -> [Arc<Notify>; 2] {
+        let gate: [Arc<Notify>; 2] = Default::default();
+        *self.0.gate.lock().unwrap() = Some((gate.clone(), place));
         gate
     }
 }
@@ -90,12 +105,17 @@ impl RunStore for Stage {
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let gate = self.0.gate.lock().unwrap().take();
-            if let Some([saving, release]) = gate {
-                saving.notify_one();
-                release.notified().await;
-            }
+            let pass = async |place| {
+                if let Some(([saving, release], _)) = gate.as_ref().filter(|(_, held)| *held == place) {
+                    saving.notify_one();
+                    release.notified().await;
+                }
+            };
+            pass(Place::Before).await;
             self.0.ages.lock().unwrap().remove(id);
-            self.inner().append_run(id, expected, changes).await
+            let saved = self.inner().append_run(id, expected, changes).await;
+            pass(Place::After).await;
+            saved
         })
     }
 

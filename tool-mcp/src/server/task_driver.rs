@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tool_core::Agent;
-use tool_core::agent::{Ask, Outcome, RecoveryTask};
+use tool_core::agent::{Ask, Outcome, RecoveryTask, RunDriver};
 use tool_core::memory::RunFilter;
 use tool_core::run::Wait;
 use tool_core::tool::Timestamp;
@@ -38,7 +39,9 @@ impl TaskDriver {
     pub(super) fn recover(&self) -> RecoveryTask {
         let driver = self.clone();
         let recovery = self.agent.recover().interval(RECOVERY_INTERVAL);
-        recovery.drive_by(move |ask| driver.clone().drive(ask).boxed()).start()
+        let recovery = recovery
+            .drive_by(move |id, ask| driver.clone().drive(id, ask.map(|ask| ask.map(start)).boxed()).boxed());
+        recovery.start()
     }
 
     /// Stops driving, unless the server stops already and gives runs time to end.
@@ -48,12 +51,17 @@ impl TaskDriver {
         }
     }
 
-    /// Drives a run until it has ended or a person has to decide. Returns `None` if the server stops before.
-    pub(super) async fn drive(self, mut ask: Ask) -> Option<Outcome> {
+    /// Drives a run until it has ended or a person has to decide. It is loaded when it has its turn. Returns `None` if the server stops before,
+    /// or if the run is left to others.
+    pub(super) async fn drive(
+        self,
+        id: String,
+        mut loading: BoxFuture<'static, Option<RunDriver>>,
+    ) -> Option<Outcome> {
         loop {
-            let outcome = self.take_turn(ask).await?;
+            let outcome = self.take_turn(loading).await?;
             let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
-            let (id, waits) = (run.id().to_string(), run.waits());
+            let waits = run.waits();
             if !waits.is_empty() && waits.iter().all(Wait::is_until) {
                 // Not kept in memory for a long time.
                 drop(outcome);
@@ -69,12 +77,14 @@ impl TaskDriver {
                     return Some(outcome);
                 }
             }
-            ask = self.agent.resume(self.agent.stored_run(&id).await.ok()??.run);
+            let (agent, id) = (self.agent.clone(), id.clone());
+            loading =
+                async move { Some(start(agent.resume(agent.stored_run(&id).await.ok()??.run))) }.boxed();
         }
     }
 
     /// Drives a run until it waits or has ended, once fewer others are driven than is allowed.
-    async fn take_turn(&self, ask: Ask) -> Option<Outcome> {
+    async fn take_turn(&self, loading: BoxFuture<'static, Option<RunDriver>>) -> Option<Outcome> {
         let _driven = tokio::select! {
             permit = self.driven.acquire() => permit,
             () = self.shutdown.requested() => return None,
@@ -84,9 +94,15 @@ impl TaskDriver {
         if self.shutdown.has_reached(ShutdownPhase::Draining) {
             return None;
         }
+        let driving = async { Some(loading.await?.outcome().await) };
         tokio::select! {
-            outcome = ask.leave_parked().outcome() => Some(outcome),
+            outcome = driving => outcome,
             () = self.shutdown.reached(ShutdownPhase::ClosingStreams) => None,
         }
     }
+}
+
+/// Starts to drive a task. One that is parked for a time is left then.
+pub(super) fn start(ask: Ask) -> RunDriver {
+    ask.leave_parked().start()
 }

@@ -5,17 +5,19 @@
 //! caller: the id of another caller is unknown like any other.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
+use futures_util::FutureExt;
 use rmcp::model::{
     CreateTaskResult, DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload, TaskStatus,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
-use tool_core::agent::{Ask, RecoveryTask};
+use tool_core::agent::{Ask, RecoveryTask, RunDriver};
 use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
 use tool_core::run::{InFlight, Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
@@ -27,7 +29,7 @@ use super::call::has_long_arguments;
 use super::form::form_of;
 use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
-use super::task_driver::TaskDriver;
+use super::task_driver::{TaskDriver, start};
 use super::task_id::TaskId;
 
 /// The most open tasks of one caller, its most tasks with those that have ended, and the most open tasks of all callers.
@@ -100,23 +102,18 @@ impl Tasks {
             let (mut expired, is_deferred) = (Vec::new(), call.is_deferred());
             let executed = call.was_executed().then(|| call.request.clone());
             let stored = match permit {
-                Ok(_storing) => tasks.store(caller, call, &tools, &mut expired).await,
+                Ok(_storing) => tasks.store(caller, call, &tools, &context, &mut expired).await,
                 Err(_) => Err(too_many()),
             };
             match stored {
-                Ok((result, run)) => {
+                Ok((result, driver)) => {
                     let (announced, is_announced) = oneshot::channel();
                     let _ = sender.send(Ok((result, announced)));
                     match is_announced.await {
                         // A person decides first.
                         Ok(()) if is_deferred => {}
-                        Ok(()) => {
-                            let ask = tasks.agent().resume(run);
-                            tasks.drive(
-                                context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context),
-                            );
-                        }
-                        Err(_) => drop(tasks.cancel_run(run).await),
+                        Ok(()) => tasks.drive(driver),
+                        Err(_) => drop(tasks.cancel_run(driver).await),
                     }
                 }
                 Err(error) => {
@@ -143,9 +140,10 @@ impl Tasks {
         caller: Caller,
         call: HostCall,
         tools: &ToolSet,
+        context: &ToolContext,
         expired: &mut Vec<String>,
-    ) -> Result<(CreateTaskResult, Run), ToolError> {
-        let waits = call.is_deferred() || call.was_executed();
+    ) -> Result<(CreateTaskResult, RunDriver), ToolError> {
+        let (is_deferred, was_executed) = (call.is_deferred(), call.was_executed());
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
         if has_long_arguments(&request.call) {
             return Err(ToolError::failed(
@@ -176,14 +174,22 @@ impl Tasks {
         }
         let run = Run::with_call(agent.name(), "An MCP host calls a tool.", request);
         let mut run = run.map_err(|_| not_stored())?;
-        if waits {
+        if is_deferred || was_executed {
             // Before there is a driver, it shows what it waits for, and knows what undoes it.
             run.apply_tool_policies(tools.definitions(), |_, _| None, &InFlight::new(0));
         }
-        let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
-        store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+        if is_deferred {
+            let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
+            store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+        }
+        let ask = agent.resume(run);
+        let mut driver = start(context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context));
+        if !is_deferred {
+            // Otherwise another process continues it before this one does.
+            driver.store_under_lease().await.map_err(|_| not_stored())?;
+        }
         let created = task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
-        Ok((CreateTaskResult::new(created), run))
+        Ok((CreateTaskResult::new(created), driver))
     }
 
     /// Ends some of the tasks that have expired after effects, or could not be undone, which nothing else removes.
@@ -202,8 +208,9 @@ impl Tasks {
         &self.driver.agent
     }
 
-    fn drive(&self, ask: Ask) {
-        tokio::spawn(self.driver.clone().drive(ask));
+    fn drive(&self, driver: RunDriver) {
+        let id = driver.run().id().to_string();
+        tokio::spawn(self.driver.clone().drive(id, ready(Some(driver)).boxed()));
     }
 
     /// Returns a task of this caller, if `may_use` admits its tool.
@@ -247,7 +254,7 @@ impl Tasks {
         if let Ok(decided) = self.agent().decide_all(task.stored.run.id().as_str(), decisions).await
             && let Some(ask) = decided.resume()
         {
-            self.drive(ask);
+            self.drive(start(ask));
         }
         Ok(())
     }
@@ -255,18 +262,18 @@ impl Tasks {
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
         if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
-            self.cancel_run(task.stored.run).await?;
+            self.cancel_run(start(self.agent().resume(task.stored.run))).await?;
         }
         Ok(())
     }
 
-    async fn cancel_run(&self, mut run: Run) -> Result<(), ErrorData> {
-        let posted = self.agent().post(run.id().as_str(), RunCommand::Cancel).await.map_err(not_read)?;
-        if posted == PostOutcome::Unsupported {
-            run.cancel();
+    async fn cancel_run(&self, mut driver: RunDriver) -> Result<(), ErrorData> {
+        let id = driver.run().id().to_string();
+        if self.agent().post(&id, RunCommand::Cancel).await.map_err(not_read)? == PostOutcome::Unsupported {
+            driver.cancel();
         }
         // Unless another driver works on it, and takes the command.
-        self.drive(self.agent().resume(run));
+        self.drive(driver);
         Ok(())
     }
 }
