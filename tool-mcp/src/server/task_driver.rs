@@ -16,23 +16,29 @@ use tool_core::run::Wait;
 use tool_core::tool::Timestamp;
 use tool_http::server::{Shutdown, ShutdownPhase};
 
-/// The most tasks that this process drives at a time.
+use super::shares::Shares;
+use super::task_id::TaskId;
+
+/// The most tasks that this process drives at a time, and those of one caller. Others wait for their turn.
 const MAX_DRIVEN: usize = 256;
+const MAX_DRIVEN_OF_CALLER: usize = 32;
 
 /// The time between two looks at tasks that nobody drives.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Drives the tasks of a server. Clones share the limit.
+/// Drives the tasks of a server. Clones share the limits.
 #[derive(Clone)]
 pub(super) struct TaskDriver {
     pub(super) agent: Agent,
     shutdown: Shutdown,
     driven: Arc<Semaphore>,
+    driven_of_caller: Shares,
 }
 
 impl TaskDriver {
     pub(super) fn new(agent: Agent, shutdown: Shutdown) -> Self {
-        Self { agent, shutdown, driven: Arc::new(Semaphore::new(MAX_DRIVEN)) }
+        let (driven, driven_of_caller) = (Semaphore::new(MAX_DRIVEN), Shares::new(MAX_DRIVEN_OF_CALLER));
+        Self { agent, shutdown, driven: Arc::new(driven), driven_of_caller }
     }
 
     /// Continues tasks that nobody drives, from now on.
@@ -59,7 +65,7 @@ impl TaskDriver {
         mut loading: BoxFuture<'static, Option<RunDriver>>,
     ) -> Option<Outcome> {
         loop {
-            let outcome = self.take_turn(loading).await?;
+            let outcome = self.take_turn(&id, loading).await?;
             let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
             let waits = run.waits();
             if !waits.is_empty() && waits.iter().all(Wait::is_until) {
@@ -84,9 +90,13 @@ impl TaskDriver {
     }
 
     /// Drives a run until it waits or has ended, once fewer others are driven than is allowed.
-    async fn take_turn(&self, loading: BoxFuture<'static, Option<RunDriver>>) -> Option<Outcome> {
+    async fn take_turn(&self, id: &str, loading: BoxFuture<'static, Option<RunDriver>>) -> Option<Outcome> {
+        // The callers that have most tasks do not make others wait.
+        let turn = async {
+            (self.driven_of_caller.acquire(TaskId::prefix_of(id)).await, self.driven.acquire().await)
+        };
         let _driven = tokio::select! {
-            permit = self.driven.acquire() => permit,
+            permits = turn => permits,
             () = self.shutdown.requested() => return None,
         };
         // Counted before it is known that the server runs: a shutdown from now on waits for it.
