@@ -21,7 +21,7 @@ use tool_core::{ToolContext, ToolError, tool, tools};
 use tool_mcp::server::{Credentials, Principal, ProtectedResource, Server};
 
 use super::newest::{self, output};
-use super::tasks::{about, call, follows_tasks, only_wait, spawn, task_id, text_of, until};
+use super::tasks::{about, call, follows_tasks, only_wait, send, spawn, task_id, text_of, until};
 use super::tools::{Witness, wait};
 
 /// The longest time that a test waits for an event.
@@ -298,8 +298,10 @@ async fn the_number_of_tasks_is_bounded() {
         (vec![runs(own, open, 100)], false),
         (vec![runs(own, RunStatus::NotUndone, 100)], true),
         (vec![runs(own, open, 99), runs("task_", ended, 5_000)], true),
-        (vec![runs(own, ended, 999)], true),
-        (vec![runs(own, ended, 1_000)], false),
+        (vec![runs(own, RunStatus::NotUndone, 999)], true),
+        (vec![runs(own, RunStatus::NotUndone, 1_000)], false),
+        (vec![runs(own, ended, 1_500)], true),
+        (vec![runs(own, RunStatus::NotUndone, 100), runs(own, ended, 1_500)], false),
         (vec![runs(others, open, 9_999)], true),
         (vec![runs(others, open, 10_000)], false),
     ];
@@ -320,6 +322,54 @@ async fn the_number_of_tasks_is_bounded() {
             true => drop(task_id(&answer)),
             false => assert!(output(&answer).contains("too long to be stored"), "{answer}"),
         }
+    }
+}
+
+/// The oldest that have ended, and none that is open or of another caller.
+#[tokio::test]
+async fn tasks_that_have_ended_are_removed_if_they_take_too_much() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    let url = running.url();
+    let ids = async || store.summaries().await.into_iter().map(|run| run.id).collect::<BTreeSet<_>>();
+    let draw = async |user: &str| {
+        let earlier = ids().await;
+        let params = json!({ "name": "draw", "arguments": {} });
+        send(&url, user, "tools/call", params, follows_tasks()).await;
+        within(async {
+            while store.summaries().await.iter().any(|run| run.is_leased || run.status != RunStatus::Finished)
+            {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        ids().await.difference(&earlier).next().unwrap().clone()
+    };
+    let (oldest, of_other) = (draw("ada").await, draw("eve").await);
+    let (second, last) = (draw("ada").await, draw("ada").await);
+    task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    let earlier = ids().await;
+    let table =
+        [(10, 10, 10, vec![]), (10, 30, 30, vec![&oldest]), (70, 10, 70, vec![&oldest, &second, &last])];
+    for (of_oldest, of_second, of_last, removed) in table {
+        let ages =
+            [(&oldest, 4, of_oldest), (&of_other, 3, 100), (&second, 2, of_second), (&last, 1, of_last)];
+        let mut listed = store.summaries().await;
+        for (id, minutes, mebibytes) in ages {
+            if let Some(run) = listed.iter_mut().find(|run| run.id == *id) {
+                run.age = Duration::from_secs(60 * minutes);
+                run.bytes = Some(mebibytes << 20);
+            }
+        }
+        *store.0.listed.lock().unwrap() = Some(listed);
+        task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+        let expected: BTreeSet<_> = earlier.iter().filter(|id| !removed.contains(id)).cloned().collect();
+        within(async {
+            while ids().await.intersection(&earlier).ne(&expected) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 

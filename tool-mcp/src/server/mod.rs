@@ -408,7 +408,8 @@ impl Server {
     /// result until there is one. Without this, and for other hosts, a call waits as long as its request.
     ///
     /// The store can be one that is shared with other processes and agents. Each task is a run of an [agent of the server](Self::task_agent). Each caller can
-    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. All callers without a token, a [user](Self::user) and a [principal](Principal) are one caller. A process drives 256 of the tasks at a time, and 32 of one caller. The arguments of a call that waits have at most
+    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. When a caller begins a task, its oldest
+    /// tasks that have ended are removed beyond 900, and beyond 64 MiB of arguments and outputs. All callers without a token, a [user](Self::user) and a [principal](Principal) are one caller. A process drives 256 of the tasks at a time, and 32 of one caller. The arguments of a call that waits have at most
     /// 64 KiB.
     ///
     /// ```

@@ -36,6 +36,11 @@ use super::task_id::TaskId;
 const MAX_OPEN_TASKS_OF_CALLER: usize = 100;
 const MAX_TASKS_OF_CALLER: usize = 1_000;
 const MAX_OPEN_TASKS: usize = 10_000;
+/// The most tasks of one caller that have ended, and the bytes of their arguments and outputs. The oldest are removed.
+const MAX_ENDED_TASKS_OF_CALLER: usize = MAX_TASKS_OF_CALLER - MAX_OPEN_TASKS_OF_CALLER;
+const MAX_ENDED_BYTES_OF_CALLER: usize = 64 << 20;
+/// The most expired tasks that are ended with each that begins.
+const MAX_EXPIRED_AT_ONCE: usize = 8;
 /// The most calls that wait to be stored, and those of one caller.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_OF_CALLER: usize = 64;
@@ -99,10 +104,10 @@ impl Tasks {
         let (sender, created) = oneshot::channel();
         let (tasks, permit) = (Arc::clone(self), self.storing.acquire(TaskId::run_prefix(caller)));
         host.spawn(async move {
-            let (mut expired, is_deferred) = (Vec::new(), call.is_deferred());
+            let (mut surplus, is_deferred) = (Vec::new(), call.is_deferred());
             let executed = call.was_executed().then(|| call.request.clone());
             let stored = match permit {
-                Ok(_storing) => tasks.store(caller, call, &tools, &context, &mut expired).await,
+                Ok(_storing) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
                 Err(_) => Err(too_many()),
             };
             match stored {
@@ -127,21 +132,22 @@ impl Tasks {
                     drop(sender.send(Err(error)));
                 }
             }
-            tasks.end_all(expired).await;
+            tasks.remove(surplus).await;
         });
         let (result, announced) = created.await.map_err(|_| not_stored())??;
         let _ = announced.send(());
         Ok(result)
     }
 
-    /// Stores a task, unless there are too many. `expired` receives the ids of those of all callers that nothing else removes.
+    /// Stores a task, unless there are too many. `surplus` receives those that nothing else removes: those of all callers that have expired, and
+    /// the oldest of this caller that have ended.
     async fn store(
         &self,
         caller: Caller,
         call: HostCall,
         tools: &ToolSet,
         context: &ToolContext,
-        expired: &mut Vec<String>,
+        surplus: &mut Vec<RunSummary>,
     ) -> Result<(CreateTaskResult, RunDriver), ToolError> {
         let (is_deferred, was_executed) = (call.is_deferred(), call.was_executed());
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
@@ -158,16 +164,19 @@ impl Tasks {
         let is_open =
             |status| !matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::NotUndone);
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
+        let ended = surplus_of(own().filter(|run| run.status == RunStatus::Finished));
         let has_expired = |run: &&RunSummary| match run.status {
             RunStatus::Expired => true,
             RunStatus::NotUndone => run.age >= self.lifetime,
             _ => false,
         };
-        expired.extend(listed.iter().filter(has_expired).map(|run| run.id.clone()));
+        surplus.extend(listed.iter().filter(has_expired).take(MAX_EXPIRED_AT_ONCE).cloned());
+        let remaining = own().count() - ended.len();
+        surplus.extend(ended.into_iter().cloned());
         let open_of_caller = own().filter(|run| is_open(run.status)).count();
         let open = listed.iter().filter(|run| is_open(run.status)).count();
         if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
-            || own().count() >= MAX_TASKS_OF_CALLER
+            || remaining >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
         {
             return Err(too_many());
@@ -192,15 +201,22 @@ impl Tasks {
         Ok((CreateTaskResult::new(created), driver))
     }
 
-    /// Ends some of the tasks that have expired after effects, or could not be undone, which nothing else removes.
-    async fn end_all(&self, expired: Vec<String>) {
-        for id in expired.iter().take(8) {
-            // Unless a person has continued it meanwhile.
-            if let Ok(Some(stored)) = self.agent().stored_run(id).await
-                && matches!(stored.status, RunStatus::Expired | RunStatus::NotUndone)
-            {
-                let _ = self.agent().end(stored.run).await;
+    /// Removes tasks that have ended, and ends those that have expired after effects, or could not be undone.
+    async fn remove(&self, surplus: Vec<RunSummary>) {
+        for run in surplus {
+            match (run.status, self.agent().run_store()) {
+                (RunStatus::Finished, Some(store)) => drop(store.remove_run(&run.id).await),
+                _ => self.end(&run.id).await,
             }
+        }
+    }
+
+    async fn end(&self, run: &str) {
+        // Unless a person has continued it meanwhile.
+        if let Ok(Some(stored)) = self.agent().stored_run(run).await
+            && matches!(stored.status, RunStatus::Expired | RunStatus::NotUndone)
+        {
+            let _ = self.agent().end(stored.run).await;
         }
     }
 
@@ -276,6 +292,19 @@ impl Tasks {
         self.drive(driver);
         Ok(())
     }
+}
+
+/// Returns the oldest of the tasks that a caller has ended, as far as there are too many, or they are too large.
+fn surplus_of<'a>(ended: impl Iterator<Item = &'a RunSummary>) -> Vec<&'a RunSummary> {
+    let mut ended: Vec<_> = ended.collect();
+    ended.sort_by_key(|run| run.age);
+    let mut bytes = 0;
+    let fits = |run: &&RunSummary| {
+        bytes += run.bytes.unwrap_or_default();
+        bytes <= MAX_ENDED_BYTES_OF_CALLER
+    };
+    let fitting = ended.iter().copied().take(MAX_ENDED_TASKS_OF_CALLER).take_while(fits).count();
+    ended.split_off(fitting)
 }
 
 impl FoundTask {
