@@ -252,28 +252,49 @@ async fn a_server_that_stops_waits_for_tasks_that_run() {
     until(&third.url(), &parked, "working").await;
 }
 
-/// `notifications/cancelled` and the end of a connection never cancel a task, but before a host has its id, there is only its request.
+/// `notifications/cancelled` and the end of a connection never cancel a task, but before a host has its id, there is only its request. It counts
+/// as in flight until the task is stored.
 #[tokio::test]
 async fn a_call_that_is_cancelled_before_its_host_knows_the_task_leaves_none() {
     let (store, witness) = (Stage::default(), Witness::default());
-    let running = spawn(server(&store, &witness).max_concurrent_requests(1)).await;
+    let server = server(&store, &witness).record_messages().max_concurrent_requests(1).max_connections(1);
+    let running = spawn(server).await;
     let [saving, release] = store.hold_next_save();
     let url = running.url();
     let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
     within(saving.notified()).await;
     calling.abort();
-    // The server has noticed it once it admits another request.
-    within(async {
-        let list = || {
-            newest::request(&running.url(), "tools/list", json!({}), &follows_tasks()).header("x-user", "ada")
-        };
-        while list().send().await.unwrap().status() != 200 {}
-    })
-    .await;
+    let list = async || {
+        let list = newest::request(&running.url(), "tools/list", json!({}), &follows_tasks());
+        within(list.header("x-user", "ada").send()).await.unwrap().status()
+    };
+    // The server has noticed it once it has another connection.
+    for _ in 0..3 {
+        assert_eq!(list().await, 503);
+    }
     release.notify_one();
     store.until(RunStatus::Finished).await;
     let ended = store.load_run(&store.summaries().await[0].id).await.unwrap().unwrap();
     assert!(ended.tool_executions().is_empty(), "the call was executed");
+    assert_eq!(list().await, 200);
+}
+
+/// Neither its lock nor an operation of the store for it.
+#[tokio::test]
+async fn a_caller_whose_task_is_stored_does_not_make_others_wait() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    let [saving, release] = store.hold_next_save();
+    let pay = |user: &'static str| {
+        let (url, params) = (running.url(), json!({ "name": "pay", "arguments": { "cents": 5 } }));
+        tokio::spawn(async move { send(&url, user, "tools/call", params, follows_tasks()).await })
+    };
+    let of_ada = pay("ada");
+    within(saving.notified()).await;
+    task_id(&within(pay("eve")).await.unwrap());
+    assert!(!of_ada.is_finished());
+    release.notify_one();
+    task_id(&within(of_ada).await.unwrap());
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use super::authorize::Principal;
 use super::config::{ChooseUser, HttpConfig};
 use super::handler::{Handler, ServerState};
 use super::session_manager::{BoundedSessionManager, with_caller};
+use super::shares::RequestPermits;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 
@@ -166,7 +167,7 @@ impl Guard {
         }
         // A notification, such as one that cancels a call, is always accepted.
         let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
-        let permits = Arc::new((permit, request_permit));
+        let permits = Arc::new(RequestPermits { _body: permit, _request: request_permit });
         if message.method.as_deref() == Some("tools/call") {
             if let Some(refusal) = self.missing_scopes(&head.extensions, &bytes) {
                 return Ok(refusal);

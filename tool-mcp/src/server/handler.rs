@@ -268,8 +268,9 @@ impl ServerHandler for Handler {
                     let Some(tasks) = &state.tasks else {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
-                    let tools = catalog.set.clone();
-                    match tasks.begin(&state.host(), caller, *call, tools, task_context).await {
+                    let (tools, permits) = (catalog.set.clone(), extension(&context).cloned());
+                    let begun = tasks.begin(state.host(), caller, *call, tools, task_context, permits);
+                    match begun.await {
                         Ok(created) => Ok(CallToolResponse::Task(created)),
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }

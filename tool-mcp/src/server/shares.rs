@@ -1,4 +1,4 @@
-//! The shares of callers: how much each of them does at a time.
+//! The shares of callers, how much each of them does at a time, and the permits of a request.
 //!
 //! A caller waits for its own share, and not for that of others. `SenderPermits` of tool-http refuses instead.
 
@@ -6,6 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The permits of a request over HTTP: for the bytes of its body, and for one of those in flight. They are held until its response is sent, its
+/// tool has returned, and its task is stored.
+pub(super) struct RequestPermits {
+    pub(super) _body: OwnedSemaphorePermit,
+    pub(super) _request: Option<OwnedSemaphorePermit>,
+}
 
 /// Semaphores by caller. Clones share them. One that nobody holds or waits for occupies no memory after the next use of another.
 #[derive(Clone)]

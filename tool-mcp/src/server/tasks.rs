@@ -16,7 +16,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 use tool_core::agent::{Ask, RecoveryTask, RunDriver};
 use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
 use tool_core::run::{InFlight, Run, StopReason, Wait};
@@ -29,6 +29,7 @@ use super::call::has_long_arguments;
 use super::form::form_of;
 use super::output::{self, OutputSchema};
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
+use super::shares::{RequestPermits, Shares};
 use super::task_driver::{TaskDriver, start};
 use super::task_id::TaskId;
 
@@ -54,10 +55,10 @@ pub(super) struct Tasks {
     /// How long a task is kept after its last change.
     lifetime: Duration,
     recovery: Lock<Option<RecoveryTask>>,
-    /// Limits the calls that wait to be stored, which the limits of requests do not count once their host has gone.
+    /// Limits the calls that wait to be stored, also those of streams.
     storing: SenderPermits,
-    /// Held while a task is counted and stored.
-    beginning: Mutex<()>,
+    /// Held while a task is counted and stored, so that a caller does not exceed its limits, and makes no other wait.
+    beginning: Shares,
 }
 
 impl Drop for Tasks {
@@ -78,7 +79,7 @@ pub(super) struct FoundTask {
 impl Tasks {
     pub(super) fn new(driver: TaskDriver, lifetime: Duration) -> Self {
         let storing = SenderPermits::new(MAX_STORING, MAX_STORING_OF_CALLER);
-        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Mutex::new(()) }
+        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Shares::new(1) }
     }
 
     /// Continues tasks that nobody drives, from now on.
@@ -92,14 +93,15 @@ impl Tasks {
     }
 
     /// Makes a call of one of these tools a task. It is stored before the host reads its id. If the returned future is dropped, no host has the
-    /// id, and the task is cancelled.
+    /// id, and the task is cancelled. The permits of its request are held until it is stored.
     pub(super) async fn begin(
         self: &Arc<Self>,
-        host: &Handle,
+        host: Handle,
         caller: Caller,
         call: HostCall,
         tools: ToolSet,
         context: ToolContext,
+        permits: Option<Arc<RequestPermits>>,
     ) -> Result<CreateTaskResult, ToolError> {
         let (sender, created) = oneshot::channel();
         let (tasks, permit) = (Arc::clone(self), self.storing.acquire(TaskId::run_prefix(caller)));
@@ -110,6 +112,7 @@ impl Tasks {
                 Ok(_storing) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
                 Err(_) => Err(too_many()),
             };
+            drop(permits);
             match stored {
                 Ok((result, driver)) => {
                     let (announced, is_announced) = oneshot::channel();
@@ -156,11 +159,11 @@ impl Tasks {
                 "the call has to wait, and its arguments are too long to be stored",
             ));
         }
-        let _beginning = self.beginning.lock().await;
+        let prefix = TaskId::run_prefix(caller);
+        let _beginning = self.beginning.acquire(&prefix).await;
         let agent = self.agent();
         let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
-        let prefix = TaskId::run_prefix(caller);
         let is_open =
             |status| !matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::NotUndone);
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
