@@ -188,6 +188,33 @@ async fn a_call_that_was_executed_and_cannot_be_stored_has_an_unknown_outcome() 
     assert_eq!(output(&answer), "100000 bytes of None");
 }
 
+/// Nobody has approved the call.
+#[tokio::test]
+async fn a_call_that_waits_does_not_go_on_with_a_tool_that_needs_approval_since() {
+    mod other {
+        #[tool_core::tool("Sends a letter that the user signs", needs_approval)]
+        pub(super) fn write(text: String) -> String {
+            format!("{text} is sent")
+        }
+    }
+    for approves in [true, false] {
+        let server = server(tools![write], &Done::default());
+        let server = if approves { server.decider(|_: &Wait| Decision::defer()) } else { server };
+        let server = server.allow_unapproved();
+        let (agent, handle) = (server.task_agent().unwrap(), server.tools_handle());
+        let running = spawn(server).await;
+        let url = running.url();
+        let id = task_id(&call(&url, "write", json!({ "text": "hello" }), json!({})).await);
+        let (run, wait) = super::tasks::only_wait(&agent).await;
+        handle.replace(tools![other::write]).unwrap();
+        let decided = agent.decide(&run, &wait.id, Decision::answer("Ada")).await.unwrap();
+        decided.resume().unwrap().await.unwrap();
+        let ended = until(&url, &id, "completed").await;
+        let expected = "the call was not executed: its tool has changed since the call began";
+        assert_eq!(super::tasks::text_of(&ended), expected, "{approves}");
+    }
+}
+
 #[tokio::test]
 async fn a_task_is_cancelled_in_a_store_without_an_inbox() {
     let (store, witness) = (Stage::default(), Witness::default());
