@@ -88,6 +88,20 @@ async fn a_cancelled_task_is_undone() {
 }
 
 #[tokio::test]
+async fn a_tool_whose_undo_can_be_undone_becomes_a_task() {
+    #[tool("Opens the door", undo = "close")]
+    fn open() {}
+    #[tool("Closes the door", undo = "open_again")]
+    fn close() {}
+    #[tool("Opens the door again")]
+    fn open_again() {}
+    let server = server(tools![open, close, open_again], &Done::default()).long_call("open");
+    let running = spawn(server).await;
+    let id = task_id(&call(&running.url(), "open", json!({}), json!({})).await);
+    until(&running.url(), &id, "completed").await;
+}
+
+#[tokio::test]
 async fn what_undoes_a_tool_is_served_beside_it() {
     let done = Done::default();
     let error = server(tools![book], &done).into_service().unwrap_err();

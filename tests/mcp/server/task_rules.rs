@@ -11,13 +11,13 @@ use tokio::sync::Notify;
 use tool_core::agent::Outcome;
 use tool_core::content::Image;
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStatus,
-    RunStore, RunSummary, SaveOutcome, StoreFuture,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
+    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunChanges, RunRevision, Wait};
 use tool_core::tool::{Asker, Timestamp};
-use tool_core::{ToolContext, ToolError, tool, tools};
+use tool_core::{RunErrorKind, ToolContext, ToolError, tool, tools};
 use tool_mcp::server::{Credentials, Principal, ProtectedResource, Server};
 
 use super::newest::{self, output};
@@ -44,6 +44,9 @@ pub(super) struct Inner {
     pub(super) listed: Mutex<Option<Vec<RunSummary>>>,
     /// The next save notifies the first and waits for the second, before or after it has its effect.
     gate: Mutex<Option<([Arc<Notify>; 2], Place)>>,
+    /// Operations on leases wait for others, in their order.
+    pub(super) has_slow_leases: AtomicBool,
+    leases: tokio::sync::Mutex<()>,
     /// Commands cannot be posted.
     pub(super) has_no_inbox: AtomicBool,
     /// A driver has worked on a run.
@@ -150,7 +153,13 @@ impl RunStore for Stage {
         if matches!(request, LeaseRequest::Take(_)) {
             self.0.was_driven.store(true, Ordering::SeqCst);
         }
-        Box::pin(async move { self.inner().lease(id, driver, request).await })
+        Box::pin(async move {
+            let _turn = self.0.leases.lock().await;
+            for _ in 0..if self.0.has_slow_leases.load(Ordering::SeqCst) { 1_000 } else { 0 } {
+                tokio::task::yield_now().await;
+            }
+            self.inner().lease(id, driver, request).await
+        })
     }
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
@@ -211,6 +220,19 @@ async fn the_next_server_goes_on_with_tasks_when_it_starts() {
     within(witness.started.notified()).await;
     witness.release.notify_one();
     assert_eq!(text_of(&until(&second.url(), &id, "completed").await), "released");
+}
+
+/// Otherwise the next server would wait until they expire.
+#[tokio::test]
+async fn a_server_that_has_stopped_holds_no_leases() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    task_id(&call(&running.url(), "wait", json!({}), json!({})).await);
+    within(witness.started.notified()).await;
+    store.0.has_slow_leases.store(true, Ordering::SeqCst);
+    assert!(store.summaries().await[0].is_leased);
+    running.stop_within(Duration::ZERO).await.unwrap();
+    assert!(!store.summaries().await[0].is_leased);
 }
 
 /// The time that tasks have is that of other calls in flight. What waits for a time or for its start is left to the next server.
@@ -317,7 +339,7 @@ async fn the_number_of_tasks_is_bounded() {
     let table = [
         (vec![runs(own, open, 99), runs(others, open, 9_900)], true),
         (vec![runs(own, open, 100)], false),
-        (vec![runs(own, RunStatus::NotUndone, 100)], true),
+        (vec![runs(own, RunStatus::NotUndone, 100), runs(own, RunStatus::Cancelled, 100)], true),
         (vec![runs(own, open, 99), runs("task_", ended, 5_000)], true),
         (vec![runs(own, RunStatus::NotUndone, 999)], true),
         (vec![runs(own, RunStatus::NotUndone, 1_000)], false),
@@ -500,7 +522,7 @@ async fn the_decider_is_asked_once_for_a_call() {
     }
 }
 
-/// What has expired is cancelled, before and after somebody ends it. A call that was never executed is known, too.
+/// What has expired is cancelled, and nobody continues it once a host has read that. A call that was never executed is known, too.
 #[tokio::test]
 async fn a_task_has_one_final_status() {
     let (store, witness) = (Stage::default(), Witness::default());
@@ -508,20 +530,33 @@ async fn a_task_has_one_final_status() {
     let agent = server.task_agent().unwrap();
     let running = spawn(server).await;
     let url = running.url();
-    for expires in [true, false] {
-        let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
-        let (run, _) = only_wait(&agent).await;
-        if expires {
-            store.0.ages.lock().unwrap().insert(run, Duration::from_secs(2 * 24 * 3_600));
-            let expired = about(&url, "ada", "tasks/get", &id, json!({})).await;
-            assert_eq!(expired["result"]["status"], "cancelled", "{expired}");
-            assert_eq!(expired["result"]["statusMessage"], "the call has not ended in time");
-            assert_eq!(agent.recover().once().await.unwrap(), 1);
-        } else {
-            about(&url, "ada", "tasks/cancel", &id, json!({})).await;
-        }
-        until(&url, &id, "cancelled").await;
-    }
+    let age = |run: &str| {
+        store.0.ages.lock().unwrap().insert(run.to_owned(), Duration::from_secs(2 * 24 * 3_600));
+    };
+    let get = async |id: &str| about(&url, "ada", "tasks/get", id, json!({})).await["result"].take();
+    let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    let (run, wait) = only_wait(&agent).await;
+    let stored = agent.stored_run(&run).await.unwrap().unwrap().run;
+    age(&run);
+    let expired = get(&id).await;
+    assert_eq!(expired["status"], "cancelled", "{expired}");
+    assert_eq!(expired["statusMessage"], "the call has not ended in time");
+    let outcome = agent.resume(stored).despite_age().outcome().await;
+    assert!(matches!(&outcome, Outcome::Failed(error) if matches!(error.kind(), RunErrorKind::Conflict)));
+    assert!(agent.decide(&run, &wait.id, Decision::approve()).await.is_err());
+    assert_eq!(get(&id).await["status"], "cancelled");
+
+    // Also what was cancelled, and did not end.
+    let id = task_id(&call(&url, "park", json!({}), json!({})).await);
+    let (run, _) = only_wait(&agent).await;
+    let _ = agent.post(&run, RunCommand::Cancel).await.unwrap();
+    assert_eq!(get(&id).await["status"], "working");
+    age(&run);
+    assert_eq!(get(&id).await["status"], "cancelled");
+
+    let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    about(&url, "ada", "tasks/cancel", &id, json!({})).await;
+    until(&url, &id, "cancelled").await;
 }
 
 /// The threads of the SDK have neither the program's runtime nor its subscriber.

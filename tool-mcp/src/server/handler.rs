@@ -299,8 +299,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let (state, unable) = (Arc::clone(&self.state), why_unable_to_ask(&context));
-        let describe = move |_, task: FoundTask| async move {
-            Ok(GetTaskResult::new(task.describe(&state.config.output_schemas, unable)))
+        let describe = move |tasks: Arc<Tasks>, task| async move {
+            Ok(GetTaskResult::new(tasks.describe(task, &state.config.output_schemas, unable).await))
         };
         self.with_task(request.task_id, &context, describe).await
     }

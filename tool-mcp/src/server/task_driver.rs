@@ -9,11 +9,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
-use tool_core::Agent;
 use tool_core::agent::{Ask, Outcome, RecoveryTask, RunDriver};
-use tool_core::memory::RunFilter;
+use tool_core::memory::{DriverId, LeaseRequest, RunFilter};
 use tool_core::run::Wait;
 use tool_core::tool::Timestamp;
+use tool_core::{Agent, RunErrorKind};
 use tool_http::server::{Shutdown, ShutdownPhase};
 
 use super::shares::Shares;
@@ -66,8 +66,15 @@ impl TaskDriver {
     ) -> Option<Outcome> {
         loop {
             let outcome = self.take_turn(&id, loading).await?;
-            let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
-            let waits = run.waits();
+            let waits = match &outcome {
+                Outcome::Waiting(run) => run.waits(),
+                // Otherwise the host would ask for its result until it expires.
+                Outcome::Failed(error) if is_permanent(error.kind()) => {
+                    let _ = self.agent.end(error.run().clone()).await;
+                    return Some(outcome);
+                }
+                _ => return Some(outcome),
+            };
             if !waits.is_empty() && waits.iter().all(Wait::is_until) {
                 // Not kept in memory for a long time.
                 drop(outcome);
@@ -105,14 +112,68 @@ impl TaskDriver {
             return None;
         }
         let driving = async { Some(loading.await?.outcome().await) };
-        tokio::select! {
+        let outcome = tokio::select! {
             outcome = driving => outcome,
             () = self.shutdown.reached(ShutdownPhase::ClosingStreams) => None,
+        };
+        if let (None, Some(store)) = (&outcome, self.agent.run_store()) {
+            // What was stopped releases its lease before this is answered.
+            let _ = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await;
         }
+        outcome
     }
+}
+
+/// Returns `true` for the failure of a run that no further attempt gets over.
+fn is_permanent(error: &RunErrorKind) -> bool {
+    matches!(error, RunErrorKind::Tools { .. } | RunErrorKind::MissingContext(_) | RunErrorKind::PerRun(_))
 }
 
 /// Starts to drive a task. One that is parked for a time is left then.
 pub(super) fn start(ask: Ask) -> RunDriver {
     ask.leave_parked().start()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tool_core::__internals::CallRequest;
+    use tool_core::ToolCall;
+    use tool_core::memory::{InMemoryStore, RunStatus};
+    use tool_core::run::Run;
+    use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+
+    use super::super::task_model::NothingToSay;
+    use super::*;
+
+    struct Fails;
+
+    impl ToolProvider for Fails {
+        fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+            Box::pin(async { Err("the line is dead".into()) })
+        }
+
+        fn name(&self) -> &str {
+            "fails"
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_cannot_go_on_ends() {
+        let agent = Agent::builder(NothingToSay)
+            .tool_provider(Fails)
+            .run_store(InMemoryStore::new())
+            .keep_finished(Duration::from_secs(60))
+            .build()
+            .unwrap();
+        let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
+        let run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        let id = run.id().to_string();
+        let loading = ready(Some(start(agent.resume(run)))).boxed();
+        let driver = TaskDriver::new(agent.clone(), Shutdown::new());
+        let outcome = driver.drive(id.clone(), loading).await;
+        assert!(matches!(outcome, Some(Outcome::Failed(error)) if is_permanent(error.kind())));
+        assert_eq!(agent.stored_run(&id).await.unwrap().unwrap().status, RunStatus::Finished);
+    }
 }

@@ -71,9 +71,8 @@ impl Drop for Tasks {
 /// A task of a caller.
 pub(super) struct FoundTask {
     id: TaskId,
-    stored: StoredRun,
-    changed: Timestamp,
-    lifetime: Duration,
+    run: Run,
+    listed: RunSummary,
 }
 
 impl Tasks {
@@ -164,16 +163,16 @@ impl Tasks {
         let agent = self.agent();
         let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
-        let is_open =
-            |status| !matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::NotUndone);
+        let is_open = |status| {
+            !matches!(
+                status,
+                RunStatus::Finished | RunStatus::Expired | RunStatus::Cancelled | RunStatus::NotUndone
+            )
+        };
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
         let ended = surplus_of(own().filter(|run| run.status == RunStatus::Finished));
-        let has_expired = |run: &&RunSummary| match run.status {
-            RunStatus::Expired => true,
-            RunStatus::NotUndone => run.age >= self.lifetime,
-            _ => false,
-        };
-        surplus.extend(listed.iter().filter(has_expired).take(MAX_EXPIRED_AT_ONCE).cloned());
+        let expired = listed.iter().filter(|run| self.has_expired(run));
+        surplus.extend(expired.take(MAX_EXPIRED_AT_ONCE).cloned());
         let remaining = own().count() - ended.len();
         surplus.extend(ended.into_iter().cloned());
         let open_of_caller = own().filter(|run| is_open(run.status)).count();
@@ -209,17 +208,29 @@ impl Tasks {
         for run in surplus {
             match (run.status, self.agent().run_store()) {
                 (RunStatus::Finished, Some(store)) => drop(store.remove_run(&run.id).await),
-                _ => self.end(&run.id).await,
+                _ => {
+                    self.end(&run).await;
+                }
             }
         }
     }
 
-    async fn end(&self, run: &str) {
-        // Unless a person has continued it meanwhile.
-        if let Ok(Some(stored)) = self.agent().stored_run(run).await
-            && matches!(stored.status, RunStatus::Expired | RunStatus::NotUndone)
-        {
-            let _ = self.agent().end(stored.run).await;
+    /// Returns `true` for a task that nothing else ends.
+    fn has_expired(&self, run: &RunSummary) -> bool {
+        match run.status {
+            RunStatus::Expired => true,
+            RunStatus::Cancelled | RunStatus::NotUndone => run.age >= self.lifetime,
+            _ => false,
+        }
+    }
+
+    /// Ends a task that has expired, and leaves what its call has done. Returns `false` if somebody has continued it meanwhile.
+    async fn end(&self, run: &RunSummary) -> bool {
+        match self.agent().stored_run(&run.id).await {
+            Ok(Some(stored)) if stored.run.revision() == Some(&run.revision) => {
+                self.agent().end(stored.run).await.is_ok()
+            }
+            _ => false,
         }
     }
 
@@ -244,21 +255,51 @@ impl Tasks {
         let run = id.run_id(caller);
         let listed = self.agent().list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
         let stored = self.agent().stored_run(&run).await.map_err(not_read)?;
-        let (listed, stored) = listed.zip(stored).ok_or_else(unknown)?;
-        let age = u64::try_from(listed.age.as_millis()).unwrap_or(u64::MAX);
-        let changed =
-            Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age)).max(id.created());
-        let found = FoundTask { id, stored, changed, lifetime: self.lifetime };
+        let (mut listed, StoredRun { run, status, .. }) = listed.zip(stored).ok_or_else(unknown)?;
+        listed.status = status;
+        let found = FoundTask { id, run, listed };
         match may_use(found.tool().ok_or_else(unknown)?) {
             true => Ok(found),
             false => Err(ErrorData::invalid_request("the task needs further scopes", None)),
         }
     }
 
+    /// Returns a task as hosts read it. `unable` says why the host cannot ask its user, if so. One that has expired ends first, because a person
+    /// could continue it otherwise, and what a host has read as the end is final.
+    pub(super) async fn describe(
+        &self,
+        mut found: FoundTask,
+        schemas: &BTreeMap<String, OutputSchema>,
+        unable: Option<&'static str>,
+    ) -> DetailedTask {
+        if self.has_expired(&found.listed) {
+            found.listed.status = match self.end(&found.listed).await {
+                true => RunStatus::Expired,
+                false => RunStatus::RunningElsewhere,
+            };
+        }
+        let schema = found.tool().and_then(|tool| schemas.get(tool));
+        let payload = found.payload(schema, unable);
+        let age = u64::try_from(found.listed.age.as_millis()).unwrap_or(u64::MAX);
+        let changed = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age));
+        let mut task = task(&found.id, payload.status(), changed.max(found.id.created()), self.lifetime);
+        let message = match (&payload, found.listed.status) {
+            (_, RunStatus::Expired) => Some("the call has not ended in time"),
+            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
+            (TaskPayload::Working, _) if found.run.waits().iter().any(|wait| !wait.is_until()) => {
+                task.poll_interval_ms = Some(POLL_DECIDED_MS);
+                Some("a person of this service decides about it")
+            }
+            _ => None,
+        };
+        task.status_message = message.map(str::to_owned);
+        DetailedTask::new(task, payload)
+    }
+
     /// Records what the user of the host has answered. Other answers are ignored.
     pub(super) async fn answer(&self, task: &FoundTask, responses: &InputResponses) -> Result<(), ErrorData> {
         let mut decisions = Vec::new();
-        for wait in task.stored.run.waits() {
+        for wait in task.run.waits() {
             let Some(response) = responses.get(wait.id.as_str()) else { continue };
             let decision = decision_of(&wait, read_response(response)?);
             // What does not fit is asked for again. The host does not decide about anything else.
@@ -270,7 +311,7 @@ impl Tasks {
             return Ok(());
         }
         // Somebody else may have answered first, or nobody can any more.
-        if let Ok(decided) = self.agent().decide_all(task.stored.run.id().as_str(), decisions).await
+        if let Ok(decided) = self.agent().decide_all(task.run.id().as_str(), decisions).await
             && let Some(ask) = decided.resume()
         {
             self.drive(start(ask));
@@ -280,10 +321,14 @@ impl Tasks {
 
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
-        if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
-            self.cancel_run(start(self.agent().resume(task.stored.run))).await?;
+        match task.listed.status {
+            RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone => Ok(()),
+            RunStatus::Expired => {
+                self.end(&task.listed).await;
+                Ok(())
+            }
+            _ => self.cancel_run(start(self.agent().resume(task.run))).await,
         }
-        Ok(())
     }
 
     async fn cancel_run(&self, mut driver: RunDriver) -> Result<(), ErrorData> {
@@ -314,38 +359,12 @@ impl FoundTask {
     /// Returns the name of the tool.
     fn tool(&self) -> Option<&str> {
         // Also of a call that was never executed.
-        let mut replies = self.stored.run.messages().iter().filter_map(Message::as_assistant);
+        let mut replies = self.run.messages().iter().filter_map(Message::as_assistant);
         replies.find_map(|reply| Some(&*reply.tool_calls.first()?.name))
     }
 
-    /// Returns the task as hosts read it. `unable` says why the host cannot ask its user, if so.
-    pub(super) fn describe(
-        self,
-        schemas: &BTreeMap<String, OutputSchema>,
-        unable: Option<&'static str>,
-    ) -> DetailedTask {
-        let schema = self.tool().and_then(|tool| schemas.get(tool));
-        let payload = self.payload(schema, unable);
-        let mut task = task(&self.id, payload.status(), self.changed, self.lifetime);
-        let message = match (&payload, self.stored.status) {
-            (_, RunStatus::Expired) => Some("the call has not ended in time"),
-            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
-            (TaskPayload::Working, _) if self.waits_for_person() => {
-                task.poll_interval_ms = Some(POLL_DECIDED_MS);
-                Some("a person of this service decides about it")
-            }
-            _ => None,
-        };
-        task.status_message = message.map(str::to_owned);
-        DetailedTask::new(task, payload)
-    }
-
-    fn waits_for_person(&self) -> bool {
-        self.stored.run.waits().iter().any(|wait| !wait.is_until())
-    }
-
     fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
-        let StoredRun { run, status, .. } = &self.stored;
+        let (run, status) = (&self.run, self.listed.status);
         // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
         if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
             return TaskPayload::Cancelled;
@@ -360,7 +379,7 @@ impl FoundTask {
             };
         }
         // It is about to end, and nobody is asked any more.
-        if *status == RunStatus::Cancelled {
+        if status == RunStatus::Cancelled {
             return TaskPayload::Working;
         }
         let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
