@@ -22,9 +22,6 @@ use crate::backoff::LONGEST_TIMEOUT;
 /// The pause after a failed `accept`, which usually means that there are too many open connections.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest time in which requests that were aborted end.
-const MAX_CLOSING: Duration = Duration::from_secs(1);
-
 /// A server in a background task, returned by `Server::spawn` of the crates that serve. Dropping it closes the port; requests in
 /// flight are still answered.
 #[derive(Debug)]
@@ -132,7 +129,7 @@ async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: 
     };
     tokio::join!(connections.shutdown(), close_streams);
     // What was aborted outlasts its connection if it has to put something in order.
-    let _ = tokio::time::timeout(MAX_CLOSING, shutdown.drained()).await;
+    shutdown.settled().await;
 }
 
 /// Accepts a connection once there is a permit for it. Until then, connections wait in the system's queue.

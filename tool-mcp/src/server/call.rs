@@ -2,8 +2,7 @@
 
 use tool_core::agent::Decider;
 use tool_core::run::Wait;
-use tool_core::tool::DecisionKind;
-use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
+use tool_core::tool::{DecisionKind, Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;

@@ -30,13 +30,14 @@ use super::call::Executed;
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::exclusivity::Exclusivity;
+use super::found_task::FoundTask;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
 use super::questions::{HostCall, is_newest, why_unable_to_ask};
 use super::sealed_state::StateSealer;
 use super::task_id::TaskId;
-use super::tasks::{FoundTask, Tasks};
+use super::tasks::Tasks;
 use super::tools_handle::{Generation, ToolsHandle};
 use super::{call, output};
 use crate::quiet::{SdkRuntime, run_on};
@@ -257,14 +258,14 @@ impl ServerHandler for Handler {
             };
             match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
-                    log.asked(started_at.elapsed()).await;
+                    log.ended("call asked the user", started_at.elapsed()).await;
                     match call.ask(&state.sealer, &catalog.set) {
                         Ok(required) => Ok(required.into()),
                         Err(error) => Ok(output::failure(&error.to_string()).into()),
                     }
                 }
                 Ok(Executed::Waits(call)) => {
-                    log.waits(started_at.elapsed()).await;
+                    log.ended("call became a task", started_at.elapsed()).await;
                     let Some(tasks) = &state.tasks else {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
@@ -276,7 +277,7 @@ impl ServerHandler for Handler {
                     }
                 }
                 Ok(Executed::Output(output)) => {
-                    log.finished(started_at.elapsed()).await;
+                    log.ended("call finished", started_at.elapsed()).await;
                     let schema = state.config.output_schemas.get(&*request.name);
                     Ok(output::success(&output, schema).into())
                 }

@@ -131,6 +131,7 @@ mod tools_handle;
 mod catalog;
 mod served_tools;
 mod task_driver;
+mod found_task;
 mod tasks;
 mod log;
 mod progress;
@@ -662,8 +663,6 @@ impl Server {
 
 /// The time that tasks in flight have to end once the input has.
 const MAX_ENDING: Duration = Duration::from_secs(5);
-/// The time in which what was stopped ends.
-const MAX_CLOSING: Duration = Duration::from_secs(1);
 
 async fn serve(
     state: Arc<ServerState>,
@@ -684,7 +683,7 @@ async fn serve(
     let _ = tokio::time::timeout(MAX_ENDING, shutdown.drained()).await;
     shutdown.advance_to(ShutdownPhase::ClosingStreams);
     // What was stopped leaves its run to the next server.
-    let _ = tokio::time::timeout(MAX_CLOSING, shutdown.drained()).await;
+    shutdown.settled().await;
     drop(state);
     served
 }

@@ -9,25 +9,21 @@ use std::future::ready;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat};
 use futures_util::FutureExt;
-use rmcp::model::{
-    CreateTaskResult, DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload, TaskStatus,
-};
-use serde_json::{Value, json};
+use rmcp::model::{CreateTaskResult, DetailedTask, ErrorData, InputResponses, TaskStatus};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tool_core::agent::{Ask, RecoveryTask, RunDriver};
-use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
-use tool_core::run::{InFlight, Run, StopReason, Wait};
-use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Agent, Message, RunErrorKind, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
+use tool_core::run::{InFlight, Run};
+use tool_core::tool::Timestamp;
+use tool_core::{Agent, ToolContext, ToolError, ToolSet};
 use tool_http::server::{Caller, SenderPermits};
 
 use super::authorize::Principal;
 use super::call::has_long_arguments;
-use super::form::form_of;
-use super::output::{self, OutputSchema};
+use super::found_task::{FoundTask, task_of};
+use super::output::OutputSchema;
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
 use super::shares::{RequestPermits, Shares};
 use super::task_driver::{TaskDriver, start};
@@ -45,9 +41,6 @@ const MAX_EXPIRED_AT_ONCE: usize = 8;
 /// The most calls that wait to be stored, and those of one caller.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_OF_CALLER: usize = 64;
-/// The milliseconds after which a host asks again for a task that works, and for one that a person decides.
-const POLL_WORKING_MS: u64 = 1_000;
-const POLL_DECIDED_MS: u64 = 5_000;
 
 /// The tasks of a server.
 pub(super) struct Tasks {
@@ -66,13 +59,6 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.driver.end_unless_stopping();
     }
-}
-
-/// A task of a caller.
-pub(super) struct FoundTask {
-    id: TaskId,
-    run: Run,
-    listed: RunSummary,
 }
 
 impl Tasks {
@@ -199,7 +185,7 @@ impl Tasks {
             // Otherwise another process continues it before this one does.
             driver.store_under_lease().await.map_err(|_| not_stored())?;
         }
-        let created = task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
+        let created = task_of(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
         Ok((CreateTaskResult::new(created), driver))
     }
 
@@ -254,9 +240,8 @@ impl Tasks {
         let id = TaskId::parse(id).ok_or_else(unknown)?;
         let run = id.run_id(caller);
         let listed = self.agent().list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
-        let stored = self.agent().stored_run(&run).await.map_err(not_read)?;
-        let (mut listed, StoredRun { run, status, .. }) = listed.zip(stored).ok_or_else(unknown)?;
-        listed.status = status;
+        let (listed, store) = listed.zip(self.agent().run_store()).ok_or_else(unknown)?;
+        let run = store.load_run(&listed.id).await.map_err(not_read)?.ok_or_else(unknown)?;
         let found = FoundTask { id, run, listed };
         match may_use(found.tool().ok_or_else(unknown)?) {
             true => Ok(found),
@@ -264,8 +249,8 @@ impl Tasks {
         }
     }
 
-    /// Returns a task as hosts read it. `unable` says why the host cannot ask its user, if so. One that has expired ends first, because a person
-    /// could continue it otherwise, and what a host has read as the end is final.
+    /// Returns a task as [hosts read it](FoundTask::describe). One that has expired ends first, because a person could continue it otherwise, and
+    /// what a host has read as the end is final.
     pub(super) async fn describe(
         &self,
         mut found: FoundTask,
@@ -278,22 +263,7 @@ impl Tasks {
                 false => RunStatus::RunningElsewhere,
             };
         }
-        let schema = found.tool().and_then(|tool| schemas.get(tool));
-        let payload = found.payload(schema, unable);
-        let age = u64::try_from(found.listed.age.as_millis()).unwrap_or(u64::MAX);
-        let changed = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age));
-        let mut task = task(&found.id, payload.status(), changed.max(found.id.created()), self.lifetime);
-        let message = match (&payload, found.listed.status) {
-            (_, RunStatus::Expired) => Some("the call has not ended in time"),
-            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
-            (TaskPayload::Working, _) if found.run.waits().iter().any(|wait| !wait.is_until()) => {
-                task.poll_interval_ms = Some(POLL_DECIDED_MS);
-                Some("a person of this service decides about it")
-            }
-            _ => None,
-        };
-        task.status_message = message.map(str::to_owned);
-        DetailedTask::new(task, payload)
+        found.describe(schemas, unable, self.lifetime)
     }
 
     /// Records what the user of the host has answered. Other answers are ignored.
@@ -355,75 +325,6 @@ fn surplus_of<'a>(ended: impl Iterator<Item = &'a RunSummary>) -> Vec<&'a RunSum
     ended.split_off(fitting)
 }
 
-impl FoundTask {
-    /// Returns the name of the tool.
-    fn tool(&self) -> Option<&str> {
-        // Also of a call that was never executed.
-        let mut replies = self.run.messages().iter().filter_map(Message::as_assistant);
-        replies.find_map(|reply| Some(&*reply.tool_calls.first()?.name))
-    }
-
-    fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
-        let (run, status) = (&self.run, self.listed.status);
-        // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
-        if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
-            return TaskPayload::Cancelled;
-        }
-        if run.is_done() {
-            return match (run.clone().finish(), run.tool_executions().first()) {
-                (Err(error), _) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) => {
-                    TaskPayload::Cancelled
-                }
-                (_, Some(execution)) => ended(execution.outcome(), schema),
-                (_, None) => failed("the call could not be executed"),
-            };
-        }
-        // It is about to end, and nobody is asked any more.
-        if status == RunStatus::Cancelled {
-            return TaskPayload::Working;
-        }
-        let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
-        let open = run.waits().into_iter().filter(|wait| unable.or_else(|| why_not_asked(wait)).is_none());
-        let input_requests: InputRequests = open.filter_map(asked).collect();
-        match input_requests.is_empty() {
-            true => TaskPayload::Working,
-            false => TaskPayload::InputRequired { input_requests },
-        }
-    }
-}
-
-/// Returns the result of a call, or what is an error of the protocol.
-fn ended(outcome: Result<&ToolOutput, &ToolError>, schema: Option<&OutputSchema>) -> TaskPayload {
-    let result = match outcome {
-        Ok(output) => output::success(output, schema),
-        Err(error) if matches!(error.kind(), ToolErrorKind::UnknownTool | ToolErrorKind::Panicked) => {
-            return failed(&error.to_string());
-        }
-        Err(error) => output::failure(&error.to_string()),
-    };
-    match serde_json::to_value(result) {
-        Ok(Value::Object(result)) => TaskPayload::Completed { result },
-        _ => failed("the result cannot be sent"),
-    }
-}
-
-fn failed(message: &str) -> TaskPayload {
-    let error = [("code", json!(-32603)), ("message", json!(message))];
-    TaskPayload::Failed { error: error.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
-}
-
-fn task(id: &TaskId, status: TaskStatus, changed: Timestamp, lifetime: Duration) -> Task {
-    let lifetime = changed.after(lifetime).since(id.created());
-    Task::new(id.as_str(), status, rfc3339(id.created()), rfc3339(changed))
-        .with_ttl_ms(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
-        .with_poll_interval_ms(POLL_WORKING_MS)
-}
-
-fn rfc3339(time: Timestamp) -> String {
-    let time = i64::try_from(time.as_millis()).ok().and_then(DateTime::from_timestamp_millis);
-    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
-}
-
 fn not_stored() -> ToolError {
     ToolError::failed("the call has to wait and cannot be stored; try again later")
 }
@@ -433,6 +334,6 @@ fn too_many() -> ToolError {
 }
 
 /// The error says nothing about the store.
-fn not_read(_: MemoryError) -> ErrorData {
+fn not_read<E>(_: E) -> ErrorData {
     ErrorData::internal_error("the task cannot be read; try again later", None)
 }
