@@ -93,8 +93,8 @@ impl Tasks {
         host.spawn(async move {
             let (mut surplus, is_deferred) = (Vec::new(), call.is_deferred());
             let executed = call.was_executed().then(|| call.request.clone());
-            let stored = match permit {
-                Ok(_storing) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
+            let stored = match &permit {
+                Ok(_) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
                 Err(_) => Err(too_many()),
             };
             drop(permits);
@@ -149,20 +149,14 @@ impl Tasks {
         let agent = self.agent();
         let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
-        let is_open = |status| {
-            !matches!(
-                status,
-                RunStatus::Finished | RunStatus::Expired | RunStatus::Cancelled | RunStatus::NotUndone
-            )
-        };
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
         let ended = surplus_of(own().filter(|run| run.status == RunStatus::Finished));
         let expired = listed.iter().filter(|run| self.has_expired(run));
         surplus.extend(expired.take(MAX_EXPIRED_AT_ONCE).cloned());
         let remaining = own().count() - ended.len();
         surplus.extend(ended.into_iter().cloned());
-        let open_of_caller = own().filter(|run| is_open(run.status)).count();
-        let open = listed.iter().filter(|run| is_open(run.status)).count();
+        let is_open = |run: &&RunSummary| !has_ended(run.status);
+        let (open, open_of_caller) = (listed.iter().filter(is_open).count(), own().filter(is_open).count());
         if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
             || remaining >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
@@ -292,11 +286,11 @@ impl Tasks {
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
         match task.listed.status {
-            RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone => Ok(()),
             RunStatus::Expired => {
                 self.end(&task.listed).await;
                 Ok(())
             }
+            status if has_ended(status) => Ok(()),
             _ => self.cancel_run(start(self.agent().resume(task.run))).await,
         }
     }
@@ -312,7 +306,12 @@ impl Tasks {
     }
 }
 
-/// Returns the oldest of the tasks that a caller has ended, as far as there are too many, or they are too large.
+/// Returns `true` for what hosts read as ended, or that is about to end.
+fn has_ended(status: RunStatus) -> bool {
+    matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::Cancelled | RunStatus::NotUndone)
+}
+
+/// Returns the oldest of the tasks of a caller that have ended, as far as there are too many, or they are too large.
 fn surplus_of<'a>(ended: impl Iterator<Item = &'a RunSummary>) -> Vec<&'a RunSummary> {
     let mut ended: Vec<_> = ended.collect();
     ended.sort_by_key(|run| run.age);
