@@ -96,31 +96,38 @@ impl TaskDriver {
         }
     }
 
-    /// Drives a run until it waits or has ended, once fewer others are driven than is allowed.
+    /// Drives a run until it waits or has ended, in its turn. Its lease is released before a server that stops has stopped.
     async fn take_turn(&self, id: &str, loading: BoxFuture<'static, Option<RunDriver>>) -> Option<Outcome> {
+        // Counted before it is known that the server runs: a shutdown from now on waits for it.
+        let _in_flight = self.shutdown.track_request();
+        let outcome = self.drive_in_turn(id, loading).await;
+        if let (None, Some(store)) = (&outcome, self.agent.run_store()) {
+            // It sees that the lease was released, because that was started earlier.
+            let _ = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await;
+        }
+        outcome
+    }
+
+    /// Drives a run once fewer others are driven than is allowed.
+    async fn drive_in_turn(
+        &self,
+        id: &str,
+        loading: BoxFuture<'static, Option<RunDriver>>,
+    ) -> Option<Outcome> {
         // The callers that have most tasks do not make others wait.
         let turn = async {
             (self.driven_of_caller.acquire(TaskId::prefix_of(id)).await, self.driven.acquire().await)
         };
         let _driven = tokio::select! {
-            permits = turn => permits,
+            biased;
             () = self.shutdown.requested() => return None,
+            permits = turn => permits,
         };
-        // Counted before it is known that the server runs: a shutdown from now on waits for it.
-        let _in_flight = self.shutdown.track_request();
-        if self.shutdown.has_reached(ShutdownPhase::Draining) {
-            return None;
-        }
         let driving = async { Some(loading.await?.outcome().await) };
-        let outcome = tokio::select! {
+        tokio::select! {
             outcome = driving => outcome,
             () = self.shutdown.reached(ShutdownPhase::ClosingStreams) => None,
-        };
-        if let (None, Some(store)) = (&outcome, self.agent.run_store()) {
-            // What was stopped releases its lease before this is answered.
-            let _ = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await;
         }
-        outcome
     }
 }
 
