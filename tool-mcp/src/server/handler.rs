@@ -106,7 +106,7 @@ impl ServerState {
     fn catalog(&self) -> Arc<ToolCatalog> {
         let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.tools.current();
-        if catalog.generation() != current.number {
+        if catalog.generation != current.number {
             *catalog = Arc::new(ToolCatalog::new(current, &self.config));
         }
         Arc::clone(&catalog)
@@ -256,13 +256,10 @@ impl ServerHandler for Handler {
                 let executed = run_on(&state.host(), execution).await;
                 executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))
             };
-            match with_progress(&context.peer, token, execute).await {
+            let response = match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
                     log.ended("call asked the user", started_at.elapsed()).await;
-                    match call.ask(&state.sealer, &catalog.set) {
-                        Ok(required) => Ok(required.into()),
-                        Err(error) => Ok(output::failure(&error.to_string()).into()),
-                    }
+                    call.ask(&state.sealer, &catalog.set).map(CallToolResponse::from)
                 }
                 Ok(Executed::Waits(call)) => {
                     log.ended("call became a task", started_at.elapsed()).await;
@@ -271,10 +268,7 @@ impl ServerHandler for Handler {
                     };
                     let (tools, permits) = (catalog.set.clone(), extension(&context).cloned());
                     let begun = tasks.begin(state.host(), caller, *call, tools, task_context, permits);
-                    match begun.await {
-                        Ok(created) => Ok(CallToolResponse::Task(created)),
-                        Err(error) => Ok(output::failure(&error.to_string()).into()),
-                    }
+                    begun.await.map(CallToolResponse::Task)
                 }
                 Ok(Executed::Output(output)) => {
                     log.ended("call finished", started_at.elapsed()).await;
@@ -283,9 +277,10 @@ impl ServerHandler for Handler {
                 }
                 Err(error) => {
                     log.failed(error.kind(), started_at.elapsed()).await;
-                    Ok(output::failure(&error.to_string()).into())
+                    Err(error)
                 }
-            }
+            };
+            Ok(response.unwrap_or_else(|error| output::failure(&error.to_string()).into()))
         };
         tokio::select! {
             result = execution => result,
