@@ -88,6 +88,20 @@ async fn a_cancelled_task_is_undone() {
 }
 
 #[tokio::test]
+async fn a_tool_whose_undo_can_be_undone_becomes_a_task() {
+    #[tool("Opens the door", undo = "close")]
+    fn open() {}
+    #[tool("Closes the door", undo = "open_again")]
+    fn close() {}
+    #[tool("Opens the door again")]
+    fn open_again() {}
+    let server = server(tools![open, close, open_again], &Done::default()).long_call("open");
+    let running = spawn(server).await;
+    let id = task_id(&call(&running.url(), "open", json!({}), json!({})).await);
+    until(&running.url(), &id, "completed").await;
+}
+
+#[tokio::test]
 async fn what_undoes_a_tool_is_served_beside_it() {
     let done = Done::default();
     let error = server(tools![book], &done).into_service().unwrap_err();
@@ -188,6 +202,33 @@ async fn a_call_that_was_executed_and_cannot_be_stored_has_an_unknown_outcome() 
     assert_eq!(output(&answer), "100000 bytes of None");
 }
 
+/// Nobody has approved the call.
+#[tokio::test]
+async fn a_call_that_waits_does_not_go_on_with_a_tool_that_needs_approval_since() {
+    mod other {
+        #[tool_core::tool("Sends a letter that the user signs", needs_approval)]
+        pub(super) fn write(text: String) -> String {
+            format!("{text} is sent")
+        }
+    }
+    for approves in [true, false] {
+        let server = server(tools![write], &Done::default());
+        let server = if approves { server.decider(|_: &Wait| Decision::defer()) } else { server };
+        let server = server.allow_unapproved();
+        let (agent, handle) = (server.task_agent().unwrap(), server.tools_handle());
+        let running = spawn(server).await;
+        let url = running.url();
+        let id = task_id(&call(&url, "write", json!({ "text": "hello" }), json!({})).await);
+        let (run, wait) = super::tasks::only_wait(&agent).await;
+        handle.replace(tools![other::write]).unwrap();
+        let decided = agent.decide(&run, &wait.id, Decision::answer("Ada")).await.unwrap();
+        decided.resume().unwrap().await.unwrap();
+        let ended = until(&url, &id, "completed").await;
+        let expected = "the call was not executed: its tool has changed since the call began";
+        assert_eq!(super::tasks::text_of(&ended), expected, "{approves}");
+    }
+}
+
 #[tokio::test]
 async fn a_task_is_cancelled_in_a_store_without_an_inbox() {
     let (store, witness) = (Stage::default(), Witness::default());
@@ -207,6 +248,26 @@ async fn a_deferred_call_waits_as_soon_as_it_is_stored() {
     task_id(&call(&running.url(), "pay", json!({ "cents": 5 }), json!({})).await);
     store.until(RunStatus::Waiting).await;
     assert!(!store.0.was_driven.load(Ordering::SeqCst));
+}
+
+/// Another process would execute the call without the scopes of its request, and also if its host has cancelled it.
+#[tokio::test]
+async fn a_task_that_is_stored_and_not_yet_driven_is_left_to_its_server() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(staged(&store, &witness)).await;
+    let [saved, release] = store.hold_after_next_save();
+    let url = running.url();
+    let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
+    within(saved.notified()).await;
+    let executes = Witness::default();
+    executes.release.notify_one();
+    let other = staged(&store, &executes).task_agent().unwrap();
+    assert_eq!(within(other.recover().once()).await.unwrap(), 0);
+    release.notify_one();
+    let id = task_id(&within(calling).await.unwrap());
+    within(witness.started.notified()).await;
+    witness.release.notify_one();
+    assert_eq!(super::tasks::text_of(&until(&running.url(), &id, "completed").await), "released");
 }
 
 /// A run that is continued has the same time to end as one that this server began.

@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 use tool_core::agent::Outcome;
 use tool_core::content::Image;
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStatus,
-    RunStore, RunSummary, SaveOutcome, StoreFuture,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
+    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Run, RunChanges, RunRevision, Wait};
 use tool_core::tool::{Asker, Timestamp};
-use tool_core::{ToolContext, ToolError, tool, tools};
+use tool_core::{RunErrorKind, ToolContext, ToolError, tool, tools};
 use tool_mcp::server::{Credentials, Principal, ProtectedResource, Server};
 
 use super::newest::{self, output};
-use super::tasks::{about, call, follows_tasks, only_wait, spawn, task_id, text_of, until};
+use super::tasks::{about, call, follows_tasks, only_wait, send, spawn, task_id, text_of, until};
 use super::tools::{Witness, wait};
 
 /// The longest time that a test waits for an event.
@@ -42,14 +42,23 @@ pub(super) struct Inner {
     ages: Mutex<HashMap<String, Duration>>,
     /// What all lists of an agent's runs contain instead.
     pub(super) listed: Mutex<Option<Vec<RunSummary>>>,
-    /// The next save notifies the first and waits for the second.
-    gate: Mutex<Option<[Arc<Notify>; 2]>>,
+    /// The next save notifies the first and waits for the second, before or after it has its effect.
+    gate: Mutex<Option<([Arc<Notify>; 2], Place)>>,
+    /// Operations on leases wait for others, in their order.
+    pub(super) has_slow_leases: AtomicBool,
+    leases: tokio::sync::Mutex<()>,
     /// Commands cannot be posted.
     pub(super) has_no_inbox: AtomicBool,
     /// A driver has worked on a run.
     pub(super) was_driven: AtomicBool,
     /// The names of the threads of all operations.
     threads: Mutex<BTreeSet<String>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Before,
+    After,
 }
 
 impl Stage {
@@ -75,8 +84,17 @@ impl Stage {
 
     /// Makes the next save wait. It notifies the first of the returned values, and waits for the second.
     pub(super) fn hold_next_save(&self) -> [Arc<Notify>; 2] {
-        let gate = [Arc::default(), Arc::default()];
-        *self.0.gate.lock().unwrap() = Some(gate.clone());
+        self.hold(Place::Before)
+    }
+
+    /// Does so once the next save has had its effect.
+    pub(super) fn hold_after_next_save(&self) -> [Arc<Notify>; 2] {
+        self.hold(Place::After)
+    }
+
+    fn hold(&self, place: Place) -> [Arc<Notify>; 2] {
+        let gate: [Arc<Notify>; 2] = Default::default();
+        *self.0.gate.lock().unwrap() = Some((gate.clone(), place));
         gate
     }
 }
@@ -90,12 +108,17 @@ impl RunStore for Stage {
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let gate = self.0.gate.lock().unwrap().take();
-            if let Some([saving, release]) = gate {
-                saving.notify_one();
-                release.notified().await;
-            }
+            let pass = async |place| {
+                if let Some(([saving, release], _)) = gate.as_ref().filter(|(_, held)| *held == place) {
+                    saving.notify_one();
+                    release.notified().await;
+                }
+            };
+            pass(Place::Before).await;
             self.0.ages.lock().unwrap().remove(id);
-            self.inner().append_run(id, expected, changes).await
+            let saved = self.inner().append_run(id, expected, changes).await;
+            pass(Place::After).await;
+            saved
         })
     }
 
@@ -130,7 +153,13 @@ impl RunStore for Stage {
         if matches!(request, LeaseRequest::Take(_)) {
             self.0.was_driven.store(true, Ordering::SeqCst);
         }
-        Box::pin(async move { self.inner().lease(id, driver, request).await })
+        Box::pin(async move {
+            let _turn = self.0.leases.lock().await;
+            for _ in 0..if self.0.has_slow_leases.load(Ordering::SeqCst) { 5 } else { 0 } {
+                tokio::task::yield_now().await;
+            }
+            self.inner().lease(id, driver, request).await
+        })
     }
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
@@ -193,6 +222,23 @@ async fn the_next_server_goes_on_with_tasks_when_it_starts() {
     assert_eq!(text_of(&until(&second.url(), &id, "completed").await), "released");
 }
 
+/// Otherwise the next server would wait until they expire. Tasks that run have some, and those that wait for their turn.
+#[tokio::test]
+async fn a_server_that_has_stopped_holds_no_leases() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    for _ in 0..33 {
+        task_id(&call(&running.url(), "wait", json!({}), json!({})).await);
+    }
+    let mut started = witness.max_running.subscribe();
+    drop(within(started.wait_for(|max| *max == 32)).await.unwrap());
+    store.0.has_slow_leases.store(true, Ordering::SeqCst);
+    let leased = async || store.summaries().await.iter().filter(|run| run.is_leased).count();
+    assert_eq!(leased().await, 33);
+    running.stop_within(Duration::ZERO).await.unwrap();
+    assert_eq!(leased().await, 0);
+}
+
 /// The time that tasks have is that of other calls in flight. What waits for a time or for its start is left to the next server.
 #[tokio::test]
 async fn a_server_that_stops_waits_for_tasks_that_run() {
@@ -232,28 +278,49 @@ async fn a_server_that_stops_waits_for_tasks_that_run() {
     until(&third.url(), &parked, "working").await;
 }
 
-/// `notifications/cancelled` and the end of a connection never cancel a task, but before a host has its id, there is only its request.
+/// `notifications/cancelled` and the end of a connection never cancel a task, but before a host has its id, there is only its request. It counts
+/// as in flight until the task is stored.
 #[tokio::test]
 async fn a_call_that_is_cancelled_before_its_host_knows_the_task_leaves_none() {
     let (store, witness) = (Stage::default(), Witness::default());
-    let running = spawn(server(&store, &witness).max_concurrent_requests(1)).await;
+    let server = server(&store, &witness).record_messages().max_concurrent_requests(1).max_connections(1);
+    let running = spawn(server).await;
     let [saving, release] = store.hold_next_save();
     let url = running.url();
     let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
     within(saving.notified()).await;
     calling.abort();
-    // The server has noticed it once it admits another request.
-    within(async {
-        let list = || {
-            newest::request(&running.url(), "tools/list", json!({}), &follows_tasks()).header("x-user", "ada")
-        };
-        while list().send().await.unwrap().status() != 200 {}
-    })
-    .await;
+    let list = async || {
+        let list = newest::request(&running.url(), "tools/list", json!({}), &follows_tasks());
+        within(list.header("x-user", "ada").send()).await.unwrap().status()
+    };
+    // The server has noticed it once it has another connection.
+    for _ in 0..3 {
+        assert_eq!(list().await, 503);
+    }
     release.notify_one();
     store.until(RunStatus::Finished).await;
     let ended = store.load_run(&store.summaries().await[0].id).await.unwrap().unwrap();
     assert!(ended.tool_executions().is_empty(), "the call was executed");
+    assert_eq!(list().await, 200);
+}
+
+/// Neither its lock nor an operation of the store for it.
+#[tokio::test]
+async fn a_caller_whose_task_is_stored_does_not_make_others_wait() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    let [saving, release] = store.hold_next_save();
+    let pay = |user: &'static str| {
+        let (url, params) = (running.url(), json!({ "name": "pay", "arguments": { "cents": 5 } }));
+        tokio::spawn(async move { send(&url, user, "tools/call", params, follows_tasks()).await })
+    };
+    let of_ada = pay("ada");
+    within(saving.notified()).await;
+    task_id(&within(pay("eve")).await.unwrap());
+    assert!(!of_ada.is_finished());
+    release.notify_one();
+    task_id(&within(of_ada).await.unwrap());
 }
 
 #[tokio::test]
@@ -276,10 +343,12 @@ async fn the_number_of_tasks_is_bounded() {
     let table = [
         (vec![runs(own, open, 99), runs(others, open, 9_900)], true),
         (vec![runs(own, open, 100)], false),
-        (vec![runs(own, RunStatus::NotUndone, 100)], true),
+        (vec![runs(own, RunStatus::NotUndone, 100), runs(own, RunStatus::Cancelled, 100)], true),
         (vec![runs(own, open, 99), runs("task_", ended, 5_000)], true),
-        (vec![runs(own, ended, 999)], true),
-        (vec![runs(own, ended, 1_000)], false),
+        (vec![runs(own, RunStatus::NotUndone, 999)], true),
+        (vec![runs(own, RunStatus::NotUndone, 1_000)], false),
+        (vec![runs(own, ended, 1_500)], true),
+        (vec![runs(own, RunStatus::NotUndone, 100), runs(own, ended, 1_500)], false),
         (vec![runs(others, open, 9_999)], true),
         (vec![runs(others, open, 10_000)], false),
     ];
@@ -303,27 +372,77 @@ async fn the_number_of_tasks_is_bounded() {
     }
 }
 
+/// The oldest that have ended, and none that is open or of another caller.
 #[tokio::test]
-async fn the_number_of_tasks_that_are_driven_is_bounded() {
+async fn tasks_that_have_ended_are_removed_if_they_take_too_much() {
     let (store, witness) = (Stage::default(), Witness::default());
     let running = spawn(server(&store, &witness)).await;
-    for index in 0..257 {
-        let params = json!({ "name": "wait", "arguments": {} });
-        let request = newest::request(&running.url(), "tools/call", params, &follows_tasks());
-        task_id(&newest::send(request.header("x-user", format!("user {}", index / 100))).await);
-    }
-    let at_least = |number| {
-        let mut running = witness.max_running.subscribe();
-        async move { drop(within(running.wait_for(|max| *max >= number)).await.unwrap()) }
+    let url = running.url();
+    let ids = async || store.summaries().await.into_iter().map(|run| run.id).collect::<BTreeSet<_>>();
+    let draw = async |user: &str| {
+        let earlier = ids().await;
+        let params = json!({ "name": "draw", "arguments": {} });
+        send(&url, user, "tools/call", params, follows_tasks()).await;
+        within(async {
+            while store.summaries().await.iter().any(|run| run.is_leased || run.status != RunStatus::Finished)
+            {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        ids().await.difference(&earlier).next().unwrap().clone()
     };
-    at_least(256).await;
-    // The last one begins once another has ended.
-    let begun = Arc::clone(&witness.started);
-    within(begun.notified()).await;
-    witness.release.notify_one();
-    within(begun.notified()).await;
-    assert_eq!(*witness.max_running.borrow(), 256);
-    running.stop_within(Duration::ZERO).await.unwrap();
+    let (oldest, of_other) = (draw("ada").await, draw("eve").await);
+    let (second, last) = (draw("ada").await, draw("ada").await);
+    task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    let earlier = ids().await;
+    let table =
+        [(10, 10, 10, vec![]), (10, 30, 30, vec![&oldest]), (70, 10, 70, vec![&oldest, &second, &last])];
+    for (of_oldest, of_second, of_last, removed) in table {
+        let ages =
+            [(&oldest, 4, of_oldest), (&of_other, 3, 100), (&second, 2, of_second), (&last, 1, of_last)];
+        let mut listed = store.summaries().await;
+        for (id, minutes, mebibytes) in ages {
+            if let Some(run) = listed.iter_mut().find(|run| run.id == *id) {
+                run.age = Duration::from_secs(60 * minutes);
+                run.bytes = Some(mebibytes << 20);
+            }
+        }
+        *store.0.listed.lock().unwrap() = Some(listed);
+        task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+        let expected: BTreeSet<_> = earlier.iter().filter(|id| !removed.contains(id)).cloned().collect();
+        within(async {
+            while ids().await.intersection(&earlier).ne(&expected) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Of all callers, and of each: those of one do not make others wait.
+#[tokio::test]
+async fn the_number_of_tasks_that_are_driven_is_bounded() {
+    for (numbers, driven) in [(&[32, 32, 32, 32, 32, 32, 32, 31, 2][..], 256), (&[33, 1], 33)] {
+        let (store, witness) = (Stage::default(), Witness::default());
+        let running = spawn(server(&store, &witness)).await;
+        for (user, number) in numbers.iter().enumerate() {
+            for _ in 0..*number {
+                let params = json!({ "name": "wait", "arguments": {} });
+                let request = newest::request(&running.url(), "tools/call", params, &follows_tasks());
+                task_id(&newest::send(request.header("x-user", format!("user {user}"))).await);
+            }
+        }
+        let mut max = witness.max_running.subscribe();
+        drop(within(max.wait_for(|max| *max >= driven)).await.unwrap());
+        // The last one begins once another has ended.
+        let begun = Arc::clone(&witness.started);
+        within(begun.notified()).await;
+        witness.release.notify_one();
+        within(begun.notified()).await;
+        assert_eq!(*witness.max_running.borrow(), driven);
+        running.stop_within(Duration::ZERO).await.unwrap();
+    }
 }
 
 /// Also for the caller that began it, whose token can have fewer scopes later.
@@ -407,7 +526,7 @@ async fn the_decider_is_asked_once_for_a_call() {
     }
 }
 
-/// What has expired is cancelled, before and after somebody ends it. A call that was never executed is known, too.
+/// What has expired is cancelled, and nobody continues it once a host has read that. A call that was never executed is known, too.
 #[tokio::test]
 async fn a_task_has_one_final_status() {
     let (store, witness) = (Stage::default(), Witness::default());
@@ -415,20 +534,33 @@ async fn a_task_has_one_final_status() {
     let agent = server.task_agent().unwrap();
     let running = spawn(server).await;
     let url = running.url();
-    for expires in [true, false] {
-        let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
-        let (run, _) = only_wait(&agent).await;
-        if expires {
-            store.0.ages.lock().unwrap().insert(run, Duration::from_secs(2 * 24 * 3_600));
-            let expired = about(&url, "ada", "tasks/get", &id, json!({})).await;
-            assert_eq!(expired["result"]["status"], "cancelled", "{expired}");
-            assert_eq!(expired["result"]["statusMessage"], "the call has not ended in time");
-            assert_eq!(agent.recover().once().await.unwrap(), 1);
-        } else {
-            about(&url, "ada", "tasks/cancel", &id, json!({})).await;
-        }
-        until(&url, &id, "cancelled").await;
-    }
+    let age = |run: &str| {
+        store.0.ages.lock().unwrap().insert(run.to_owned(), Duration::from_secs(2 * 24 * 3_600));
+    };
+    let get = async |id: &str| about(&url, "ada", "tasks/get", id, json!({})).await["result"].take();
+    let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    let (run, wait) = only_wait(&agent).await;
+    let stored = agent.stored_run(&run).await.unwrap().unwrap().run;
+    age(&run);
+    let expired = get(&id).await;
+    assert_eq!(expired["status"], "cancelled", "{expired}");
+    assert_eq!(expired["statusMessage"], "the call has not ended in time");
+    let outcome = agent.resume(stored).despite_age().outcome().await;
+    assert!(matches!(&outcome, Outcome::Failed(error) if matches!(error.kind(), RunErrorKind::Conflict)));
+    assert!(agent.decide(&run, &wait.id, Decision::approve()).await.is_err());
+    assert_eq!(get(&id).await["status"], "cancelled");
+
+    // Also what was cancelled, and did not end.
+    let id = task_id(&call(&url, "park", json!({}), json!({})).await);
+    let (run, _) = only_wait(&agent).await;
+    let _ = agent.post(&run, RunCommand::Cancel).await.unwrap();
+    assert_eq!(get(&id).await["status"], "working");
+    age(&run);
+    assert_eq!(get(&id).await["status"], "cancelled");
+
+    let id = task_id(&call(&url, "pay", json!({ "cents": 5 }), json!({})).await);
+    about(&url, "ada", "tasks/cancel", &id, json!({})).await;
+    until(&url, &id, "cancelled").await;
 }
 
 /// The threads of the SDK have neither the program's runtime nor its subscriber.

@@ -1,6 +1,6 @@
 //! The outcome of driving a run, for callers that do something about each.
 
-use crate::agent::Ask;
+use crate::agent::{Ask, RunDriver};
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 
 /// The outcome of driving a run, returned by [`Ask::outcome`]: what a web service reports to its client.
@@ -54,5 +54,13 @@ impl Ask {
     /// Drives the run to its end, like awaiting the question, and returns an outcome in which a run that waits is no error.
     pub async fn outcome(self) -> Outcome {
         self.await.into()
+    }
+}
+
+impl RunDriver {
+    /// Drives the run to its end, like [`Ask::outcome`].
+    #[doc(hidden)] // For the crates of this project.
+    pub async fn outcome(self) -> Outcome {
+        self.drive().await.into()
     }
 }

@@ -30,7 +30,9 @@ const MAX_DOUBLINGS: u32 = 7;
 
 type Hook = Arc<dyn Fn(&str, &Outcome) + Send + Sync>;
 
-type Drive = Arc<dyn Fn(Ask) -> BoxFuture<'static, Option<Outcome>> + Send + Sync>;
+/// Drives a run, with its id, once it has loaded it.
+type Drive =
+    Arc<dyn Fn(String, BoxFuture<'static, Option<Ask>>) -> BoxFuture<'static, Option<Outcome>> + Send + Sync>;
 
 /// Continues the stored runs of an agent that nobody drives. [`Agent::recover`] returns it.
 #[derive(Clone)]
@@ -88,7 +90,7 @@ impl Agent {
     /// # }
     /// ```
     pub fn recover(&self) -> Recovery {
-        let drive: Drive = Arc::new(|ask| ask.outcome().map(Some).boxed());
+        let drive: Drive = Arc::new(|_, ask| async { Some(ask.await?.outcome().await) }.boxed());
         let (hooks, max_concurrent) = (Vec::new(), MAX_CONCURRENT);
         Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks, drive, max_concurrent }
     }
@@ -108,12 +110,15 @@ impl Recovery {
         self
     }
 
-    /// Drives all runs at once by this function, which limits and stops them as it does others. It returns `None` for a run that it leaves to
-    /// others.
+    /// Drives all runs at once by this function, which limits and stops them as it does others. It receives the id of a run, and a future that
+    /// loads it, so that runs that wait for their turn take no memory. It returns `None` for a run that it leaves to others.
     #[doc(hidden)] // For the crates of this project.
     pub fn drive_by(
         mut self,
-        drive: impl Fn(Ask) -> BoxFuture<'static, Option<Outcome>> + Send + Sync + 'static,
+        drive: impl Fn(String, BoxFuture<'static, Option<Ask>>) -> BoxFuture<'static, Option<Outcome>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         (self.drive, self.max_concurrent) = (Arc::new(drive), usize::MAX);
         self
@@ -177,10 +182,11 @@ impl Recovery {
         while work.running.len() < self.max_concurrent
             && let Some(id) = work.due.pop_front()
         {
-            let (agent, drive) = (self.agent.clone(), Arc::clone(&self.drive));
+            let (drive, loading) = (Arc::clone(&self.drive), resume(self.agent.clone(), id.clone()).boxed());
             work.running.push(Box::pin(async move {
+                let driving = async { drive(id.clone(), loading).await };
                 // A panic of a model or a hook must not end the recovery of others.
-                let resumed = AssertUnwindSafe(resume(&agent, &id, drive)).catch_unwind().await;
+                let resumed = AssertUnwindSafe(driving).catch_unwind().await;
                 (id, resumed)
             }));
         }
@@ -212,11 +218,11 @@ impl Recovery {
     }
 }
 
-/// Continues a run. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
-async fn resume(agent: &Agent, id: &str, drive: Drive) -> Option<Outcome> {
-    let stored = agent.stored_run(id).await.ok()??;
+/// Loads a run to continue it. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
+async fn resume(agent: Agent, id: String) -> Option<Ask> {
+    let stored = agent.stored_run(&id).await.ok()??;
     let store = agent.run_store()?;
-    let check = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
+    let check = store.lease(&id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
     // Without leases, a run that is being driven looks like one that was interrupted.
     let may_have_driver = stored.status == RunStatus::Interrupted && check == LeaseState::Unsupported;
     if stored.run.has_own_budget() || may_have_driver {
@@ -225,7 +231,7 @@ async fn resume(agent: &Agent, id: &str, drive: Drive) -> Option<Outcome> {
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
     // Attempts that fail must not use up the time after which the run would be undone.
     ask.question.rules.uncounted = Uncounted::Time;
-    drive(ask).await
+    Some(ask)
 }
 
 /// Returns `true` if the run goes on once somebody drives it.

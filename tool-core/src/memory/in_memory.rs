@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use super::store::MAX_REMOVED;
 use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
-    LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStore, RunSummary,
-    SaveOutcome, StoreFuture,
+    LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus, RunStore,
+    RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -45,6 +45,8 @@ const MAX_OUTPUT_BYTES: usize = 256 << 20;
 #[derive(Clone, Default)]
 pub struct InMemoryStore(Arc<Mutex<Contents>>);
 
+type IsOpen = bool;
+
 type Leases = BTreeMap<String, (DriverId, SystemTime)>;
 
 #[derive(Default)]
@@ -53,8 +55,8 @@ struct Contents {
     runs: BTreeMap<String, Stored>,
     /// The ids of the runs of each conversation and user.
     by_owner: BTreeMap<Owner, BTreeSet<String>>,
-    /// The ids of the runs, in the order of their last saves.
-    by_save: BTreeSet<(SystemTime, String)>,
+    /// The ids of the runs, in the order of their last saves, with those that have finished first.
+    by_save: BTreeSet<(IsOpen, SystemTime, String)>,
     run_bytes: usize,
     run_bounds: RunBounds,
     /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
@@ -231,8 +233,8 @@ impl InMemoryStore {
         Self::default()
     }
 
-    /// Limits how many runs are stored that nobody drives; unlimited by default. With each further one, the oldest of them is removed,
-    /// also if it waits for a decision.
+    /// Limits how many runs are stored that nobody drives; unlimited by default. With each further one, the oldest of them that has finished is
+    /// removed, or else the oldest, also if it waits for a decision.
     #[must_use]
     pub fn max_runs(self, runs: usize) -> Self {
         self.contents().run_bounds.runs = Some(runs);
@@ -240,7 +242,7 @@ impl InMemoryStore {
     }
 
     /// Limits the memory that all runs take together with their inboxes, about 256 MiB by default. If they take more, the oldest runs are
-    /// removed that nobody drives, also if they wait for a decision.
+    /// removed that nobody drives: first those that have finished, then others, also if they wait for a decision.
     #[must_use]
     pub fn max_run_bytes(self, bytes: usize) -> Self {
         self.contents().run_bounds.bytes = bytes;
@@ -275,6 +277,10 @@ enum Owner {
     User(RunUser),
 }
 
+fn is_open(run: &RunSummary) -> IsOpen {
+    run.status != RunStatus::Finished
+}
+
 fn owners(run: &RunSummary) -> impl Iterator<Item = Owner> + use<> {
     let user = run.user.clone().map(Owner::User);
     run.conversation.clone().map(Owner::Conversation).into_iter().chain(user)
@@ -287,7 +293,7 @@ impl Contents {
         self.outputs.remove(id);
         if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
             run.ids_of_tree().into_iter().for_each(|id| self.outputs.remove(id.as_str()));
-            self.by_save.remove(&(at, id.to_owned()));
+            self.by_save.remove(&(is_open(&summary), at, id.to_owned()));
             self.run_bytes -= size.bytes();
             self.forget_owners(&summary);
             if self.removed.len() == MAX_REMOVED {
@@ -330,7 +336,7 @@ impl Contents {
         }
     }
 
-    /// Removes the oldest runs that nobody drives, as long as the runs exceed a bound.
+    /// Removes the oldest runs that nobody drives, as long as the runs exceed a bound. Those that have finished are removed first.
     fn make_room_beside(&mut self, saved: Option<&str>) {
         let (now, RunBounds { runs, bytes, age }) = (SystemTime::now(), self.run_bounds);
         let is_driven = |leases: &Leases, id: &str| leases.get(id).is_some_and(|(_, expires)| *expires > now);
@@ -344,9 +350,12 @@ impl Contents {
         });
         loop {
             let is_full = self.run_bytes > bytes || max_runs.is_some_and(|max| self.runs.len() > max);
-            let mut surplus = self.by_save.iter().take_while(|(at, _)| is_full || is_too_old(*at));
-            let oldest = surplus.find(|(_, id)| saved != Some(&**id) && !is_driven(&self.leases, id));
-            let Some((_, oldest)) = oldest.cloned() else { return };
+            let first_open = (true, SystemTime::UNIX_EPOCH, String::new());
+            let [finished, open] = [self.by_save.range(..&first_open), self.by_save.range(&first_open..)]
+                .map(|runs| runs.take_while(|(_, at, _)| is_full || is_too_old(*at)));
+            let mut surplus = finished.chain(open);
+            let oldest = surplus.find(|(_, _, id)| saved != Some(&**id) && !is_driven(&self.leases, id));
+            let Some((_, _, oldest)) = oldest.cloned() else { return };
             self.remove_run(&oldest);
         }
     }
@@ -523,8 +532,8 @@ impl RunStore for InMemoryStore {
             let now = SystemTime::now();
             let saved_before = std::mem::replace(&mut stored.at, now);
             let earlier = std::mem::replace(&mut stored.summary, summary.clone());
-            contents.by_save.remove(&(saved_before, id.to_owned()));
-            contents.by_save.insert((now, id.to_owned()));
+            contents.by_save.remove(&(is_open(&earlier), saved_before, id.to_owned()));
+            contents.by_save.insert((is_open(&summary), now, id.to_owned()));
             contents.forget_owners(&earlier);
             for owner in owners(&summary) {
                 contents.by_owner.entry(owner).or_default().insert(id.to_owned());
@@ -698,6 +707,29 @@ mod tests {
         store.clear(&a).await.unwrap();
         store.append(&b, &messages[..1]).await.unwrap();
         assert_eq!(store.conversations().await.unwrap(), [b, c]);
+    }
+
+    #[tokio::test]
+    async fn runs_that_have_finished_make_room_before_others() {
+        let store = InMemoryStore::new().max_runs(3);
+        let save = async |id: &str, is_finished: bool| {
+            let mut run = Run::new([Message::user("x".repeat(20_000))]);
+            if is_finished {
+                run.end();
+                run.set_finished();
+            }
+            store.save_run(id, &mut run).await.unwrap();
+            let listed = store.list_runs(&RunFilter::new().id(id)).await.unwrap().remove(0);
+            assert_eq!(listed.bytes.is_some_and(|bytes| bytes >= 20_000), is_finished);
+        };
+        for (id, is_finished) in [("a", false), ("b", false), ("y", true), ("z", true)] {
+            save(id, is_finished).await;
+        }
+        assert_eq!(store.runs().await.unwrap(), ["a", "b", "z"]);
+        for (id, left) in [("c", ["a", "b", "c"]), ("d", ["b", "c", "d"])] {
+            save(id, false).await;
+            assert_eq!(store.runs().await.unwrap(), left);
+        }
     }
 
     #[tokio::test]

@@ -411,7 +411,7 @@ impl CallRecord {
         let approved = std::mem::take(approved);
         if has_begun {
             return Some(match self.waits_without_effect() {
-                true => ToolError::not_executed("its tool has changed since it was approved"),
+                true => ToolError::not_executed("its tool has changed since the call began"),
                 false => ToolError::interrupted(),
             });
         }

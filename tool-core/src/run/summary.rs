@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::revision::RunRevision;
 use super::state::Run;
-use crate::model::{ConversationId, RunUser};
-use crate::tool::Timestamp;
+use crate::model::{ConversationId, Message, RunUser};
+use crate::tool::{Timestamp, ToolExecution};
 
 /// The status of a stored run.
 ///
@@ -83,6 +83,9 @@ pub struct RunSummary {
     /// The time at which the run goes on without a decision, because what it waits for expires or is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
+    /// About the bytes of the messages and the outputs of a run that has [finished](RunStatus::Finished).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
     /// The time since the state was stored, by the clock of the store.
     #[serde(skip)]
     pub age: Duration,
@@ -159,11 +162,19 @@ impl Run {
                 .is_blocked()
                 .then(|| self.waits().iter().filter_map(|wait| wait.deadline).min())
                 .flatten(),
+            // Once for each run, because it is walked.
+            bytes: (self.status() == RunStatus::Finished).then(|| self.approximate_bytes()),
             age: Duration::ZERO,
             is_leased: false,
             is_command_posted: false,
             is_cancellation_posted: false,
         })
+    }
+
+    fn approximate_bytes(&self) -> usize {
+        let outputs = self.tool_executions().iter().filter_map(ToolExecution::output);
+        let data = outputs.filter_map(|output| Some(output.data()?.to_string().len()));
+        self.messages().iter().map(Message::approximate_bytes).chain(data).sum()
     }
 
     /// Returns `true` if an agent of this name may drive the run: the one that was asked, or any agent if that has no name.

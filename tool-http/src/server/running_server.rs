@@ -128,6 +128,8 @@ async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: 
         }
     };
     tokio::join!(connections.shutdown(), close_streams);
+    // What was aborted outlasts its connection if it has to put something in order.
+    shutdown.settled().await;
 }
 
 /// Accepts a connection once there is a permit for it. Until then, connections wait in the system's queue.

@@ -1,8 +1,12 @@
 //! The shutdown of a server over HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
+
+/// The longest time in which requests that were stopped put things in order.
+const MAX_SETTLING: Duration = Duration::from_secs(1);
 
 /// The phase of the shutdown and the number of requests in flight. Clones share both.
 #[derive(Clone, Debug)]
@@ -74,6 +78,11 @@ impl Shutdown {
     /// Waits until no request is in flight.
     pub async fn drained(&self) {
         let _ = self.0.requests.subscribe().wait_for(|requests| *requests == 0).await;
+    }
+
+    /// Waits, for at most a second, until no request is in flight, once those that are were stopped.
+    pub async fn settled(&self) {
+        let _ = tokio::time::timeout(MAX_SETTLING, self.drained()).await;
     }
 }
 

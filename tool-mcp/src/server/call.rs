@@ -2,8 +2,7 @@
 
 use tool_core::agent::Decider;
 use tool_core::run::Wait;
-use tool_core::tool::DecisionKind;
-use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
+use tool_core::tool::{DecisionKind, Progress, Timestamp, ToolErrorKind};
 use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
 
 use super::config::Config;
@@ -40,8 +39,10 @@ pub(super) async fn execute(
     if call.has_to_ask() {
         return Ok(Executed::Asks(Box::new(call)));
     }
-    let policy = tools.get(&call.request.call.name).map(|tool| tool.definition().policy().clone());
-    let policy = policy.unwrap_or_default();
+    let definition = tools.get(&call.request.call.name).map(|tool| tool.definition().clone());
+    let policy = definition.as_ref().map(|definition| definition.policy().clone()).unwrap_or_default();
+    // The call, and its approval, are for the tool as it is now, also if the call waits.
+    call.request.definition = definition.map(|definition| definition.hash().to_owned());
     // A task asks for approval itself.
     if call.can_become_task() && !call.is_continued() && config.long_calls.contains(&call.request.call.name) {
         return Ok(Executed::Waits(Box::new(call)));
@@ -52,11 +53,7 @@ pub(super) async fn execute(
         && let Some(decider) = &config.decider
     {
         match approve(decider, &mut call.request.call).await? {
-            // The approval is for the tool as it is now, also if the call waits afterwards.
-            Approval::Given => {
-                let tool = tools.get(&call.request.call.name);
-                call.request.definition = tool.map(|tool| tool.definition().hash().to_owned());
-            }
+            Approval::Given => {}
             Approval::Deferred if call.can_become_task() => {
                 call.defer();
                 return Ok(Executed::Waits(Box::new(call)));

@@ -16,7 +16,7 @@ use super::tools_handle::Generation;
 /// The served tools of one generation.
 pub(super) struct ToolCatalog {
     pub(super) set: ToolSet,
-    generation: u64,
+    pub(super) generation: u64,
     tools: Vec<Tool>,
 }
 
@@ -27,10 +27,6 @@ impl ToolCatalog {
         let set = set.filter(|definition| serves_all || !definition.policy().needs_approval);
         let tools = set.definitions().iter().map(|definition| wire_tool(definition, config)).collect();
         Self { set, generation: number, tools }
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Tool> {

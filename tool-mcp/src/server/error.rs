@@ -41,16 +41,12 @@ impl ServerError {
         Self::with_source(ServerErrorKind::MissingContext, "the tools cannot be served", missing)
     }
 
-    pub(super) fn output_schema_of_unknown_tool(name: &str) -> Self {
+    /// The setting is of a tool that the server does not have.
+    pub(super) fn unknown_tool(kind: ServerErrorKind, setting: &str, name: &str) -> Self {
+        let name = name.escape_debug();
         let message =
-            format!("the output schema `{name}` is of an unknown tool; use the name of a tool of the server");
-        Self { kind: ServerErrorKind::OutputSchema, message, source: None }
-    }
-
-    pub(super) fn scope_of_unknown_tool(name: &str) -> Self {
-        Self::authorization(&format!(
-            "the scope of `{name}` is of an unknown tool; use the name of a tool of the server"
-        ))
+            format!("{setting} `{name}` is of an unknown tool; use the name of a tool of the server");
+        Self { kind, message, source: None }
     }
 
     pub(super) fn authorization(problem: &str) -> Self {
@@ -79,13 +75,6 @@ impl ServerError {
 
     pub(super) fn task_agent(source: BuildError) -> Self {
         Self::with_source(ServerErrorKind::Tasks, "the agent of the tasks cannot be built", source)
-    }
-
-    pub(super) fn long_call_of_unknown_tool(name: &str) -> Self {
-        let name = name.escape_debug();
-        let message =
-            format!("the long call `{name}` is of an unknown tool; use the name of a tool of the server");
-        Self { kind: ServerErrorKind::Tasks, message, source: None }
     }
 
     pub(super) fn stdio(source: io::Error) -> Self {

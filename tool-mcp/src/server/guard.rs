@@ -27,6 +27,7 @@ use super::authorize::Principal;
 use super::config::{ChooseUser, HttpConfig};
 use super::handler::{Handler, ServerState};
 use super::session_manager::{BoundedSessionManager, with_caller};
+use super::shares::RequestPermits;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 
@@ -165,8 +166,8 @@ impl Guard {
             return Ok(json_rpc_error(&json!(id), -32600, text));
         }
         // A notification, such as one that cancels a call, and the answer to a question of a call are always accepted.
-        let request_permit = if message.is_request() { Some(self.limiter.begin_request()?) } else { None };
-        let permits = Arc::new((permit, request_permit));
+        let request_permit = if message.is_request() { self.limiter.begin_request()? } else { None };
+        let permits = Arc::new(RequestPermits { _body: permit, _request: request_permit });
         if message.method.as_deref() == Some("tools/call") {
             if let Some(refusal) = self.missing_scopes(&head.extensions, &bytes) {
                 return Ok(refusal);

@@ -31,13 +31,14 @@ use super::call::Executed;
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::exclusivity::Exclusivity;
+use super::found_task::FoundTask;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
 use super::questions::{HostCall, is_newest, why_unable_to_ask};
 use super::sealed_state::StateSealer;
 use super::task_id::TaskId;
-use super::tasks::{FoundTask, Tasks};
+use super::tasks::Tasks;
 use super::tools_handle::{Generation, ToolsHandle};
 use super::{call, output};
 use crate::quiet::{SdkRuntime, run_on};
@@ -106,7 +107,7 @@ impl ServerState {
     fn catalog(&self) -> Arc<ToolCatalog> {
         let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.tools.current();
-        if catalog.generation() != current.number {
+        if catalog.generation != current.number {
             *catalog = Arc::new(ToolCatalog::new(current, &self.config));
         }
         Arc::clone(&catalog)
@@ -258,7 +259,7 @@ impl ServerHandler for Handler {
                     let executed = run_on(&state.host(), execution).await;
                     match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
                         Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
-                            log.asked(started_at.elapsed()).await;
+                            log.ended("call asked the user", started_at.elapsed()).await;
                             asked.ask_now(&context.peer, &state.shutdown).await?;
                             call = *asked;
                         }
@@ -266,35 +267,31 @@ impl ServerHandler for Handler {
                     }
                 }
             };
-            match with_progress(&context.peer, token, execute).await {
+            let response = match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
-                    log.asked(started_at.elapsed()).await;
-                    match call.ask(&state.sealer, &catalog.set) {
-                        Ok(required) => Ok(required.into()),
-                        Err(error) => Ok(output::failure(&error.to_string()).into()),
-                    }
+                    log.ended("call asked the user", started_at.elapsed()).await;
+                    call.ask(&state.sealer, &catalog.set).map(CallToolResponse::from)
                 }
                 Ok(Executed::Waits(call)) => {
-                    log.waits(started_at.elapsed()).await;
+                    log.ended("call became a task", started_at.elapsed()).await;
                     let Some(tasks) = &state.tasks else {
                         return Err(ErrorData::internal_error("the call cannot wait", None));
                     };
-                    let tools = catalog.set.clone();
-                    match tasks.begin(&state.host(), caller, *call, tools, call_context).await {
-                        Ok(created) => Ok(CallToolResponse::Task(created)),
-                        Err(error) => Ok(output::failure(&error.to_string()).into()),
-                    }
+                    let (tools, permits) = (catalog.set.clone(), extension(&context).cloned());
+                    let begun = tasks.begin(state.host(), caller, *call, tools, call_context, permits);
+                    begun.await.map(CallToolResponse::Task)
                 }
                 Ok(Executed::Output(output)) => {
-                    log.finished(started_at.elapsed()).await;
+                    log.ended("call finished", started_at.elapsed()).await;
                     let schema = state.config.output_schemas.get(&*request.name);
                     Ok(output::success(&output, schema).into())
                 }
                 Err(error) => {
                     log.failed(error.kind(), started_at.elapsed()).await;
-                    Ok(output::failure(&error.to_string()).into())
+                    Err(error)
                 }
-            }
+            };
+            Ok(response.unwrap_or_else(|error| output::failure(&error.to_string()).into()))
         };
         tokio::select! {
             result = execution => result,
@@ -309,8 +306,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let (state, unable) = (Arc::clone(&self.state), why_unable_to_ask(&context));
-        let describe = move |_, task: FoundTask| async move {
-            Ok(GetTaskResult::new(task.describe(&state.config.output_schemas, unable)))
+        let describe = move |tasks: Arc<Tasks>, task| async move {
+            Ok(GetTaskResult::new(tasks.describe(task, &state.config.output_schemas, unable).await))
         };
         self.with_task(request.task_id, &context, describe).await
     }

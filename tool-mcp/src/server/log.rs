@@ -48,19 +48,10 @@ impl CallLog<'_> {
         self.send(LoggingLevel::Debug, "call started", json!({})).await;
     }
 
-    pub(super) async fn finished(&self, elapsed: Duration) {
+    /// Reports that the call has not failed, and what it has led to.
+    pub(super) async fn ended(&self, event: &str, elapsed: Duration) {
         let details = json!({ "milliseconds": as_millis(elapsed) });
-        self.send(LoggingLevel::Info, "call finished", details).await;
-    }
-
-    pub(super) async fn asked(&self, elapsed: Duration) {
-        let details = json!({ "milliseconds": as_millis(elapsed) });
-        self.send(LoggingLevel::Info, "call asked the user", details).await;
-    }
-
-    pub(super) async fn waits(&self, elapsed: Duration) {
-        let details = json!({ "milliseconds": as_millis(elapsed) });
-        self.send(LoggingLevel::Info, "call became a task", details).await;
+        self.send(LoggingLevel::Info, event, details).await;
     }
 
     pub(super) async fn failed(&self, kind: ToolErrorKind, elapsed: Duration) {

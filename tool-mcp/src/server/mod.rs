@@ -129,10 +129,12 @@ mod questions;
 mod exclusivity;
 mod call;
 mod task_model;
+mod shares;
 mod tools_handle;
 mod catalog;
 mod served_tools;
 mod task_driver;
+mod found_task;
 mod tasks;
 mod log;
 mod progress;
@@ -410,7 +412,8 @@ impl Server {
     /// result until there is one. Without this, and for other hosts, a call waits as long as its request.
     ///
     /// The store can be one that is shared with other processes and agents. Each task is a run of an [agent of the server](Self::task_agent). Each caller can
-    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. All callers without a token, a [user](Self::user) and a [principal](Principal) are one caller. A process drives 256 of the tasks at a time. The arguments of a call that waits have at most
+    /// have 100 open tasks, and 1,000 with those that have ended; all callers together have at most 10,000 open ones. When a caller begins a task, its oldest
+    /// tasks that have ended are removed beyond 900, and beyond 64 MiB of arguments and outputs. All callers without a token, a [user](Self::user) and a [principal](Principal) are one caller. A process drives 256 of the tasks at a time, and 32 of one caller. The arguments of a call that waits have at most
     /// 64 KiB.
     ///
     /// ```
@@ -663,8 +666,6 @@ impl Server {
 
 /// The time that tasks in flight have to end once the input has.
 const MAX_ENDING: Duration = Duration::from_secs(5);
-/// The time in which what was stopped ends.
-const MAX_CLOSING: Duration = Duration::from_secs(1);
 
 async fn serve(
     state: Arc<ServerState>,
@@ -685,7 +686,7 @@ async fn serve(
     let _ = tokio::time::timeout(MAX_ENDING, shutdown.drained()).await;
     shutdown.advance_to(ShutdownPhase::ClosingStreams);
     // What was stopped leaves its run to the next server.
-    let _ = tokio::time::timeout(MAX_CLOSING, shutdown.drained()).await;
+    shutdown.settled().await;
     drop(state);
     served
 }

@@ -78,10 +78,16 @@ impl ToolProvider for ServedTools {
                 let is_served = self.serves_all || !tool.policy().needs_approval;
                 is_served && (called.is_empty() || called.contains(&tool.name()))
             };
-            let called: Vec<_> = all.definitions().iter().filter(|tool| is_called(tool)).collect();
-            let set = all.filter(|tool| {
-                called.iter().any(|called| called.name() == tool.name() || called.undo() == Some(tool.name()))
-            });
+            let mut needed: Vec<_> = all.definitions().iter().filter(|tool| is_called(tool)).collect();
+            // What undoes a tool can be undone, too.
+            let mut checked = 0;
+            while let Some(tool) = needed.get(checked) {
+                let undoing = tool.undo().and_then(|name| all.get(name)).map(Tool::definition);
+                let is_new = |tool: &&ToolDefinition| needed.iter().all(|one| one.name() != tool.name());
+                needed.extend(undoing.filter(is_new));
+                checked += 1;
+            }
+            let set = all.filter(|tool| needed.iter().any(|needed| needed.name() == tool.name()));
             // Has the settings of the set.
             let mut served = set.filter(|_| false);
             for definition in set.definitions().iter() {

@@ -7,38 +7,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
-use tool_core::Agent;
-use tool_core::agent::{Ask, Outcome, RecoveryTask};
-use tool_core::memory::RunFilter;
+use tool_core::agent::{Ask, Outcome, RecoveryTask, RunDriver};
+use tool_core::memory::{DriverId, LeaseRequest, RunFilter};
 use tool_core::run::Wait;
 use tool_core::tool::Timestamp;
+use tool_core::{Agent, RunErrorKind};
 use tool_http::server::{Shutdown, ShutdownPhase};
 
-/// The most tasks that this process drives at a time.
+use super::shares::Shares;
+use super::task_id::TaskId;
+
+/// The most tasks that this process drives at a time, and those of one caller. Others wait for their turn.
 const MAX_DRIVEN: usize = 256;
+const MAX_DRIVEN_OF_CALLER: usize = 32;
 
 /// The time between two looks at tasks that nobody drives.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Drives the tasks of a server. Clones share the limit.
+/// Drives the tasks of a server. Clones share the limits.
 #[derive(Clone)]
 pub(super) struct TaskDriver {
     pub(super) agent: Agent,
     shutdown: Shutdown,
     driven: Arc<Semaphore>,
+    driven_of_caller: Shares,
 }
 
 impl TaskDriver {
     pub(super) fn new(agent: Agent, shutdown: Shutdown) -> Self {
-        Self { agent, shutdown, driven: Arc::new(Semaphore::new(MAX_DRIVEN)) }
+        let (driven, driven_of_caller) = (Semaphore::new(MAX_DRIVEN), Shares::new(MAX_DRIVEN_OF_CALLER));
+        Self { agent, shutdown, driven: Arc::new(driven), driven_of_caller }
     }
 
     /// Continues tasks that nobody drives, from now on.
     pub(super) fn recover(&self) -> RecoveryTask {
         let driver = self.clone();
         let recovery = self.agent.recover().interval(RECOVERY_INTERVAL);
-        recovery.drive_by(move |ask| driver.clone().drive(ask).boxed()).start()
+        let recovery = recovery
+            .drive_by(move |id, ask| driver.clone().drive(id, ask.map(|ask| ask.map(start)).boxed()).boxed());
+        recovery.start()
     }
 
     /// Stops driving, unless the server stops already and gives runs time to end.
@@ -48,12 +57,24 @@ impl TaskDriver {
         }
     }
 
-    /// Drives a run until it has ended or a person has to decide. Returns `None` if the server stops before.
-    pub(super) async fn drive(self, mut ask: Ask) -> Option<Outcome> {
+    /// Drives a run until it has ended or a person has to decide. It is loaded when it has its turn. Returns `None` if the server stops before,
+    /// or if the run is left to others.
+    pub(super) async fn drive(
+        self,
+        id: String,
+        mut loading: BoxFuture<'static, Option<RunDriver>>,
+    ) -> Option<Outcome> {
         loop {
-            let outcome = self.take_turn(ask).await?;
-            let Outcome::Waiting(run) = &outcome else { return Some(outcome) };
-            let (id, waits) = (run.id().to_string(), run.waits());
+            let outcome = self.take_turn(&id, loading).await?;
+            let waits = match &outcome {
+                Outcome::Waiting(run) => run.waits(),
+                // Otherwise the host would ask for its result until it expires.
+                Outcome::Failed(error) if is_permanent(error.kind()) => {
+                    let _ = self.agent.end(error.run().clone()).await;
+                    return Some(outcome);
+                }
+                _ => return Some(outcome),
+            };
             if !waits.is_empty() && waits.iter().all(Wait::is_until) {
                 // Not kept in memory for a long time.
                 drop(outcome);
@@ -69,24 +90,97 @@ impl TaskDriver {
                     return Some(outcome);
                 }
             }
-            ask = self.agent.resume(self.agent.stored_run(&id).await.ok()??.run);
+            let (agent, id) = (self.agent.clone(), id.clone());
+            loading =
+                async move { Some(start(agent.resume(agent.stored_run(&id).await.ok()??.run))) }.boxed();
         }
     }
 
-    /// Drives a run until it waits or has ended, once fewer others are driven than is allowed.
-    async fn take_turn(&self, ask: Ask) -> Option<Outcome> {
-        let _driven = tokio::select! {
-            permit = self.driven.acquire() => permit,
-            () = self.shutdown.requested() => return None,
-        };
+    /// Drives a run until it waits or has ended, in its turn. Its lease is released before a server that stops has stopped.
+    async fn take_turn(&self, id: &str, loading: BoxFuture<'static, Option<RunDriver>>) -> Option<Outcome> {
         // Counted before it is known that the server runs: a shutdown from now on waits for it.
         let _in_flight = self.shutdown.track_request();
-        if self.shutdown.has_reached(ShutdownPhase::Draining) {
-            return None;
+        let outcome = self.drive_in_turn(id, loading).await;
+        if let (None, Some(store)) = (&outcome, self.agent.run_store()) {
+            // It sees that the lease was released, because that was started earlier.
+            let _ = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await;
         }
+        outcome
+    }
+
+    /// Drives a run once fewer others are driven than is allowed.
+    async fn drive_in_turn(
+        &self,
+        id: &str,
+        loading: BoxFuture<'static, Option<RunDriver>>,
+    ) -> Option<Outcome> {
+        // The callers that have most tasks do not make others wait.
+        let turn = async {
+            (self.driven_of_caller.acquire(TaskId::prefix_of(id)).await, self.driven.acquire().await)
+        };
+        let _driven = tokio::select! {
+            biased;
+            () = self.shutdown.requested() => return None,
+            permits = turn => permits,
+        };
+        let driving = async { Some(loading.await?.outcome().await) };
         tokio::select! {
-            outcome = ask.leave_parked().outcome() => Some(outcome),
+            outcome = driving => outcome,
             () = self.shutdown.reached(ShutdownPhase::ClosingStreams) => None,
         }
+    }
+}
+
+/// Returns `true` for the failure of a run that no further attempt gets over.
+fn is_permanent(error: &RunErrorKind) -> bool {
+    matches!(error, RunErrorKind::Tools { .. } | RunErrorKind::MissingContext(_) | RunErrorKind::PerRun(_))
+}
+
+/// Starts to drive a task. One that is parked for a time is left then.
+pub(super) fn start(ask: Ask) -> RunDriver {
+    ask.leave_parked().start()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tool_core::__internals::CallRequest;
+    use tool_core::ToolCall;
+    use tool_core::memory::{InMemoryStore, RunStatus};
+    use tool_core::run::Run;
+    use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
+
+    use super::super::task_model::NothingToSay;
+    use super::*;
+
+    struct Fails;
+
+    impl ToolProvider for Fails {
+        fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+            Box::pin(async { Err("the line is dead".into()) })
+        }
+
+        fn name(&self) -> &str {
+            "fails"
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_cannot_go_on_ends() {
+        let agent = Agent::builder(NothingToSay)
+            .tool_provider(Fails)
+            .run_store(InMemoryStore::new())
+            .keep_finished(Duration::from_secs(60))
+            .build()
+            .unwrap();
+        let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
+        let run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        let id = run.id().to_string();
+        let loading = ready(Some(start(agent.resume(run)))).boxed();
+        let driver = TaskDriver::new(agent.clone(), Shutdown::new());
+        let outcome = driver.drive(id.clone(), loading).await;
+        assert!(matches!(outcome, Some(Outcome::Failed(error)) if is_permanent(error.kind())));
+        assert_eq!(agent.stored_run(&id).await.unwrap().unwrap().status, RunStatus::Finished);
     }
 }

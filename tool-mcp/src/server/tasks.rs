@@ -5,41 +5,42 @@
 //! caller: the id of another caller is unknown like any other.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat};
-use rmcp::model::{
-    CreateTaskResult, DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload, TaskStatus,
-};
-use serde_json::{Value, json};
+use futures_util::FutureExt;
+use rmcp::model::{CreateTaskResult, DetailedTask, ErrorData, InputResponses, TaskStatus};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, oneshot};
-use tool_core::agent::{Ask, RecoveryTask};
-use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun};
-use tool_core::run::{InFlight, Run, StopReason, Wait};
-use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Agent, Message, RunErrorKind, ToolContext, ToolError, ToolOutput, ToolSet};
+use tokio::sync::oneshot;
+use tool_core::agent::{Ask, RecoveryTask, RunDriver};
+use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
+use tool_core::run::{InFlight, Run};
+use tool_core::tool::Timestamp;
+use tool_core::{Agent, ToolContext, ToolError, ToolSet};
 use tool_http::server::{Caller, SenderPermits};
 
 use super::authorize::Principal;
 use super::call::has_long_arguments;
-use super::form::form_of;
-use super::output::{self, OutputSchema};
+use super::found_task::{FoundTask, task_of};
+use super::output::OutputSchema;
 use super::questions::{HostCall, decision_of, read_response, why_not_asked};
-use super::task_driver::TaskDriver;
+use super::shares::{RequestPermits, Shares};
+use super::task_driver::{TaskDriver, start};
 use super::task_id::TaskId;
 
 /// The most open tasks of one caller, its most tasks with those that have ended, and the most open tasks of all callers.
 const MAX_OPEN_TASKS_OF_CALLER: usize = 100;
 const MAX_TASKS_OF_CALLER: usize = 1_000;
 const MAX_OPEN_TASKS: usize = 10_000;
+/// The most tasks of one caller that have ended, and the bytes of their arguments and outputs. The oldest are removed.
+const MAX_ENDED_TASKS_OF_CALLER: usize = MAX_TASKS_OF_CALLER - MAX_OPEN_TASKS_OF_CALLER;
+const MAX_ENDED_BYTES_OF_CALLER: usize = 64 << 20;
+/// The most expired tasks that are ended with each that begins.
+const MAX_EXPIRED_AT_ONCE: usize = 8;
 /// The most calls that wait to be stored, and those of one caller.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_OF_CALLER: usize = 64;
-/// The milliseconds after which a host asks again for a task that works, and for one that a person decides.
-const POLL_WORKING_MS: u64 = 1_000;
-const POLL_DECIDED_MS: u64 = 5_000;
 
 /// The tasks of a server.
 pub(super) struct Tasks {
@@ -47,10 +48,10 @@ pub(super) struct Tasks {
     /// How long a task is kept after its last change.
     lifetime: Duration,
     recovery: Lock<Option<RecoveryTask>>,
-    /// Limits the calls that wait to be stored, which the limits of requests do not count once their host has gone.
+    /// Limits the calls that wait to be stored, also those of streams.
     storing: SenderPermits,
-    /// Held while a task is counted and stored.
-    beginning: Mutex<()>,
+    /// Held while a task is counted and stored, so that a caller does not exceed its limits, and makes no other wait.
+    beginning: Shares,
 }
 
 impl Drop for Tasks {
@@ -60,18 +61,10 @@ impl Drop for Tasks {
     }
 }
 
-/// A task of a caller.
-pub(super) struct FoundTask {
-    id: TaskId,
-    stored: StoredRun,
-    changed: Timestamp,
-    lifetime: Duration,
-}
-
 impl Tasks {
     pub(super) fn new(driver: TaskDriver, lifetime: Duration) -> Self {
         let storing = SenderPermits::new(MAX_STORING, MAX_STORING_OF_CALLER);
-        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Mutex::new(()) }
+        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Shares::new(1) }
     }
 
     /// Continues tasks that nobody drives, from now on.
@@ -85,38 +78,35 @@ impl Tasks {
     }
 
     /// Makes a call of one of these tools a task. It is stored before the host reads its id. If the returned future is dropped, no host has the
-    /// id, and the task is cancelled.
+    /// id, and the task is cancelled. The permits of its request are held until it is stored.
     pub(super) async fn begin(
         self: &Arc<Self>,
-        host: &Handle,
+        host: Handle,
         caller: Caller,
         call: HostCall,
         tools: ToolSet,
         context: ToolContext,
+        permits: Option<Arc<RequestPermits>>,
     ) -> Result<CreateTaskResult, ToolError> {
         let (sender, created) = oneshot::channel();
         let (tasks, permit) = (Arc::clone(self), self.storing.acquire(TaskId::run_prefix(caller)));
         host.spawn(async move {
-            let (mut expired, is_deferred) = (Vec::new(), call.is_deferred());
+            let (mut surplus, is_deferred) = (Vec::new(), call.is_deferred());
             let executed = call.was_executed().then(|| call.request.clone());
-            let stored = match permit {
-                Ok(_storing) => tasks.store(caller, call, &tools, &mut expired).await,
+            let stored = match &permit {
+                Ok(_) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
                 Err(_) => Err(too_many()),
             };
+            drop(permits);
             match stored {
-                Ok((result, run)) => {
+                Ok((result, driver)) => {
                     let (announced, is_announced) = oneshot::channel();
                     let _ = sender.send(Ok((result, announced)));
                     match is_announced.await {
                         // A person decides first.
                         Ok(()) if is_deferred => {}
-                        Ok(()) => {
-                            let ask = tasks.agent().resume(run);
-                            tasks.drive(
-                                context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context),
-                            );
-                        }
-                        Err(_) => drop(tasks.cancel_run(run).await),
+                        Ok(()) => tasks.drive(driver),
+                        Err(_) => drop(tasks.cancel_run(driver).await),
                     }
                 }
                 Err(error) => {
@@ -130,71 +120,97 @@ impl Tasks {
                     drop(sender.send(Err(error)));
                 }
             }
-            tasks.end_all(expired).await;
+            tasks.remove(surplus).await;
         });
         let (result, announced) = created.await.map_err(|_| not_stored())??;
         let _ = announced.send(());
         Ok(result)
     }
 
-    /// Stores a task, unless there are too many. `expired` receives the ids of those of all callers that nothing else removes.
+    /// Stores a task, unless there are too many. `surplus` receives those that nothing else removes: those of all callers that have expired, and
+    /// the oldest of this caller that have ended.
     async fn store(
         &self,
         caller: Caller,
         call: HostCall,
         tools: &ToolSet,
-        expired: &mut Vec<String>,
-    ) -> Result<(CreateTaskResult, Run), ToolError> {
-        let waits = call.is_deferred() || call.was_executed();
+        context: &ToolContext,
+        surplus: &mut Vec<RunSummary>,
+    ) -> Result<(CreateTaskResult, RunDriver), ToolError> {
+        let (is_deferred, was_executed) = (call.is_deferred(), call.was_executed());
         let (id, request) = call.into_task().ok_or_else(not_stored)?;
         if has_long_arguments(&request.call) {
             return Err(ToolError::failed(
                 "the call has to wait, and its arguments are too long to be stored",
             ));
         }
-        let _beginning = self.beginning.lock().await;
+        let prefix = TaskId::run_prefix(caller);
+        let _beginning = self.beginning.acquire(&prefix).await;
         let agent = self.agent();
         let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
-        let prefix = TaskId::run_prefix(caller);
-        let is_open =
-            |status| !matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::NotUndone);
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
-        let has_expired = |run: &&RunSummary| match run.status {
-            RunStatus::Expired => true,
-            RunStatus::NotUndone => run.age >= self.lifetime,
-            _ => false,
-        };
-        expired.extend(listed.iter().filter(has_expired).map(|run| run.id.clone()));
-        let open_of_caller = own().filter(|run| is_open(run.status)).count();
-        let open = listed.iter().filter(|run| is_open(run.status)).count();
+        let ended = surplus_of(own().filter(|run| run.status == RunStatus::Finished));
+        let expired = listed.iter().filter(|run| self.has_expired(run));
+        surplus.extend(expired.take(MAX_EXPIRED_AT_ONCE).cloned());
+        let remaining = own().count() - ended.len();
+        surplus.extend(ended.into_iter().cloned());
+        let is_open = |run: &&RunSummary| !has_ended(run.status);
+        let (open, open_of_caller) = (listed.iter().filter(is_open).count(), own().filter(is_open).count());
         if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
-            || own().count() >= MAX_TASKS_OF_CALLER
+            || remaining >= MAX_TASKS_OF_CALLER
             || open >= MAX_OPEN_TASKS
         {
             return Err(too_many());
         }
         let run = Run::with_call(agent.name(), "An MCP host calls a tool.", request);
         let mut run = run.map_err(|_| not_stored())?;
-        if waits {
+        if is_deferred || was_executed {
             // Before there is a driver, it shows what it waits for, and knows what undoes it.
             run.apply_tool_policies(tools.definitions(), |_, _| None, &InFlight::new(0));
         }
-        let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
-        store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
-        let created = task(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
-        Ok((CreateTaskResult::new(created), run))
+        if is_deferred {
+            let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
+            store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+        }
+        let ask = agent.resume(run);
+        let mut driver = start(context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context));
+        if !is_deferred {
+            // Otherwise another process continues it before this one does.
+            driver.store_under_lease().await.map_err(|_| not_stored())?;
+        }
+        let created = task_of(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
+        Ok((CreateTaskResult::new(created), driver))
     }
 
-    /// Ends some of the tasks that have expired after effects, or could not be undone, which nothing else removes.
-    async fn end_all(&self, expired: Vec<String>) {
-        for id in expired.iter().take(8) {
-            // Unless a person has continued it meanwhile.
-            if let Ok(Some(stored)) = self.agent().stored_run(id).await
-                && matches!(stored.status, RunStatus::Expired | RunStatus::NotUndone)
-            {
-                let _ = self.agent().end(stored.run).await;
+    /// Removes tasks that have ended, and ends those that have expired after effects, or could not be undone.
+    async fn remove(&self, surplus: Vec<RunSummary>) {
+        for run in surplus {
+            match (run.status, self.agent().run_store()) {
+                (RunStatus::Finished, Some(store)) => drop(store.remove_run(&run.id).await),
+                _ => {
+                    self.end(&run).await;
+                }
             }
+        }
+    }
+
+    /// Returns `true` for a task that nothing else ends.
+    fn has_expired(&self, run: &RunSummary) -> bool {
+        match run.status {
+            RunStatus::Expired => true,
+            RunStatus::Cancelled | RunStatus::NotUndone => run.age >= self.lifetime,
+            _ => false,
+        }
+    }
+
+    /// Ends a task that has expired, and leaves what its call has done. Returns `false` if somebody has continued it meanwhile.
+    async fn end(&self, run: &RunSummary) -> bool {
+        match self.agent().stored_run(&run.id).await {
+            Ok(Some(stored)) if stored.run.revision() == Some(&run.revision) => {
+                self.agent().end(stored.run).await.is_ok()
+            }
+            _ => false,
         }
     }
 
@@ -202,8 +218,9 @@ impl Tasks {
         &self.driver.agent
     }
 
-    fn drive(&self, ask: Ask) {
-        tokio::spawn(self.driver.clone().drive(ask));
+    fn drive(&self, driver: RunDriver) {
+        let id = driver.run().id().to_string();
+        tokio::spawn(self.driver.clone().drive(id, ready(Some(driver)).boxed()));
     }
 
     /// Returns a task of this caller, if `may_use` admits its tool.
@@ -217,22 +234,36 @@ impl Tasks {
         let id = TaskId::parse(id).ok_or_else(unknown)?;
         let run = id.run_id(caller);
         let listed = self.agent().list_runs(&RunFilter::new().id(&run)).await.map_err(not_read)?.pop();
-        let stored = self.agent().stored_run(&run).await.map_err(not_read)?;
-        let (listed, stored) = listed.zip(stored).ok_or_else(unknown)?;
-        let age = u64::try_from(listed.age.as_millis()).unwrap_or(u64::MAX);
-        let changed =
-            Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age)).max(id.created());
-        let found = FoundTask { id, stored, changed, lifetime: self.lifetime };
+        let (listed, store) = listed.zip(self.agent().run_store()).ok_or_else(unknown)?;
+        let run = store.load_run(&listed.id).await.map_err(not_read)?.ok_or_else(unknown)?;
+        let found = FoundTask { id, run, listed };
         match may_use(found.tool().ok_or_else(unknown)?) {
             true => Ok(found),
             false => Err(ErrorData::invalid_request("the task needs further scopes", None)),
         }
     }
 
+    /// Returns a task as [hosts read it](FoundTask::describe). One that has expired ends first, because a person could continue it otherwise, and
+    /// what a host has read as the end is final.
+    pub(super) async fn describe(
+        &self,
+        mut found: FoundTask,
+        schemas: &BTreeMap<String, OutputSchema>,
+        unable: Option<&'static str>,
+    ) -> DetailedTask {
+        if self.has_expired(&found.listed) {
+            found.listed.status = match self.end(&found.listed).await {
+                true => RunStatus::Expired,
+                false => RunStatus::RunningElsewhere,
+            };
+        }
+        found.describe(schemas, unable, self.lifetime)
+    }
+
     /// Records what the user of the host has answered. Other answers are ignored.
     pub(super) async fn answer(&self, task: &FoundTask, responses: &InputResponses) -> Result<(), ErrorData> {
         let mut decisions = Vec::new();
-        for wait in task.stored.run.waits() {
+        for wait in task.run.waits() {
             let Some(response) = responses.get(wait.id.as_str()) else { continue };
             let decision = decision_of(&wait, read_response(response)?);
             // What does not fit is asked for again. The host does not decide about anything else.
@@ -244,126 +275,53 @@ impl Tasks {
             return Ok(());
         }
         // Somebody else may have answered first, or nobody can any more.
-        if let Ok(decided) = self.agent().decide_all(task.stored.run.id().as_str(), decisions).await
+        if let Ok(decided) = self.agent().decide_all(task.run.id().as_str(), decisions).await
             && let Some(ask) = decided.resume()
         {
-            self.drive(ask);
+            self.drive(start(ask));
         }
         Ok(())
     }
 
     /// Cancels a task, unless it has ended.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
-        if !matches!(task.stored.status, RunStatus::Finished | RunStatus::Cancelled | RunStatus::NotUndone) {
-            self.cancel_run(task.stored.run).await?;
+        match task.listed.status {
+            RunStatus::Expired => {
+                self.end(&task.listed).await;
+                Ok(())
+            }
+            status if has_ended(status) => Ok(()),
+            _ => self.cancel_run(start(self.agent().resume(task.run))).await,
         }
-        Ok(())
     }
 
-    async fn cancel_run(&self, mut run: Run) -> Result<(), ErrorData> {
-        let posted = self.agent().post(run.id().as_str(), RunCommand::Cancel).await.map_err(not_read)?;
-        if posted == PostOutcome::Unsupported {
-            run.cancel();
+    async fn cancel_run(&self, mut driver: RunDriver) -> Result<(), ErrorData> {
+        let id = driver.run().id().to_string();
+        if self.agent().post(&id, RunCommand::Cancel).await.map_err(not_read)? == PostOutcome::Unsupported {
+            driver.cancel();
         }
         // Unless another driver works on it, and takes the command.
-        self.drive(self.agent().resume(run));
+        self.drive(driver);
         Ok(())
     }
 }
 
-impl FoundTask {
-    /// Returns the name of the tool.
-    fn tool(&self) -> Option<&str> {
-        // Also of a call that was never executed.
-        let mut replies = self.stored.run.messages().iter().filter_map(Message::as_assistant);
-        replies.find_map(|reply| Some(&*reply.tool_calls.first()?.name))
-    }
-
-    /// Returns the task as hosts read it. `unable` says why the host cannot ask its user, if so.
-    pub(super) fn describe(
-        self,
-        schemas: &BTreeMap<String, OutputSchema>,
-        unable: Option<&'static str>,
-    ) -> DetailedTask {
-        let schema = self.tool().and_then(|tool| schemas.get(tool));
-        let payload = self.payload(schema, unable);
-        let mut task = task(&self.id, payload.status(), self.changed, self.lifetime);
-        let message = match (&payload, self.stored.status) {
-            (_, RunStatus::Expired) => Some("the call has not ended in time"),
-            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
-            (TaskPayload::Working, _) if self.waits_for_person() => {
-                task.poll_interval_ms = Some(POLL_DECIDED_MS);
-                Some("a person of this service decides about it")
-            }
-            _ => None,
-        };
-        task.status_message = message.map(str::to_owned);
-        DetailedTask::new(task, payload)
-    }
-
-    fn waits_for_person(&self) -> bool {
-        self.stored.run.waits().iter().any(|wait| !wait.is_until())
-    }
-
-    fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
-        let StoredRun { run, status, .. } = &self.stored;
-        // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
-        if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
-            return TaskPayload::Cancelled;
-        }
-        if run.is_done() {
-            return match (run.clone().finish(), run.tool_executions().first()) {
-                (Err(error), _) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) => {
-                    TaskPayload::Cancelled
-                }
-                (_, Some(execution)) => ended(execution.outcome(), schema),
-                (_, None) => failed("the call could not be executed"),
-            };
-        }
-        // It is about to end, and nobody is asked any more.
-        if *status == RunStatus::Cancelled {
-            return TaskPayload::Working;
-        }
-        let asked = |wait: Wait| Some((wait.id.to_string(), form_of(wait.question()?)?));
-        let open = run.waits().into_iter().filter(|wait| unable.or_else(|| why_not_asked(wait)).is_none());
-        let input_requests: InputRequests = open.filter_map(asked).collect();
-        match input_requests.is_empty() {
-            true => TaskPayload::Working,
-            false => TaskPayload::InputRequired { input_requests },
-        }
-    }
+/// Returns `true` for what hosts read as ended, or that is about to end.
+fn has_ended(status: RunStatus) -> bool {
+    matches!(status, RunStatus::Finished | RunStatus::Expired | RunStatus::Cancelled | RunStatus::NotUndone)
 }
 
-/// Returns the result of a call, or what is an error of the protocol.
-fn ended(outcome: Result<&ToolOutput, &ToolError>, schema: Option<&OutputSchema>) -> TaskPayload {
-    let result = match outcome {
-        Ok(output) => output::success(output, schema),
-        Err(error) if matches!(error.kind(), ToolErrorKind::UnknownTool | ToolErrorKind::Panicked) => {
-            return failed(&error.to_string());
-        }
-        Err(error) => output::failure(&error.to_string()),
+/// Returns the oldest of the tasks of a caller that have ended, as far as there are too many, or they are too large.
+fn surplus_of<'a>(ended: impl Iterator<Item = &'a RunSummary>) -> Vec<&'a RunSummary> {
+    let mut ended: Vec<_> = ended.collect();
+    ended.sort_by_key(|run| run.age);
+    let mut bytes = 0;
+    let fits = |run: &&RunSummary| {
+        bytes += run.bytes.unwrap_or_default();
+        bytes <= MAX_ENDED_BYTES_OF_CALLER
     };
-    match serde_json::to_value(result) {
-        Ok(Value::Object(result)) => TaskPayload::Completed { result },
-        _ => failed("the result cannot be sent"),
-    }
-}
-
-fn failed(message: &str) -> TaskPayload {
-    let error = [("code", json!(-32603)), ("message", json!(message))];
-    TaskPayload::Failed { error: error.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
-}
-
-fn task(id: &TaskId, status: TaskStatus, changed: Timestamp, lifetime: Duration) -> Task {
-    let lifetime = changed.after(lifetime).since(id.created());
-    Task::new(id.as_str(), status, rfc3339(id.created()), rfc3339(changed))
-        .with_ttl_ms(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
-        .with_poll_interval_ms(POLL_WORKING_MS)
-}
-
-fn rfc3339(time: Timestamp) -> String {
-    let time = i64::try_from(time.as_millis()).ok().and_then(DateTime::from_timestamp_millis);
-    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
+    let fitting = ended.iter().copied().take(MAX_ENDED_TASKS_OF_CALLER).take_while(fits).count();
+    ended.split_off(fitting)
 }
 
 fn not_stored() -> ToolError {
@@ -375,6 +333,6 @@ fn too_many() -> ToolError {
 }
 
 /// The error says nothing about the store.
-fn not_read(_: MemoryError) -> ErrorData {
+fn not_read<E>(_: E) -> ErrorData {
     ErrorData::internal_error("the task cannot be read; try again later", None)
 }

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{ToolContext, ToolSet};
 
-use super::ServerError;
 use super::config::Config;
+use super::error::{ServerError, ServerErrorKind};
 use super::task_model::check_undo;
 
 /// A handle to the tools of a [`Server`](super::Server) that replaces them while they are served. Clones share the tools.
@@ -89,14 +89,17 @@ impl ToolsHandle {
         let (context, has_tasks) = (config.checked_context(), config.task_store.is_some());
         let requirements = Requirements { context, has_tasks };
         requirements.check(&set)?;
-        if let Some(name) = config.output_schemas.keys().find(|name| set.get(name).is_none()) {
-            return Err(ServerError::output_schema_of_unknown_tool(name));
-        }
-        if let Some(name) = config.scopes.keys().find(|name| set.get(name).is_none()) {
-            return Err(ServerError::scope_of_unknown_tool(name));
-        }
-        if let Some(name) = config.long_calls.iter().find(|name| set.get(name).is_none()) {
-            return Err(ServerError::long_call_of_unknown_tool(name));
+        let schemas = config
+            .output_schemas
+            .keys()
+            .map(|name| (ServerErrorKind::OutputSchema, "the output schema", name));
+        let scopes = config.scopes.keys().map(|name| {
+            (ServerErrorKind::Authorization, "requests cannot be authorized: the scope of", name)
+        });
+        let long_calls = config.long_calls.iter().map(|name| (ServerErrorKind::Tasks, "the long call", name));
+        let mut settings = schemas.chain(scopes).chain(long_calls);
+        if let Some((kind, setting, name)) = settings.find(|(_, _, name)| set.get(name).is_none()) {
+            return Err(ServerError::unknown_tool(kind, setting, name));
         }
         if config.task_store.is_none() && !config.long_calls.is_empty() {
             return Err(ServerError::no_tasks());

@@ -72,6 +72,13 @@ impl RunDriver {
         }
     }
 
+    /// Takes the lease of the run and then stores it, so that no other driver continues the run until this one is driven or dropped.
+    #[doc(hidden)] // For the crates of this project.
+    pub async fn store_under_lease(&mut self) -> Result<(), RunErrorKind> {
+        self.take_lease().await?;
+        self.store_run().await
+    }
+
     /// Returns `true` if nobody has continued the stored run for too long, and nobody has decided what becomes of it.
     async fn has_expired(&self, store: &dyn RunStore) -> Result<bool, RunErrorKind> {
         let max_age = self.origin.0.stored_runs.max_age;
