@@ -18,7 +18,7 @@ use tool_core::run::{Decision, Run, RunErrorKind, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
-use self::billing::{Bill, BillingModel};
+use self::billing::LongRun;
 
 #[tool("Reads a page", pure)]
 fn read(page: u32) -> String {
@@ -350,25 +350,32 @@ async fn runs_inside_are_compacted() {
 /// By a simulated provider: compaction never costs much more than doing nothing, and saves most of the bill of a long run.
 #[tokio::test]
 async fn compaction_pays() {
-    #[tool("Reads a page that stays", keep_output)]
-    fn keep(page: u32) -> String {
-        format!("page {page}: {}", "lorem ipsum ".repeat(330))
-    }
-    async fn bill(turns: usize, tool: &'static str, compaction: Option<Compaction>) -> Bill {
-        let model = BillingModel::new(turns, tool);
-        let agent = Agent::builder(model.clone()).tools(tools![read, keep]).limits(|l| l.max_turns(500));
-        let agent = compaction.into_iter().fold(agent, tool_core::agent::AgentBuilder::compaction);
-        agent.build().unwrap().ask("Read all pages").await.unwrap();
-        model.bill()
-    }
-    for tool in ["read", "keep"] {
-        for (turns, most) in [(3, 1.2), (10, 1.2), (20, 1.2), (50, 1.0), (100, 0.6), (200, 0.35)] {
-            let none = bill(turns, tool, None).await;
-            let ours = bill(turns, tool, Some(Compaction::when_it_pays())).await;
-            assert!(ours.price <= most * none.price, "{turns} of {tool}: {} of {}", ours.price, none.price);
-            let hits = ours.cached as f64 / ours.repeated.max(1) as f64;
-            assert!(hits >= 0.9, "{turns} of {tool}: {hits}");
-        }
+    // The turns of a run and of a question, the tool, and the most that it costs of the bill without compaction.
+    let table = [
+        (3, 3, "read", 1.2),
+        (20, 20, "read", 1.2),
+        (50, 50, "read", 1.0),
+        (10, 10, "keep", 1.2),
+        (50, 50, "keep", 1.0),
+        (200, 200, "keep", 0.35),
+        (20, 20, "read_any", 1.2),
+        (200, 200, "read_any", 0.35),
+        (70, 70, "keep_any", 1.0),
+        (60, 10, "keep_any", 1.0),
+        (60, 10, "read_any", 1.2),
+    ];
+    for (turns, turns_per_question, tool, most) in table {
+        let run = LongRun { turns, turns_per_question, tool, first: turns };
+        let none = run.bill(None, None).await;
+        let ours = run.bill(Some(Compaction::when_it_pays()), None).await;
+        let bills = format!("{run:?}\n{none:?}\n{ours:?}");
+        assert!(ours.price <= most * none.price, "{bills}");
+        // Also with the requests right after a compaction.
+        assert!(ours.cached * 10 >= ours.repeated * 9, "{bills}");
+        assert!(ours.tokens <= none.tokens && ours.longest <= none.longest, "{bills}");
+        // What a summary does not say is found.
+        assert_eq!((none.facts[0], none.summaries, ours.facts[2]), (turns.min(5), 0, 0), "{bills}");
+        assert!(turns < 50 || ours.facts[1] > 0, "{bills}");
     }
 }
 
