@@ -36,7 +36,12 @@ impl RawServer {
 
     /// Answers each connection with the next of these answers, and further connections with nothing.
     pub async fn answering_in_turn(answers: Vec<Vec<u8>>) -> Self {
-        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO).await
+        Self::answering_from(answers.into_iter()).await
+    }
+
+    /// Answers each connection with the next of these answers, which is taken once the request is there.
+    pub async fn answering_from(answers: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Self {
+        Self::serve(answers.map(|answer| vec![answer]), Duration::ZERO).await
     }
 
     async fn serve(
