@@ -21,7 +21,7 @@ use tool_core::{Agent, ChatMemory, ChatModel, Event, FunctionTool, SqliteStore, 
 use self::billing::LongRun;
 
 #[tool("Reads a page", pure)]
-fn read(page: u32) -> String {
+pub(crate) fn read(page: u32) -> String {
     format!("page {page}, secret {}\n{}", page * 7919, "lorem ipsum dolor\n".repeat(200))
 }
 
@@ -31,13 +31,13 @@ fn pay(invoice: u32) -> String {
 }
 
 #[tool("Looks up a contract", keep_output)]
-fn contract(id: u32) -> String {
+pub(crate) fn contract(id: u32) -> String {
     format!("contract {id}: {}", "clause ".repeat(600))
 }
 
 /// Calls a tool a number of times, and then answers. Records the messages of all requests.
 #[derive(Clone)]
-struct Long {
+pub(crate) struct Long {
     turns: usize,
     tool: &'static str,
     summary: fn(&ChatRequest<'_>) -> Result<ChatResponse, ModelError>,
@@ -46,23 +46,23 @@ struct Long {
     limit: usize,
 }
 
-const SUMMARY: &str = "The pages were read; the first has the secret 7919.";
+pub(crate) const SUMMARY: &str = "The pages were read; the first has the secret 7919.";
 
 fn summarizes(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
     Ok(ChatResponse::new(AssistantMessage::text(SUMMARY)))
 }
 
 impl Long {
-    fn new(turns: usize, tool: &'static str) -> Self {
+    pub(crate) fn new(turns: usize, tool: &'static str) -> Self {
         Self { turns, tool, summary: summarizes, requests: Arc::default(), limit: usize::MAX }
     }
 
-    fn requests(&self) -> Vec<Vec<Message>> {
+    pub(crate) fn requests(&self) -> Vec<Vec<Message>> {
         self.requests.lock().unwrap().clone()
     }
 }
 
-fn chars(messages: &[Message]) -> usize {
+pub(crate) fn chars(messages: &[Message]) -> usize {
     messages.iter().map(|message| message.text().len()).sum()
 }
 
@@ -93,18 +93,18 @@ impl ChatModel for Long {
     }
 }
 
-fn agent(model: &Long, compaction: Compaction) -> tool_core::agent::AgentBuilder {
+pub(crate) fn agent(model: &Long, compaction: Compaction) -> tool_core::agent::AgentBuilder {
     let builder = Agent::builder(model.clone()).tools(tools![read, pay, contract]).compaction(compaction);
     builder.instructions("You read pages.").limits(|l| l.max_turns(400))
 }
 
 /// Each request begins with the messages of the one before, but after a compaction.
-fn breaks(requests: &[Vec<Message>]) -> usize {
+pub(crate) fn breaks(requests: &[Vec<Message>]) -> usize {
     requests.windows(2).filter(|pair| !pair[1].starts_with(&pair[0])).count()
 }
 
 /// Results follow their calls, in each request.
-fn assert_whole(messages: &[Message]) {
+pub(crate) fn assert_whole(messages: &[Message]) {
     let mut open: Vec<String> = Vec::new();
     for message in messages {
         match message {
@@ -667,7 +667,7 @@ impl ChatModel for Summarizing {
     }
 }
 
-async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
+pub(crate) async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
     let mut driver = agent.resume(run).start();
     for _ in 0..2 * turns {
         assert!(driver.advance().await.unwrap());

@@ -1,5 +1,6 @@
 //! The Responses API over HTTP: responses, items that are sent back, and complete runs.
 
+mod compacting;
 pub(crate) mod endpoint;
 mod requests;
 mod runs;
