@@ -335,7 +335,7 @@ async fn layers_judge_summaries() {
     assert!(error.to_string().contains("no summaries"), "{error}");
 }
 
-/// An agent inside is compacted by its own options; what waits for a person is never hidden.
+/// An agent inside is compacted by its own options.
 #[tokio::test]
 async fn runs_inside_are_compacted() {
     let model = Long::new(30, "read");
@@ -343,8 +343,73 @@ async fn runs_inside_are_compacted() {
     let outer = ScriptedModel::new().calls("reader", r#"{"question": "Read"}"#).says("Fine.");
     let outer = Agent::builder(outer).tool(inner.as_tool("reader", "Reads")).build().unwrap();
     let answer = outer.ask("Go").await.unwrap();
-    assert!(!answer.inner_runs()[0].run().compactions().is_empty());
-    assert!(breaks(&model.requests()) > 0);
+    let compactions = answer.inner_runs()[0].run().compactions().len();
+    assert_eq!((compactions, breaks(&model.requests())), (compactions.max(1), compactions));
+    let transcript = answer.transcript().to_string();
+    assert_eq!(transcript.matches("\nreader/compacted: ").count(), compactions, "{transcript}");
+}
+
+/// What waits for a person is not hidden, also not inside an agent: neither while it waits, nor once it was decided.
+#[tokio::test]
+async fn what_waits_is_not_hidden() {
+    let compaction = || Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+    let sees_refund = |request: &ChatRequest<'_>| {
+        let [.., Message::Assistant(reply), Message::Tool(result)] = request.messages() else { return false };
+        reply.tool_calls[0].name == "refund" && result.content.text() == "refunded 500"
+    };
+    let model = ScriptedModel::new()
+        .calls("contract", r#"{"id": 1}"#)
+        .calls("contract", r#"{"id": 2}"#)
+        .says("They were looked up.") // the summary
+        .calls("refund", r#"{"cents": 500}"#)
+        .expects(sees_refund)
+        .says("Done.");
+    let inner =
+        Agent::builder(model).tools(tools![contract, refund]).compaction(compaction()).build().unwrap();
+    let outer = ScriptedModel::new().calls("desk", r#"{"question": "Refund it"}"#).says("Fine.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("desk", "Refunds")).compaction(compaction());
+    let outer = outer.build().unwrap();
+    let run = outer.ask("Go").await.unwrap_err().into_run();
+    let waits = run.waits();
+    let run = outer.compact(run).await.unwrap();
+    assert_eq!((waits.len(), run.waits().len()), (1, 1));
+    let desk = run.inner_runs().next().unwrap().run();
+    let hidden = desk.compactions()[0].summarized_messages();
+    assert_eq!(desk.compactions().len(), 1);
+    let waiting = desk.messages().last().and_then(Message::as_assistant).unwrap();
+    assert!(waiting.tool_calls[0].name == "refund" && hidden < desk.messages().len());
+    let answer = outer.resume(run).decider(on_approval(|_| Decision::approve())).await.unwrap();
+    assert_eq!(answer.text(), "Fine.");
+}
+
+/// Transcripts have all messages, and what stands for them from where on.
+#[tokio::test]
+async fn transcripts_show_compactions() {
+    for (tool, hidden) in [("read", "outputs are hidden from the model"), ("contract", SUMMARY)] {
+        let model = Long::new(12, tool);
+        let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+        let answer = agent(&model, compaction).build().unwrap().ask("Read all").await.unwrap();
+        let answer: tool_core::Answer =
+            serde_json::from_value(serde_json::to_value(&answer).unwrap()).unwrap();
+        let transcript = answer.transcript().to_string();
+        // A line per turn and compaction.
+        let lines =
+            transcript.lines().filter(|line| line.starts_with("model") || line.starts_with("compacted"));
+        let lines: Vec<_> = lines.map(|line| line.starts_with("compacted")).collect();
+        let requests = model.requests();
+        let mut expected = vec![false];
+        for pair in requests.windows(2) {
+            if !pair[1].starts_with(&pair[0]) {
+                expected.push(true);
+            }
+            expected.push(false);
+        }
+        assert_eq!(lines, expected, "{transcript}");
+        assert_eq!(answer.compactions().len(), breaks(&requests));
+        assert_eq!(transcript.matches(hidden).count(), breaks(&requests), "{transcript}");
+        let outputs = transcript.lines().filter(|line| line.starts_with(&format!("{tool} returns")));
+        assert_eq!(outputs.count(), 12);
+    }
 }
 
 /// By a simulated provider: compaction never costs much more than doing nothing, and saves most of the bill of a long run.

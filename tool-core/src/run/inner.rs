@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::changes::RunChanges;
+use super::compaction::CompactionRecord;
 use super::handoff::Handoff;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
@@ -107,6 +108,7 @@ impl Run {
     pub(super) fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(self.new_messages(), self.tool_executions());
         let own = Handoff::add_to_transcript(&self.head.handoffs, self.tool_executions(), own);
+        let own = CompactionRecord::add_to_transcript(self.compactions(), self.tool_executions(), own);
         InnerRun::add_transcripts(self.inner_runs(), own)
     }
 
