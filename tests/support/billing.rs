@@ -151,8 +151,8 @@ impl ChatModel for BillingModel {
             let is_visible =
                 |fact: &&String| request.messages().iter().any(|message| message.text().contains(&**fact));
             // Only the last requests are searched.
-            let early = if state.turn == self.turns { 1..=EARLY.min(self.turns) } else { 1..=0 };
-            let early: Vec<_> = early.map(fact).collect();
+            let early = if state.turn == self.turns { EARLY.min(self.turns) } else { 0 };
+            let early: Vec<_> = (1..=early).map(fact).collect();
             let visible = early.iter().filter(is_visible).count();
             let answers =
                 state.turn.is_multiple_of(self.turns_per_question) && !state.has_answered && state.turn > 0;
