@@ -1,7 +1,7 @@
 //! Each request of a run starts with the bytes of the previous one, so that the provider's prompt cache hits.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use tool_core::content::Image;
 use tool_core::layer::rewrite;
 use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ResponseFormat, ToolChoice,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, ModelFuture, ResponseFormat, ToolChoice,
 };
 use tool_core::{Agent, ChatMemory, ChatModel, Event, ModelOptions, ToolOutput, tool, tools};
 use tool_openai::{ChatCompletions, Endpoint, OpenAi};
@@ -118,7 +118,7 @@ async fn bodies(
     model: impl FnOnce(ChatCompletions) -> Box<dyn ChatModel>,
 ) -> Vec<String> {
     let server =
-        RawServer::replying_in_turn((0..TURNS).map(|turn| reply(turn, search.is_some())).collect()).await;
+        RawServer::answering_in_turn((0..TURNS).map(|turn| reply(turn, search.is_some())).collect()).await;
     let openai = OpenAi::builder().base_url(server.base_url()).build().unwrap();
     let builder = Agent::builder(model(openai.chat_model("m")));
     let builder = match search {
@@ -228,22 +228,61 @@ enum Wire {
     Compacted,
 }
 
-/// A model whose provider summarizes, and another server for its summaries.
-struct Summarized {
-    model: Box<dyn ChatModel>,
-    summaries: Box<dyn ChatModel>,
+/// What happens in a case, in the order of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Happened {
+    /// A question was asked. A window begins behind so many messages.
+    Asked(usize),
+    /// A run inside started.
+    HelperAsked,
+    /// The run is one of the second agent from here on.
+    HandedOff,
+    /// An agent has sent the next request of its turns, or one for a summary of its own.
+    Sent(Agents),
+    Summarized(Agents),
+    /// The provider was asked for a summary.
+    SummarizedByProvider(Agents),
+    Compacted(Agents),
 }
 
-impl Summarized {
-    fn boxed(model: impl ChatModel + 'static, summaries: impl ChatModel + 'static) -> Box<dyn ChatModel> {
-        assert!(model.supports_compaction());
-        Box::new(Self { model: Box::new(model), summaries: Box::new(summaries) })
+/// The agents of a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Agents {
+    Outer,
+    Helper,
+    Second,
+}
+
+type Log = Arc<Mutex<Vec<Happened>>>;
+
+/// A model of an agent, whose requests are recorded.
+struct Recorded {
+    agent: Agents,
+    model: Box<dyn ChatModel>,
+    log: Log,
+}
+
+impl Recorded {
+    fn record(&self, request: &ChatRequest<'_>) {
+        let is_own = request.messages().last().is_some_and(|last| last.text().starts_with("Summarize this"));
+        let happened = match (request.is_compaction(), is_own) {
+            (true, _) => Happened::SummarizedByProvider(self.agent),
+            (false, true) => Happened::Summarized(self.agent),
+            (false, false) => Happened::Sent(self.agent),
+        };
+        self.log.lock().unwrap().push(happened);
     }
 }
 
-impl ChatModel for Summarized {
+impl ChatModel for Recorded {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        if request.is_compaction() { self.summaries.chat(request) } else { self.model.chat(request) }
+        self.record(request);
+        self.model.chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        self.record(request);
+        self.model.stream(request)
     }
 
     fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
@@ -255,7 +294,7 @@ impl ChatModel for Summarized {
     }
 
     fn supports_compaction(&self) -> bool {
-        true
+        self.model.supports_compaction()
     }
 
     fn reads_summary(&self, summary: &AssistantMessage) -> bool {
@@ -264,45 +303,35 @@ impl ChatModel for Summarized {
 }
 
 impl Wire {
-    fn model(self, server: &RawServer, summaries: &RawServer) -> Box<dyn ChatModel> {
+    fn model(self, server: &RawServer) -> Box<dyn ChatModel> {
         let openai =
             || OpenAi::builder().endpoint(Endpoint::openai()).api_key("k").base_url(server.base_url());
         match self {
             Self::ChatCompletions => Box::new(openai().build().unwrap().chat_model("m")),
-            Self::Responses => {
-                let mut endpoint = Endpoint::openai();
-                endpoint.supports_compaction = false;
-                Box::new(openai().endpoint(endpoint).build().unwrap().responses_model("m"))
-            }
+            Self::Responses => Box::new(openai().build().unwrap().responses_model("m")),
             Self::Messages => {
                 let anthropic = Anthropic::builder().api_key("k").base_url(server.base_url());
                 Box::new(anthropic.build().unwrap().chat_model("claude-haiku-5-5"))
             }
             Self::Summarized => {
-                let claude = |server: &RawServer| {
-                    let mut endpoint = tool_anthropic::Endpoint::anthropic();
-                    endpoint.base_url = Some(server.base_url().into());
-                    let anthropic = Anthropic::builder().api_key("k").endpoint(endpoint);
-                    anthropic.base_url(server.base_url()).build().unwrap().chat_model("claude-sonnet-5-5")
-                };
-                Summarized::boxed(claude(server), claude(summaries))
+                let mut endpoint = tool_anthropic::Endpoint::anthropic();
+                endpoint.base_url = Some(server.base_url().into());
+                let anthropic = Anthropic::builder().api_key("k").endpoint(endpoint);
+                let anthropic = anthropic.base_url(server.base_url()).build().unwrap();
+                Box::new(anthropic.chat_model("claude-sonnet-5-5"))
             }
             Self::Compacted => {
-                let model = |server: &RawServer| {
-                    // The name under which what belongs to the provider is stored is that of its address.
-                    let mut endpoint = Endpoint::openai();
-                    endpoint.base_url = Some(server.base_url().into());
-                    let openai =
-                        OpenAi::builder().endpoint(endpoint).api_key("k").base_url(server.base_url());
-                    openai.build().unwrap().responses_model("m")
-                };
-                Summarized::boxed(model(server), model(summaries))
+                // The name under which what belongs to the provider is stored is that of its address.
+                let mut endpoint = Endpoint::openai();
+                endpoint.base_url = Some(server.base_url().into());
+                let openai = OpenAi::builder().endpoint(endpoint).api_key("k").base_url(server.base_url());
+                Box::new(openai.build().unwrap().responses_model("m"))
             }
         }
     }
 
-    /// Starts a server that answers each request with a summary.
-    async fn summaries(self) -> RawServer {
+    /// Returns the provider's summary.
+    fn summary(self) -> Vec<u8> {
         let body = match self {
             Self::Compacted => json!({
                 "id": "resp_c", "object": "response.compaction", "created_at": 1,
@@ -315,8 +344,7 @@ impl Wire {
                 "stop_reason": "compaction", "stop_sequence": null, "usage": { "input_tokens": 0, "output_tokens": 0 },
             }),
         };
-        let headers = [("content-type", "application/json")];
-        RawServer::answering("200 OK", &headers, body.to_string().as_bytes()).await
+        whole_answer("200 OK", &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
     /// Returns the field that has the conversation.
@@ -324,12 +352,11 @@ impl Wire {
         if matches!(self, Self::Responses | Self::Compacted) { "input" } else { "messages" }
     }
 
-    /// Returns a reply with these calls, or a text if there are none.
-    fn reply(self, turn: usize, calls: &[(&str, Value)]) -> Vec<u8> {
+    /// Returns a reply with these calls, or a text if there are none, to a request of so many tokens.
+    fn reply(self, turn: usize, calls: &[(&str, Value)], input: usize) -> Vec<u8> {
         let id = |index: usize| format!("call_{turn}_{index}");
         let calls = calls.iter().enumerate();
-        // Not credible, so that the run estimates how long it is.
-        let (input, output) = (0, 10);
+        let output = 10;
         let body = match self {
             Self::ChatCompletions => {
                 let calls = calls.map(|(index, (name, arguments))| {
@@ -400,6 +427,11 @@ struct Case {
     has_layers: bool,
     compacts: bool,
     stores_outputs: bool,
+    is_streamed: bool,
+    /// The run's own model summarizes, and not another one.
+    summarizes_itself: bool,
+    /// The usage is not zero, so that the run need not estimate how long it is.
+    reports_usage: bool,
     window: usize,
 }
 
@@ -424,22 +456,37 @@ impl Case {
         }
     }
 
-    fn replies(&self, turns: &[Vec<usize>], last: &[(&str, Value)]) -> Vec<Vec<u8>> {
+    async fn server(
+        &self,
+        turns: &[Vec<usize>],
+        last: &[(&str, Value)],
+        runs: usize,
+        log: &Log,
+    ) -> RawServer {
+        let tokens = |turn: usize| if self.reports_usage { 500 + 700 * turn } else { 0 };
         let calls = turns.iter().enumerate().map(|(turn, numbers)| {
             let calls: Vec<_> = numbers.iter().map(|number| self.call(*number, turn)).collect();
-            self.wire.reply(turn, &calls)
+            self.wire.reply(turn, &calls, tokens(turn))
         });
-        calls.chain([self.wire.reply(turns.len(), last)]).collect()
+        let replies: Vec<_> =
+            calls.chain([self.wire.reply(turns.len(), last, tokens(turns.len()))]).collect();
+        let mut replies: VecDeque<_> = replies.iter().cycle().take(replies.len() * runs).cloned().collect();
+        let (wire, log) = (self.wire, Arc::clone(log));
+        let answers = std::iter::from_fn(move || {
+            let log = log.lock().unwrap();
+            log.iter().rev().find_map(|happened| match happened {
+                Happened::Sent(_) => Some(replies.pop_front().unwrap_or_default()),
+                Happened::Summarized(_) => Some(wire.reply(0, &[], 0)),
+                Happened::SummarizedByProvider(_) => Some(wire.summary()),
+                _ => None,
+            })
+        });
+        RawServer::replying_from(answers).await
     }
 
-    async fn server(&self, turns: &[Vec<usize>], last: &[(&str, Value)], runs: usize) -> RawServer {
-        let replies = self.replies(turns, last);
-        RawServer::replying_in_turn(replies.iter().cycle().take(replies.len() * runs).cloned().collect())
-            .await
-    }
-
-    fn agent(&self, server: &RawServer, summaries: &RawServer) -> tool_core::agent::AgentBuilder {
-        let mut agent = Agent::builder(self.wire.model(server, summaries))
+    fn agent(&self, agent: Agents, server: &RawServer, log: &Log) -> tool_core::agent::AgentBuilder {
+        let model = Recorded { agent, model: self.wire.model(server), log: Arc::clone(log) };
+        let mut agent = Agent::builder(model)
             .instructions("Use the tools.")
             .tools(tools![page, sum, fail])
             .limits(|l| l.max_turns(100).max_repeated_calls(1_000));
@@ -452,7 +499,11 @@ impl Case {
         }
         if self.compacts {
             let compaction = Compaction::when_it_pays().at_tokens(4_000).keep_recent_tokens(1_000);
-            agent = agent.compaction(compaction.summarize_with(Summarizes).offer_tool());
+            let compaction = match self.summarizes_itself {
+                true => compaction,
+                false => compaction.summarize_with(Summarizes),
+            };
+            agent = agent.compaction(compaction.offer_tool());
         }
         if self.stores_outputs {
             agent = agent.max_output_chars(1_000).output_store(InMemoryStore::new());
@@ -460,64 +511,137 @@ impl Case {
         agent
     }
 
-    /// Fails unless the requests of each run begin with those before, but for this number of them.
-    fn check(&self, server: &RawServer, turns: usize, runs: usize, mut compactions: usize) {
-        let bodies: Vec<_> = server
-            .requests()
-            .into_iter()
-            .map(|request| {
+    /// Fails unless each request begins with the one before of its agent, but right after a compaction of the run, or a step of the window.
+    fn check(&self, log: &[Happened], servers: [&RawServer; 3]) {
+        let bodies = |server: &RawServer| {
+            let bodies = server.requests().into_iter().map(|request| {
                 let body = request.split_once("\r\n\r\n").unwrap().1;
-                // A cache point is no part of the prompt, and moves with each turn.
-                body.replace(r#","cache_control":{"type":"ephemeral"}"#, "")
-            })
-            .collect();
-        assert_eq!(bodies.len(), turns * runs);
-        for run in bodies.chunks(turns) {
-            for pair in run.windows(2) {
-                if !pair[1].starts_with(up_to_the_messages(&pair[0], self.wire.field())) {
-                    assert!(compactions > 0, "{}\n{}", pair[0], pair[1]);
-                    compactions -= 1;
+                // A cache point is no part of the prompt, and moves with each turn; nor is it how the reply is sent: summaries are not streamed.
+                let mut body = body.to_owned();
+                for other in [
+                    r#","cache_control":{"type":"ephemeral"}"#,
+                    r#""stream":true,"#,
+                    r#""stream_options":{"include_usage":true},"#,
+                ] {
+                    body = body.replace(other, "");
+                }
+                body
+            });
+            bodies.collect::<VecDeque<_>>()
+        };
+        let mut sent = servers.map(bodies);
+        let mut last: [Option<String>; 3] = Default::default();
+        let mut may_break = [false; 3];
+        let (mut window, mut has_compacted) = (0, false);
+        for happened in log {
+            match *happened {
+                // A question sees the outputs again that the one before had hidden.
+                Happened::Asked(start) => {
+                    if start != window || has_compacted {
+                        may_break = [true; 3];
+                    }
+                    (window, has_compacted) = (start, false);
+                }
+                Happened::HelperAsked => last[Agents::Helper as usize] = None,
+                Happened::Compacted(Agents::Helper) => may_break[Agents::Helper as usize] = true,
+                // Both agents send the messages of one run.
+                Happened::Compacted(_) => {
+                    has_compacted = true;
+                    (may_break[Agents::Outer as usize], may_break[Agents::Second as usize]) = (true, true);
+                }
+                // Claude's thinking is bound to the instructions of an agent, and is left out in front of that of another one.
+                Happened::HandedOff if matches!(self.wire, Wire::Summarized) => {
+                    (may_break[Agents::Outer as usize], may_break[Agents::Second as usize]) = (true, true);
+                }
+                Happened::HandedOff => {}
+                Happened::SummarizedByProvider(agent) => {
+                    let body = sent[agent as usize].pop_front().unwrap();
+                    // It ends before the last messages, which stay.
+                    if let Some(before) = last[agent as usize].as_ref().filter(|_| !may_break[agent as usize])
+                    {
+                        let messages = |body: &str| {
+                            let body: Value = serde_json::from_str(body).unwrap();
+                            body[self.wire.field()].as_array().unwrap().clone()
+                        };
+                        let (before, sent) = (messages(before), messages(&body));
+                        assert!(!sent.is_empty() && before.starts_with(&sent), "{before:?}\n{body}");
+                    }
+                }
+                Happened::Sent(agent) | Happened::Summarized(agent) => {
+                    let agent = agent as usize;
+                    let body = sent[agent].pop_front().unwrap();
+                    if let Some(before) = last[agent].as_ref().filter(|_| !may_break[agent]) {
+                        let prefix = up_to_the_messages(before, self.wire.field());
+                        assert!(body.starts_with(prefix), "{happened:?} of {log:?}\n{before}\n{body}");
+                    }
+                    if let Happened::Sent(_) = happened {
+                        (last[agent], may_break[agent]) = (Some(body), false);
+                    }
                 }
             }
         }
+        assert!(sent.iter().all(VecDeque::is_empty), "{log:?}");
     }
 
     async fn run(&self) {
         const QUESTIONS: usize = 3;
+        let log = Log::default();
         let helped = self.turns.iter().flatten().filter(|number| **number == HELPER).count();
         let handoff = [("second", json!({}))];
         let last: &[_] = if self.after.is_some() { &handoff } else { &[] };
-        let outer = self.server(&self.turns, last, QUESTIONS).await;
-        let inner_case = Self { searches: false, compacts: false, ..self.clone() };
-        let inner = inner_case.server(&self.inner, &[], QUESTIONS * helped).await;
+        let outer = self.server(&self.turns, last, QUESTIONS, &log).await;
+        let inner_case = Self { searches: false, ..self.clone() };
+        let inner = inner_case.server(&self.inner, &[], QUESTIONS * helped, &log).await;
         let after = self.after.clone().unwrap_or_default();
-        let second = self.server(&after, &[], QUESTIONS).await;
-        let summaries = self.wire.summaries().await;
-        let compactions = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&compactions);
+        let second = self.server(&after, &[], QUESTIONS, &log).await;
+        let helper = inner_case.agent(Agents::Helper, &inner, &log).build().unwrap();
+        let window = Window::messages(self.window);
+        let memory = ChatMemory::new(InMemoryStore::new()).window(window.clone());
+        let seen = Arc::clone(&log);
         let mut agent = self
-            .agent(&outer, &summaries)
-            .tool(inner_case.agent(&inner, &summaries).build().unwrap().as_tool("helper", "Helps"))
-            .memory(ChatMemory::new(InMemoryStore::new()).window(Window::messages(self.window)))
+            .agent(Agents::Outer, &outer, &log)
+            .tool(helper.as_tool("helper", "Helps"))
+            .memory(memory.clone())
             .on_event(move |event| {
-                if let Event::Compacted { .. } = event {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                }
+                let happened = match event {
+                    Event::CallStarted(call) if call.name == "helper" => Happened::HelperAsked,
+                    Event::Agent { event, .. } if matches!(**event, Event::Compacted { .. }) => {
+                        Happened::Compacted(Agents::Helper)
+                    }
+                    Event::Compacted { .. } => Happened::Compacted(Agents::Outer),
+                    Event::HandedOff { .. } => Happened::HandedOff,
+                    _ => return,
+                };
+                seen.lock().unwrap().push(happened);
             });
         if self.after.is_some() {
-            let other = self.agent(&second, &summaries).instructions("You are the second.").build().unwrap();
-            agent = agent.handoff_to("second", "Takes over", &other);
+            let other = self.agent(Agents::Second, &second, &log);
+            agent = agent.handoff_to(
+                "second",
+                "Takes over",
+                &other.instructions("You are the second.").build().unwrap(),
+            );
         }
         let agent = agent.build().unwrap();
         for _ in 0..QUESTIONS {
-            assert_eq!(agent.ask("Go").conversation("c").await.unwrap().text(), "Done.");
+            let stored = memory.messages(&"c".into()).await.unwrap();
+            let start = stored.len() - window.apply(stored.clone()).len();
+            log.lock().unwrap().push(Happened::Asked(start));
+            let ask = agent.ask("Go").conversation("c");
+            let answer = if self.is_streamed {
+                let (mut events, mut answer) = (ask.stream(), None);
+                while let Some(event) = events.next().await {
+                    if let Event::Done(done) = event.unwrap() {
+                        answer = Some(done);
+                    }
+                }
+                answer.unwrap()
+            } else {
+                ask.await.unwrap()
+            };
+            assert_eq!(answer.text(), "Done.");
         }
-        let compactions = compactions.load(Ordering::Relaxed);
-        self.check(&outer, self.turns.len() + 1, QUESTIONS, compactions);
-        inner_case.check(&inner, self.inner.len() + 1, QUESTIONS * helped, 0);
-        if self.after.is_some() {
-            self.check(&second, after.len() + 1, QUESTIONS, compactions);
-        }
+        self.check(&log.lock().unwrap(), [&outer, &inner, &second]);
     }
 }
 
@@ -549,11 +673,34 @@ fn any_case() -> impl Strategy<Value = Case> {
         turns
     });
     let after = prop::option::of(turns(0..HELPER, 6));
-    let features = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 4_usize..40);
-    (wire, outer, turns(0..7, 4), after, features).prop_map(|(wire, turns, inner, after, features)| {
-        let (searches, has_layers, compacts, stores_outputs, window) = features;
-        Case { wire, turns, inner, after, searches, has_layers, compacts, stores_outputs, window }
-    })
+    let features = prop::array::uniform7(any::<bool>());
+    (wire, outer, turns(0..HELPER, 4), after, features, 4_usize..40).prop_map(
+        |(wire, turns, inner, after, features, window)| {
+            let [
+                searches,
+                has_layers,
+                compacts,
+                stores_outputs,
+                is_streamed,
+                summarizes_itself,
+                reports_usage,
+            ] = features;
+            Case {
+                wire,
+                turns,
+                inner,
+                after,
+                searches,
+                has_layers,
+                compacts,
+                stores_outputs,
+                is_streamed,
+                summarizes_itself,
+                reports_usage,
+                window,
+            }
+        },
+    )
 }
 
 proptest! {

@@ -18,10 +18,10 @@ use tool_core::run::{Decision, Run, RunErrorKind, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
-use self::billing::{Bill, BillingModel};
+use self::billing::LongRun;
 
 #[tool("Reads a page", pure)]
-fn read(page: u32) -> String {
+pub(crate) fn read(page: u32) -> String {
     format!("page {page}, secret {}\n{}", page * 7919, "lorem ipsum dolor\n".repeat(200))
 }
 
@@ -31,13 +31,13 @@ fn pay(invoice: u32) -> String {
 }
 
 #[tool("Looks up a contract", keep_output)]
-fn contract(id: u32) -> String {
+pub(crate) fn contract(id: u32) -> String {
     format!("contract {id}: {}", "clause ".repeat(600))
 }
 
 /// Calls a tool a number of times, and then answers. Records the messages of all requests.
 #[derive(Clone)]
-struct Long {
+pub(crate) struct Long {
     turns: usize,
     tool: &'static str,
     summary: fn(&ChatRequest<'_>) -> Result<ChatResponse, ModelError>,
@@ -46,23 +46,23 @@ struct Long {
     limit: usize,
 }
 
-const SUMMARY: &str = "The pages were read; the first has the secret 7919.";
+pub(crate) const SUMMARY: &str = "The pages were read; the first has the secret 7919.";
 
 fn summarizes(_: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
     Ok(ChatResponse::new(AssistantMessage::text(SUMMARY)))
 }
 
 impl Long {
-    fn new(turns: usize, tool: &'static str) -> Self {
+    pub(crate) fn new(turns: usize, tool: &'static str) -> Self {
         Self { turns, tool, summary: summarizes, requests: Arc::default(), limit: usize::MAX }
     }
 
-    fn requests(&self) -> Vec<Vec<Message>> {
+    pub(crate) fn requests(&self) -> Vec<Vec<Message>> {
         self.requests.lock().unwrap().clone()
     }
 }
 
-fn chars(messages: &[Message]) -> usize {
+pub(crate) fn chars(messages: &[Message]) -> usize {
     messages.iter().map(|message| message.text().len()).sum()
 }
 
@@ -93,18 +93,18 @@ impl ChatModel for Long {
     }
 }
 
-fn agent(model: &Long, compaction: Compaction) -> tool_core::agent::AgentBuilder {
+pub(crate) fn agent(model: &Long, compaction: Compaction) -> tool_core::agent::AgentBuilder {
     let builder = Agent::builder(model.clone()).tools(tools![read, pay, contract]).compaction(compaction);
     builder.instructions("You read pages.").limits(|l| l.max_turns(400))
 }
 
 /// Each request begins with the messages of the one before, but after a compaction.
-fn breaks(requests: &[Vec<Message>]) -> usize {
+pub(crate) fn breaks(requests: &[Vec<Message>]) -> usize {
     requests.windows(2).filter(|pair| !pair[1].starts_with(&pair[0])).count()
 }
 
 /// Results follow their calls, in each request.
-fn assert_whole(messages: &[Message]) {
+pub(crate) fn assert_whole(messages: &[Message]) {
     let mut open: Vec<String> = Vec::new();
     for message in messages {
         match message {
@@ -341,7 +341,7 @@ async fn layers_judge_summaries() {
     assert!(error.to_string().contains("no summaries"), "{error}");
 }
 
-/// An agent inside is compacted by its own options; what waits for a person is never hidden.
+/// An agent inside is compacted by its own options.
 #[tokio::test]
 async fn runs_inside_are_compacted() {
     let model = Long::new(30, "read");
@@ -349,32 +349,104 @@ async fn runs_inside_are_compacted() {
     let outer = ScriptedModel::new().calls("reader", r#"{"question": "Read"}"#).says("Fine.");
     let outer = Agent::builder(outer).tool(inner.as_tool("reader", "Reads")).build().unwrap();
     let answer = outer.ask("Go").await.unwrap();
-    assert!(!answer.inner_runs()[0].run().compactions().is_empty());
-    assert!(breaks(&model.requests()) > 0);
+    let compactions = answer.inner_runs()[0].run().compactions().len();
+    assert_eq!((compactions, breaks(&model.requests())), (compactions.max(1), compactions));
+    let transcript = answer.transcript().to_string();
+    assert_eq!(transcript.matches("\nreader/compacted: ").count(), compactions, "{transcript}");
+}
+
+/// What waits for a person is not hidden, also not inside an agent: neither while it waits, nor once it was decided.
+#[tokio::test]
+async fn what_waits_is_not_hidden() {
+    let compaction = || Compaction::when_it_pays().at_tokens(1_800).keep_recent_tokens(100);
+    let sees_refund = |request: &ChatRequest<'_>| {
+        let [.., Message::Assistant(reply), Message::Tool(result)] = request.messages() else { return false };
+        reply.tool_calls[0].name == "refund" && result.content.text() == "refunded 500"
+    };
+    let model = ScriptedModel::new()
+        .calls("contract", r#"{"id": 1}"#)
+        .calls("contract", r#"{"id": 2}"#)
+        .says("They were looked up.") // the summary
+        .calls("refund", r#"{"cents": 500}"#)
+        .expects(sees_refund)
+        .says("Done.");
+    let inner =
+        Agent::builder(model).tools(tools![contract, refund]).compaction(compaction()).build().unwrap();
+    let outer = ScriptedModel::new().calls("desk", r#"{"question": "Refund it"}"#).says("Fine.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("desk", "Refunds")).compaction(compaction());
+    let outer = outer.build().unwrap();
+    let run = outer.ask("Go").await.unwrap_err().into_run();
+    let waits = run.waits();
+    let run = outer.compact(run).await.unwrap();
+    assert_eq!((waits.len(), run.waits().len()), (1, 1));
+    let desk = run.inner_runs().next().unwrap().run();
+    let hidden = desk.compactions()[0].summarized_messages();
+    assert_eq!(desk.compactions().len(), 1);
+    let waiting = desk.messages().last().and_then(Message::as_assistant).unwrap();
+    assert!(waiting.tool_calls[0].name == "refund" && hidden < desk.messages().len());
+    let answer = outer.resume(run).decider(on_approval(|_| Decision::approve())).await.unwrap();
+    assert_eq!(answer.text(), "Fine.");
+}
+
+/// Transcripts have all messages, and what stands for them from where on.
+#[tokio::test]
+async fn transcripts_show_compactions() {
+    for (tool, hidden) in [("read", "outputs are hidden from the model"), ("contract", SUMMARY)] {
+        let model = Long::new(12, tool);
+        let compaction = Compaction::when_it_pays().at_tokens(6_000).keep_recent_tokens(1_500);
+        let answer = agent(&model, compaction).build().unwrap().ask("Read all").await.unwrap();
+        let answer: tool_core::Answer =
+            serde_json::from_value(serde_json::to_value(&answer).unwrap()).unwrap();
+        let transcript = answer.transcript().to_string();
+        // A line per turn and compaction.
+        let lines =
+            transcript.lines().filter(|line| line.starts_with("model") || line.starts_with("compacted"));
+        let lines: Vec<_> = lines.map(|line| line.starts_with("compacted")).collect();
+        let requests = model.requests();
+        let mut expected = vec![false];
+        for pair in requests.windows(2) {
+            if !pair[1].starts_with(&pair[0]) {
+                expected.push(true);
+            }
+            expected.push(false);
+        }
+        assert_eq!(lines, expected, "{transcript}");
+        assert_eq!(answer.compactions().len(), breaks(&requests));
+        assert_eq!(transcript.matches(hidden).count(), breaks(&requests), "{transcript}");
+        let outputs = transcript.lines().filter(|line| line.starts_with(&format!("{tool} returns")));
+        assert_eq!(outputs.count(), 12);
+    }
 }
 
 /// By a simulated provider: compaction never costs much more than doing nothing, and saves most of the bill of a long run.
 #[tokio::test]
 async fn compaction_pays() {
-    #[tool("Reads a page that stays", keep_output)]
-    fn keep(page: u32) -> String {
-        format!("page {page}: {}", "lorem ipsum ".repeat(330))
-    }
-    async fn bill(turns: usize, tool: &'static str, compaction: Option<Compaction>) -> Bill {
-        let model = BillingModel::new(turns, tool);
-        let agent = Agent::builder(model.clone()).tools(tools![read, keep]).limits(|l| l.max_turns(500));
-        let agent = compaction.into_iter().fold(agent, tool_core::agent::AgentBuilder::compaction);
-        agent.build().unwrap().ask("Read all pages").await.unwrap();
-        model.bill()
-    }
-    for tool in ["read", "keep"] {
-        for (turns, most) in [(3, 1.2), (10, 1.2), (20, 1.2), (50, 1.0), (100, 0.6), (200, 0.35)] {
-            let none = bill(turns, tool, None).await;
-            let ours = bill(turns, tool, Some(Compaction::when_it_pays())).await;
-            assert!(ours.price <= most * none.price, "{turns} of {tool}: {} of {}", ours.price, none.price);
-            let hits = ours.cached as f64 / ours.repeated.max(1) as f64;
-            assert!(hits >= 0.9, "{turns} of {tool}: {hits}");
-        }
+    // The turns of a run and of a question, the tool, and the most that it costs of the bill without compaction.
+    let table = [
+        (3, 3, "read", 1.2),
+        (20, 20, "read", 1.2),
+        (50, 50, "read", 1.0),
+        (10, 10, "keep", 1.2),
+        (50, 50, "keep", 1.0),
+        (200, 200, "keep", 0.35),
+        (20, 20, "read_any", 1.2),
+        (200, 200, "read_any", 0.35),
+        (70, 70, "keep_any", 1.0),
+        (60, 10, "keep_any", 1.0),
+        (60, 10, "read_any", 1.2),
+    ];
+    for (turns, turns_per_question, tool, most) in table {
+        let run = LongRun { turns, turns_per_question, tool, first: turns };
+        let none = run.bill(None, None).await;
+        let ours = run.bill(Some(Compaction::when_it_pays()), None).await;
+        let bills = format!("{run:?}\n{none:?}\n{ours:?}");
+        assert!(ours.price <= most * none.price, "{bills}");
+        // Also with the requests right after a compaction.
+        assert!(ours.cached * 10 >= ours.repeated * 9, "{bills}");
+        assert!(ours.tokens <= none.tokens && ours.longest <= none.longest, "{bills}");
+        // What a summary does not say is found.
+        assert_eq!((none.facts[0], none.summaries, ours.facts[2]), (turns.min(5), 0, 0), "{bills}");
+        assert!(turns < 50 || ours.facts[1] > 0, "{bills}");
     }
 }
 
@@ -670,7 +742,7 @@ impl ChatModel for Summarizing {
     }
 }
 
-async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
+pub(crate) async fn advanced(agent: &Agent, run: Run, turns: usize) -> Run {
     let mut driver = agent.resume(run).start();
     for _ in 0..2 * turns {
         assert!(driver.advance().await.unwrap());

@@ -10,6 +10,7 @@ mod breaking;
 mod budgets;
 mod caching;
 mod compacting;
+mod compacting_decisions;
 mod compacting_models;
 mod compacting_orders;
 mod contending;

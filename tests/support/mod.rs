@@ -41,7 +41,12 @@ impl RawServer {
 
     /// The same, for requests to a model: there is nothing else to read, and who tries is not among the requests.
     pub async fn replying_in_turn(answers: Vec<Vec<u8>>) -> Self {
-        Self::serve(answers.into_iter().map(|answer| vec![answer]), Duration::ZERO, false).await
+        Self::replying_from(answers.into_iter()).await
+    }
+
+    /// Replies to each request to a model with the next of these answers, which is taken once the request is there.
+    pub async fn replying_from(answers: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Self {
+        Self::serve(answers.map(|answer| vec![answer]), Duration::ZERO, false).await
     }
 
     async fn serve(

@@ -72,6 +72,7 @@ impl RecordedEvents {
             Event::CallStarted(call) => format!("started {}", call.id),
             Event::CallRetried(execution) => format!("again {}", execution.call().id),
             Event::CallFinished(execution) => format!("finished {}", execution.call().id),
+            Event::Compacted { outputs, messages, .. } => format!("compacted {outputs} and {messages}"),
             Event::Waiting(waits) => format!("waits for {}", waits.len()),
             Event::Done(answer) => format!("done {}", answer.text()),
             Event::Failed(_) => "failed".into(),

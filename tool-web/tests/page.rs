@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::content::Content;
 use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
@@ -427,6 +427,44 @@ async fn runs_are_read_without_scripts() {
     }
     assert_eq!(send(&server, "GET /plain/unknown", "", "").await.0, 404);
     assert_eq!(send(&server, "GET /plain", "sec-fetch-site: cross-site\r\n", "").await.0, 403);
+}
+
+/// What the model no longer reads is named where that began, in the events and on the page without scripts.
+#[tokio::test]
+async fn compactions_are_shown() {
+    #[tool("Reads a page", pure)]
+    fn page(number: u32) -> String {
+        format!("page {number}: {}", "lorem ipsum ".repeat(200))
+    }
+    #[tool("Reads a contract", keep_output)]
+    fn contract(number: u32) -> String {
+        page(number)
+    }
+    for (name, hidden, [outputs, messages]) in [
+        ("page", "1 outputs are hidden from the model", [1, 0]),
+        ("contract", "a summary stands for 3 messages", [0, 3]),
+    ] {
+        let mut model = ScriptedModel::new().calls(name, r#"{"number": 1}"#).calls(name, r#"{"number": 2}"#);
+        if outputs == 0 {
+            model = model.says("Page 1 was read.");
+        }
+        let compaction = Compaction::when_it_pays().at_tokens(1_000).keep_recent_tokens(700);
+        let agent = Agent::builder(model.says("Done."))
+            .tools(tools![page, contract])
+            .compaction(compaction)
+            .run_store(InMemoryStore::new());
+        let agent = agent.build().unwrap();
+        let server = Web::new().agent(agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+        agent.ask("Read").await.unwrap();
+        let list = get(&server, "api/runs?status=done").await;
+        let run = list["runs"][0]["id"].as_str().unwrap();
+        let events = events_until(&server, run, r#""type":"done""#).await;
+        let compacted = format!(r#""type":"compacted","outputs":{outputs},"messages":{messages}"#);
+        assert!(events.contains(&compacted), "{events}");
+        let plain = html(&server, &format!("plain/{run}")).await;
+        let (before, after) = plain.split_once(&format!("<h3>Compacted: {hidden}</h3>")).unwrap();
+        assert!(before.contains("page 2: ") && after.contains("<h3>Turn 3</h3>"), "{plain}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The Responses API over HTTP: responses, items that are sent back, and complete runs.
 
+mod compacting;
 pub(crate) mod endpoint;
+mod forgetting;
 mod compacting;
 mod requests;
 mod runs;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Cost, FinishReason, Message, Usage};
-use crate::run::{CacheUse, Handoff, InnerRun};
+use crate::run::{CacheUse, CompactionRecord, Handoff, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -29,6 +29,8 @@ pub struct Answer {
     pub(crate) turns: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) cache: Vec<CacheUse>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) compactions: Vec<CompactionRecord>,
     pub(crate) messages: Vec<Message>,
 }
 
@@ -136,6 +138,13 @@ impl Answer {
         &self.cache
     }
 
+    /// Returns what was hidden from the model, in the order of time; positions are those of the
+    /// [run's messages](crate::run::Run::messages), with the earlier ones of the conversation.
+    #[must_use]
+    pub fn compactions(&self) -> &[CompactionRecord] {
+        &self.compactions
+    }
+
     /// Returns the messages that the run added to the conversation, starting with the user's. Pass them to
     /// [`Ask::history`](crate::agent::Ask::history) to continue the conversation.
     #[must_use]
@@ -147,6 +156,7 @@ impl Answer {
     pub fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(&self.messages, &self.tool_executions);
         let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);
+        let own = CompactionRecord::add_to_transcript(&self.compactions, &self.tool_executions, own);
         InnerRun::add_transcripts(&self.inner_runs, own)
     }
 
@@ -164,6 +174,7 @@ impl Answer {
             inner_runs: Vec::new(),
             turns: self.turns,
             cache: self.cache.clone(),
+            compactions: Vec::new(),
             messages: Vec::new(),
         }
     }

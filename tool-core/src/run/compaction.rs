@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::settings::is_default;
 use crate::content::Content;
 use crate::model::AssistantMessage;
-use crate::tool::Timestamp;
+use crate::tool::{Timestamp, ToolExecution};
+use crate::transcript::Transcript;
 
 /// The number of compactions in a row that hide too little or fail, after which only a request that is too long causes another one.
 pub(crate) const MAX_USELESS: u8 = 3;
@@ -57,6 +58,23 @@ impl CompactionRecord {
         self.hidden.max(self.unreasoned) <= position
             && self.cleared.iter().all(|one| *one < position)
             && self.by_provider.as_ref().is_none_or(|one| one.note.0 <= position)
+    }
+
+    /// Adds the compactions of a run to its transcript, each behind the last calls before it.
+    pub(super) fn add_to_transcript<'a>(
+        compactions: &'a [Self],
+        executions: &'a [ToolExecution],
+        transcript: Transcript<'a>,
+    ) -> Transcript<'a> {
+        compactions.iter().fold(transcript, |transcript, one| {
+            let last = one.executions.checked_sub(1).and_then(|last| executions.get(last));
+            let hidden = match (one.summary(), one.cleared.len()) {
+                (Some(text), _) => format!("a summary stands for {} messages\n{text}", one.hidden),
+                (None, 0) => "earlier reasoning is hidden from the model".to_owned(),
+                (None, outputs) => format!("{outputs} outputs are hidden from the model"),
+            };
+            transcript.with_compaction(last.map(|last| &*last.call().id), hidden)
+        })
     }
 
     /// Returns the number of outputs that the model no longer reads in full.

@@ -168,6 +168,7 @@ impl Run {
         };
         let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let usage_by_layer = self.usage_by_layer();
+        let compactions = self.compactions().to_vec();
         let (messages, tool_executions, cache) = self.history.into_added();
         let mut answer = Answer {
             text,
@@ -181,6 +182,7 @@ impl Run {
             inner_runs: self.inner_runs,
             turns: self.head.turns,
             cache,
+            compactions,
             messages,
         };
         answer.set_agent_name(None);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::changes::RunChanges;
+use super::compaction::CompactionRecord;
 use super::handoff::Handoff;
 use super::id::RunId;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
@@ -115,6 +116,7 @@ impl Run {
     pub(super) fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(self.new_messages(), self.tool_executions());
         let own = Handoff::add_to_transcript(&self.head.handoffs, self.tool_executions(), own);
+        let own = CompactionRecord::add_to_transcript(self.compactions(), self.tool_executions(), own);
         InnerRun::add_transcripts(self.inner_runs(), own)
     }
 

@@ -34,7 +34,8 @@ impl Writer<'_, '_> {
     fn write(&mut self, transcript: &Transcript<'_>) -> fmt::Result {
         let executions: HashMap<&str, &ToolExecution> =
             transcript.executions.iter().map(|execution| (&*execution.call().id, execution)).collect();
-        let mut messages = transcript.messages;
+        let compactions = transcript.compactions.iter();
+        let (mut messages, mut has_replied) = (transcript.messages, false);
         while let [message, rest @ ..] = messages {
             messages = rest;
             match message {
@@ -47,6 +48,11 @@ impl Writer<'_, '_> {
                         let Some(slot @ None) = results.get_mut(&*result.call_id) else { break };
                         *slot = Some(result);
                         messages = rest;
+                    }
+                    if !std::mem::replace(&mut has_replied, true) {
+                        for (_, hidden) in compactions.clone().filter(|(id, _)| id.is_none()) {
+                            self.write_entry("compacted", hidden)?;
+                        }
                     }
                     self.write_reply(message)?;
                     for call in &message.tool_calls {
@@ -65,6 +71,10 @@ impl Writer<'_, '_> {
                     }
                     for (_, agent) in transcript.handoffs.iter().filter(|(id, _)| results.contains_key(id)) {
                         self.write_entry("handed off to", &sanitize_name(agent, MAX_NAME_CHARS))?;
+                    }
+                    let is_behind = |id: &Option<&str>| id.is_some_and(|id| results.contains_key(id));
+                    for (_, hidden) in compactions.clone().filter(|(id, _)| is_behind(id)) {
+                        self.write_entry("compacted", hidden)?;
                     }
                 }
                 Message::Tool(result) => {

@@ -49,6 +49,8 @@ pub struct Transcript<'a> {
     pub(super) inner: Vec<(&'a str, Self)>,
     /// The ids of the last calls before the conversation was handed off, with the names of the agents.
     pub(super) handoffs: Vec<(&'a str, &'a str)>,
+    /// The ids of the last calls before the conversation was compacted, if there are any, with what was hidden.
+    pub(super) compactions: Vec<(Option<&'a str>, String)>,
     pub(super) max_text_chars: usize,
 }
 
@@ -61,6 +63,7 @@ impl<'a> Transcript<'a> {
             executions,
             inner: Vec::new(),
             handoffs: Vec::new(),
+            compactions: Vec::new(),
             max_text_chars: DEFAULT_TEXT_CHARS,
         }
     }
@@ -118,6 +121,27 @@ impl<'a> Transcript<'a> {
     /// ```
     pub fn with_handoff(mut self, call_id: &'a str, agent: &'a str) -> Self {
         self.handoffs.push((call_id, agent));
+        self
+    }
+
+    /// States what the model no longer reads after the message with this call, or from its first message on, because the conversation was
+    /// [compacted](crate::agent::Compaction).
+    ///
+    /// ```
+    /// use tool_core::Message;
+    /// use tool_core::transcript::Transcript;
+    ///
+    /// let messages = [Message::user("And now?"), Message::assistant("700 cents")];
+    /// let transcript = Transcript::new(&messages, &[]).with_compaction(None, "a summary stands for 12 messages");
+    /// let expected = "
+    /// user: And now?
+    /// compacted: a summary stands for 12 messages
+    /// model: 700 cents
+    /// ";
+    /// assert_eq!(transcript.to_string(), expected.trim_start());
+    /// ```
+    pub fn with_compaction(mut self, call_id: Option<&'a str>, hidden: impl Into<String>) -> Self {
+        self.compactions.push((call_id, hidden.into()));
         self
     }
 
