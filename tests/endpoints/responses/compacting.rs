@@ -296,6 +296,27 @@ async fn a_compaction_has_its_own_options() {
     }
 }
 
+/// The events of a run say that it was compacted, and nothing of what is encrypted.
+#[tokio::test]
+async fn a_streamed_run_is_compacted() {
+    let calls = |year: u32| {
+        let call = call(&format!("call_{year}"), "read_table", &json!({ "year": year }).to_string());
+        reply(&[call], true)
+    };
+    let done = reply(&[text_message("Done.", "final_answer")], true);
+    let server =
+        RawServer::answering_in_turn(vec![calls(1), calls(2), compaction_of(&[item(1)]), done]).await;
+    let agent = agent(model(&server)).build().unwrap();
+    let mut events = agent.ask("Read all tables").stream();
+    let mut shown = Vec::new();
+    while let Some(event) = events.next().await {
+        shown.push(format!("{:?}", event.unwrap()));
+    }
+    let compacted: Vec<_> = shown.iter().filter(|event| event.contains("Compacted")).collect();
+    assert_eq!((compacted.len(), compacting(&server)), (1, vec![2]), "{shown:?}");
+    assert!(!shown.concat().contains(SECRET), "{shown:?}");
+}
+
 /// Other servers are not asked, unless their users say that they compact.
 #[tokio::test]
 async fn only_known_endpoints_compact() {

@@ -64,7 +64,8 @@ pub struct ModelOptions {
     /// Additional fields of the provider's request, which are sent unchanged.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
-    /// The name of the model, if not the one that the [`ChatModel`](crate::ChatModel) was created for.
+    /// The name of the model, if not the one that the [`ChatModel`](crate::ChatModel) was created for. What that one supports, agents take for
+    /// supported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
