@@ -3,7 +3,6 @@
 mod compacting;
 pub(crate) mod endpoint;
 mod forgetting;
-mod compacting;
 mod requests;
 mod runs;
 mod tool_search;
