@@ -291,6 +291,25 @@ async fn tasks_that_were_continued_go_on_after_the_end_of_the_input() {
     store.until(RunStatus::Finished).await;
 }
 
+/// Those that wait for their turn take no memory.
+#[tokio::test]
+async fn tasks_that_are_continued_are_loaded_in_their_turn() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let server = staged(&store, &witness);
+    let agent = server.task_agent().unwrap();
+    for index in 0..33 {
+        let mut request = CallRequest::standalone(ToolCall::new("call_0", "wait", "{}"));
+        request.attempt.key = format!("task_ada_{index}/call_0").into();
+        let mut run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        store.save_run(&run.id().to_string(), &mut run).await.unwrap();
+    }
+    let running = spawn(server).await;
+    let mut max_running = witness.max_running.subscribe();
+    drop(within(max_running.wait_for(|max| *max == 32)).await.unwrap());
+    assert_eq!(store.0.loaded.load(Ordering::SeqCst), 32);
+    running.stop_within(Duration::ZERO).await.unwrap();
+}
+
 #[tokio::test]
 async fn tasks_stop_with_the_service_that_is_dropped() {
     let (store, witness) = (Stage::default(), Witness::default());

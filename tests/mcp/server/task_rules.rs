@@ -51,6 +51,8 @@ pub(super) struct Inner {
     pub(super) has_no_inbox: AtomicBool,
     /// A driver has worked on a run.
     pub(super) was_driven: AtomicBool,
+    /// The number of runs that were loaded.
+    pub(super) loaded: AtomicU32,
     /// The names of the threads of all operations.
     threads: Mutex<BTreeSet<String>>,
 }
@@ -123,6 +125,7 @@ impl RunStore for Stage {
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.0.loaded.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { self.inner().load_run(id).await })
     }
 
