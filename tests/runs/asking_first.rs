@@ -408,3 +408,88 @@ async fn a_call_elsewhere_has_the_replies() {
     let execution = other.execute_request(&[], request, &context, &never, Progress::default()).await;
     assert_eq!(execution.output().unwrap().to_string(), "the text of a");
 }
+
+/// A server whose tools are there while its user is logged in.
+struct Tickets(Arc<Mutex<bool>>);
+
+#[tool("Writes a ticket", needs_approval)]
+fn write(text: String) -> String {
+    format!("wrote {text}")
+}
+
+impl ToolProvider for Tickets {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move {
+            if *self.0.lock().unwrap() {
+                return Ok(tools![write]);
+            }
+            while request.asker().ask::<bool>("Have you logged in?").await.unwrap_or(false) {}
+            Err("log in first".into())
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "tickets"
+    }
+}
+
+/// A login that has ended while its call waits keeps the call, and nobody else's.
+#[tokio::test]
+async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
+    let is_logged_in = Arc::new(Mutex::new(true));
+    let log_in = |is: bool| *is_logged_in.lock().unwrap() = is;
+    let agent = |model: ScriptedModel| {
+        let agent = Agent::builder(model).tools(tools![read]).tool_provider(Tickets(is_logged_in.clone()));
+        agent.build().unwrap()
+    };
+    let begun = async || {
+        log_in(true);
+        let calls = [("read", r#"{"path": "a"}"#), ("write", r#"{"text": "b"}"#)];
+        let mut run = waiting(agent(ScriptedModel::new().calls_all(calls)).ask("Go").await);
+        run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+        log_in(false);
+        run
+    };
+    let resume = async |run: Run| agent(ScriptedModel::new().says("Done.")).resume(run).await;
+    let asked = |run: &Run| {
+        let [wait] = &run.waits()[..] else { panic!("{:?}", run.waits()) };
+        assert_eq!((&*wait.path, &*wait.tool), ("", "tickets"));
+        assert_eq!(wait.question().unwrap().text(), "Have you logged in?");
+        wait.id.clone()
+    };
+
+    let mut run = waiting(resume(begun().await).await);
+    let first = asked(&run);
+    // It is not so.
+    run.resolve(&first, Decision::answer(true)).unwrap();
+    let mut run = waiting(resume(run).await);
+    let second = asked(&run);
+    assert_ne!(first, second);
+    assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
+    run.resolve(&second, Decision::answer(true)).unwrap();
+    log_in(true);
+    let answer = resume(restored(run)).await.unwrap();
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
+    assert_eq!(outputs, ["the text of a", "wrote b"]);
+
+    // Declined, the call stays open until somebody has logged in.
+    let mut run = waiting(resume(begun().await).await);
+    run.resolve(&asked(&run), Decision::decline()).unwrap();
+    let error = resume(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
+    log_in(true);
+    assert_eq!(resume(restored(error.into_run())).await.unwrap().text(), "Done.");
+
+    let mut run = waiting(resume(begun().await).await);
+    run.cancel();
+    assert!(resume(restored(run)).await.unwrap_err().run().is_done());
+}

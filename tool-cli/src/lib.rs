@@ -37,9 +37,9 @@
 
 mod approval;
 mod input;
-mod questions;
 mod screen;
 mod session;
+mod questions;
 #[cfg(test)]
 mod tests;
 mod watch;

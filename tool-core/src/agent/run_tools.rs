@@ -7,6 +7,8 @@
 //!   must not be executed. They only leave tools out, because the source of a tool decides what undoes its calls.
 //! - An untrusted server names its tools (`ToolProvider::has_untrusted_names`). A taken name leaves out the tool, and of two servers both
 //!   tools, because a server must neither end a run nor take the place of another's tool.
+//! - Behind open calls of a resumed run, such a provider asks the user only if it has failed and one of the calls may be of its tools, because
+//!   a login must not keep the calls of other tools waiting.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -216,7 +218,7 @@ impl RunTools {
         providers: &[Box<dyn ToolProvider>],
         run: &Run,
     ) -> Result<Provided, RunErrorKind> {
-        let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), None);
+        let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let is_calling = !run.is_asking() && !run.is_undoing();
         for (index, provider) in providers.iter().enumerate() {
             let source = Source::Provider(index);
@@ -235,16 +237,7 @@ impl RunTools {
                             RunErrorKind::tools(what, error)
                         }),
                         Err(asking) => {
-                            // Fixed ones are asked once.
-                            let supply = |(source, tools): (Source, ToolSet)| Supply {
-                                source,
-                                offered: tools.clone(),
-                                tools,
-                            };
-                            let new =
-                                fixed.into_iter().filter(|(source, _)| self.supplied_by(*source).is_none());
-                            let new: Vec<_> = new.map(supply).collect();
-                            self.supplies.extend(new);
+                            self.remember(fixed);
                             return Ok(Err(asking));
                         }
                     }
@@ -253,29 +246,50 @@ impl RunTools {
             let tools = match tools {
                 // Asked again before the next request to the model.
                 Err(error) if is_calling && provider.is_dynamic() && provider.has_untrusted_names() => {
-                    failed.get_or_insert(error);
+                    failed.push((index, error));
                     continue;
                 }
                 tools => tools?,
             };
             if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
         }
-        fixed.append(&mut dynamic);
-        let Some(error) = failed else { return Ok(Ok(fixed)) };
+        if failed.is_empty() {
+            fixed.append(&mut dynamic);
+            return Ok(Ok(fixed));
+        }
         let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
         // Another server must not take the name of a tool that is missing now.
         let is_trusted = |source: &Source| match source {
             Source::Provider(index) => providers.get(*index).is_some_and(|one| !one.has_untrusted_names()),
             _ => true,
         };
-        let trusted = fixed.iter().filter(|(source, _)| is_trusted(source)).map(|(_, tools)| tools);
+        let supplied = fixed.iter().chain(&dynamic);
+        let trusted = supplied.filter(|(source, _)| is_trusted(source)).map(|(_, tools)| tools);
         let all = own.into_iter().chain(&self.question.offered).chain(trusted);
         let names: HashSet<_> =
             all.flat_map(|tools| tools.definitions().iter()).map(ToolDefinition::name).collect();
-        match run.open_calls().iter().all(|call| names.contains(&*call.name)) {
-            true => Ok(Ok(fixed)),
-            false => Err(error),
+        if run.open_calls().iter().all(|call| names.contains(&*call.name)) {
+            fixed.append(&mut dynamic);
+            return Ok(Ok(fixed));
         }
+        // An open call needs its tools, for which the user can do something.
+        for (index, _) in &failed {
+            let request = ToolProviderRequest::new(run.messages(), &self.context);
+            let (agent, asked) = (self.agent.clone(), run.provider_notes());
+            if let Err(asking) = agent.ask_provider(*index, request, asked, true).await {
+                self.remember(fixed);
+                return Ok(Err(asking));
+            }
+        }
+        Err(failed.swap_remove(0).1)
+    }
+
+    /// Records what fixed providers have supplied, which are asked once.
+    fn remember(&mut self, fixed: Vec<(Source, ToolSet)>) {
+        let new = fixed.into_iter().filter(|(source, _)| self.supplied_by(*source).is_none());
+        let new: Vec<_> =
+            new.map(|(source, tools)| Supply { source, offered: tools.clone(), tools }).collect();
+        self.supplies.extend(new);
     }
 
     /// Joins the tools of all sources. `provided` are the providers' tools.

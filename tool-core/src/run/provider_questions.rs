@@ -1,4 +1,4 @@
-//! What providers of tools ask the user before a turn.
+//! What providers of tools ask the user before a turn, or before open calls of their tools go on.
 //!
 //! A provider that asks is asked for its tools again once all its questions have a reply, and finds the replies in its notes. They stay for the
 //! whole run, because a user who has declined must not be asked again in each turn. If the agent no longer has the provider, its driver
@@ -16,10 +16,11 @@ use crate::tool::{CallDecision, CallNotes, DecisionRecord, ProviderNotes, Reply,
 const NO_CALL: &str = "";
 
 impl Run {
-    /// Returns `true` if the run waits for the answer to a question of a provider of tools before its next turn.
+    /// Returns `true` if the run waits for the answer to a question of a provider of tools, before its next turn or its open calls.
     pub(crate) fn awaits_tools(&self) -> bool {
         let mut providers = self.head.providers.iter();
-        matches!(self.stage, Stage::Asking) && providers.any(|one| one.asked.notes.is_waiting())
+        let needs_tools = matches!(self.stage, Stage::Asking | Stage::Calling(_));
+        needs_tools && providers.any(|one| one.asked.notes.is_waiting())
     }
 
     /// Returns the agent that the run was handed off to, whose providers are asked now.

@@ -28,7 +28,7 @@ impl Run {
     ) -> Step<'a> {
         self.apply_tool_policies(tools, undo_policy, in_flight);
         match &self.stage {
-            Stage::Asking if self.awaits_tools() => Step::Waiting(self.waits()),
+            Stage::Asking | Stage::Calling(_) if self.awaits_tools() => Step::Waiting(self.waits()),
             Stage::Asking => Step::CallModel(self.request(tools)),
             Stage::Calling(_) => {
                 if let Some(calls) = self.ready_calls(in_flight) {
@@ -60,6 +60,10 @@ impl Run {
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
         in_flight: &InFlight,
     ) {
+        if self.awaits_tools() {
+            // The tools of the calls are not known yet.
+            return;
+        }
         if let Stage::Calling(turn) = &mut self.stage {
             let of_agent = executions_of_agent(self.history.executions(), &self.head.handoffs);
             let calls = self.history.last_calls().iter().zip(&mut turn.calls).enumerate();

@@ -39,7 +39,7 @@ pub struct Wait {
     /// The id, by which the wait is resolved.
     pub id: WaitId,
     /// The path of the call: its id, behind the ids of the calls that lead to its agent, as in `call_1/call_2`. If a [provider of
-    /// tools](crate::toolset::ToolProviderRequest::asker) asks before a turn, this is the path of the call that asked the agent, and empty for the
+    /// tools](crate::toolset::ToolProviderRequest::asker) asks, this is the path of the call that asked the agent, and empty for the
     /// outermost one.
     pub path: String,
     /// The name of the call's tool, or of the provider that asks.

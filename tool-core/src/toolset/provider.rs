@@ -81,8 +81,8 @@ pub trait ToolProvider: Send + Sync {
     /// # Errors
     ///
     /// The future can return any error if the tools are not available; it ends the run. If that of an untrusted provider whose tools may differ
-    /// fails while calls of a resumed run are open, those of other tools go on. A [refused question](ToolProviderRequest::asker) then leaves the
-    /// run without the tools of the provider.
+    /// fails while calls of a resumed run are open, those of other tools go on; if one may be of its tools, it is called again and can [ask the
+    /// user](ToolProviderRequest::asker). A refused question then leaves the run without the tools of the provider.
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a>;
 
     /// Returns `true` if the tools may differ from turn to turn, so that the provider is called before every request to
@@ -240,8 +240,9 @@ impl<'a> ToolProviderRequest<'a> {
 
     /// Returns the way to ask the user, without whom the tools cannot be provided. The run waits for the answer like for that of a
     /// [tool](crate::ToolContext::asker), and any process can take it; then the provider is asked for its tools again, and its questions have
-    /// their replies at once, in later turns as well. Nothing new can be asked while calls of a resumed run are
-    /// open, and nobody at all outside of runs. If a run that waits is resumed by an agent without this provider, the question is over.
+    /// their replies at once, in later turns as well. While calls of a resumed run are open, nothing new
+    /// can be asked, except by an untrusted provider that has failed and may have the tool of an open call. Outside of runs, nobody can be asked.
+    /// If a run that waits is resumed by an agent without this provider, the question is over.
     ///
     /// ```
     /// use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};

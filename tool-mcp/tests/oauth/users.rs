@@ -316,9 +316,19 @@ async fn open_calls_survive_the_end_of_a_login() {
     for (run, is_approved) in [(approved, false), (answered(false), true), (answered(true), true)] {
         let server = || server_with(if is_approved { &["read"] } else { &[] });
         let error = agent(ScriptedModel::new(), server()).resume(run).await.unwrap_err();
+        // The tool of the call is unknown without a login, so the question stands at no call.
+        let (run, wait) = waiting(&error, &fake);
+        assert_eq!(run.waits().iter().map(|wait| &*wait.path).collect::<Vec<_>>(), [""]);
+        let decided = |answer| {
+            let mut run = run.clone();
+            run.resolve(&wait, Decision::answer(json!(answer))).unwrap();
+            run
+        };
+        let error = agent(ScriptedModel::new(), server()).resume(decided(false)).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
         assert!(error.to_string().contains("requires a login"), "{error}");
         runs.push((error.run().clone(), server()));
+        runs.push((decided(true), server()));
     }
     // Calls of other tools need no login.
     let error = agent(ScriptedModel::new(), server()).ask("Look").user("ada").await.unwrap_err();
@@ -333,7 +343,9 @@ async fn open_calls_survive_the_end_of_a_login() {
 
     open_page(&fake, &store).await;
     let declined = "the MCP server `tickets` requires a login, and the user has not logged in";
-    for ((run, pool), expected) in runs.into_iter().zip(["read: read", declined, "read: read"]) {
+    for ((run, pool), expected) in
+        runs.into_iter().zip(["read: read", declined, "read: read"].into_iter().flat_map(|one| [one; 2]))
+    {
         let outcome = agent(ScriptedModel::new().says("Done."), pool).resume(run).await;
         match outcome {
             Ok(answer) => assert!(outputs(&answer)[0].ends_with(expected), "{:?}", outputs(&answer)),

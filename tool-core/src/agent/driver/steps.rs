@@ -195,7 +195,9 @@ impl RunDriver {
                 }
                 continue;
             }
-            if is_elsewhere {
+            if self.run.awaits_tools() {
+                // Calls are neither judged nor refused without their tools.
+            } else if is_elsewhere {
                 self.review_calls().await?;
             } else {
                 self.refuse_new_arguments()?;
@@ -216,7 +218,8 @@ impl RunDriver {
                 Deciding::Deferred => {
                     self.clock = None;
                     self.has_unsaved_changes |= self.run.tick(Timestamp::now());
-                    if !self.run.is_asking() {
+                    let needs_tools = !self.offer.is_resolved && !self.run.awaits_tools();
+                    if !self.run.is_asking() && !needs_tools {
                         break;
                     }
                     // What a provider has asked is over, and its tools are still unknown.
