@@ -133,13 +133,17 @@ impl History {
         let executed = self.executions.iter().filter(|execution| results.contains(&execution.call.id));
         let mut executions: Vec<_> = executed.cloned().collect();
         executions.iter_mut().for_each(|execution| execution.history.undo = None);
+        // A later one hides what the model had not read at that time.
+        let is_known =
+            |one: &&CompactionRecord| one.is_before(position) && one.executions <= executions.len();
+        let compactions = self.compactions.iter().filter(is_known).cloned().collect();
         Self {
             messages,
             given: self.given,
             executions,
             given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
-            compactions: self.compactions.iter().filter(|one| one.is_before(position)).cloned().collect(),
+            compactions,
             ..Self::default()
         }
     }
