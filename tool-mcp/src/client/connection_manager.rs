@@ -142,11 +142,11 @@ impl ConnectionManager {
         self.verified_now().ok_or_else(|| McpError::unreachable(&self.shared.config.name, problem))
     }
 
-    /// Waits some time until there is a connection other than the numbered one. Returns `false` if there is none.
+    /// Waits some time until there is a connection other than the numbered one; the numbers start at 1. Returns `false` if there is none.
     pub(super) async fn is_reconnected(&self, after: u64) -> bool {
         let limit = self.shared.config.timeout.min(MAX_RECONNECT_WAIT);
         let mut current = self.shared.current.subscribe();
-        let is_next = |current: &Current| current.connection.as_ref().is_ok_and(|next| next.number != after);
+        let is_next = |current: &Current| self.shared.usable(current).is_ok_and(|next| next.number != after);
         matches!(tokio::time::timeout(limit, current.wait_for(is_next)).await, Ok(Ok(_)))
     }
 

@@ -38,22 +38,28 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of times that a task may ask for input.
 const MAX_ROUNDS: usize = 32;
 
+/// The time for which the polls for a task may fail if its server does not state how long it keeps the task.
+const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The state of a task that asks for nothing new.
 enum Polled {
     Working,
     Ended(Result<CallToolResult, ToolError>),
-    Failed(ToolError),
+    /// The state is not known.
+    Failed(McpError),
+    /// The call cannot be continued here.
+    Lost(AskError),
 }
 
-impl From<ToolError> for Polled {
-    fn from(error: ToolError) -> Self {
+impl From<McpError> for Polled {
+    fn from(error: McpError) -> Self {
         Self::Failed(error)
     }
 }
 
 impl From<AskError> for Polled {
     fn from(error: AskError) -> Self {
-        Self::Failed(error.into())
+        Self::Lost(error)
     }
 }
 
@@ -62,13 +68,14 @@ impl From<AskError> for Polled {
 pub(super) struct Task {
     id: String,
     interval_ms: Option<u64>,
+    ttl_ms: Option<u64>,
 }
 
 impl Task {
     pub(super) fn new(server: &str, created: CreateTaskResult) -> Result<Self, McpError> {
         let task = created.task;
         match task.task_id.len() <= MAX_ID_BYTES {
-            true => Ok(Self { id: task.task_id, interval_ms: task.poll_interval_ms }),
+            true => Ok(Self { id: task.task_id, interval_ms: task.poll_interval_ms, ttl_ms: task.ttl_ms }),
             false => {
                 Err(McpError::invalid_response(server, "names a task by an id that is too long".to_owned()))
             }
@@ -77,6 +84,8 @@ impl Task {
 
     /// Returns the result once the task has one. Between two questions for it, the call is parked: it ends, and is executed again later, also
     /// by another process.
+    ///
+    /// A poll without an answer is repeated in the same way, because the server goes on with the task.
     pub(super) async fn result(
         mut self,
         manager: &Arc<ConnectionManager>,
@@ -86,6 +95,8 @@ impl Task {
         let config = manager.config();
         let (started, asker) = (Instant::now(), context.asker());
         let (mut given, mut rounds) = (Given::default(), 0);
+        // The round and the time since which the polls have failed.
+        let mut failing = asker.parked::<Option<(usize, Timestamp)>>()?.flatten();
         let mut cancel_on_drop = CancelOnDrop {
             manager: Some(Arc::clone(manager)),
             id: self.id.clone(),
@@ -99,7 +110,7 @@ impl Task {
                 Ok(_) if rounds >= MAX_ROUNDS => {
                     cancel_on_drop.is_abandoned = true;
                     let problem = format!("asked for input more than {MAX_ROUNDS} times during one task");
-                    return Err(ToolError::failed(McpError::invalid_response(&config.name, problem)));
+                    return Err(abandoned(McpError::invalid_response(&config.name, problem)));
                 }
                 Ok(round) => {
                     given.answer(round, tool, asker).await?;
@@ -110,18 +121,27 @@ impl Task {
                     cancel_on_drop.manager = None;
                     return ended;
                 }
-                Err(Polled::Failed(error)) => return Err(error),
-                Err(Polled::Working) => {}
+                Err(Polled::Lost(error)) => return Err(error.into()),
+                Err(Polled::Failed(error)) => {
+                    let now = Timestamp::now();
+                    let since = failing.filter(|(round, _)| *round == rounds).map_or(now, |(_, since)| since);
+                    if !error.is_unanswered() || now.since(since) >= self.ttl() {
+                        cancel_on_drop.is_abandoned = true;
+                        return Err(abandoned(error));
+                    }
+                    failing = Some((rounds, since));
+                }
+                Err(Polled::Working) => failing = None,
             }
             let limit = config.timeout.saturating_mul(MAX_TIMEOUTS);
             // Returns only in a call that is not parked, whose task nobody else asks for.
             let until = Timestamp::now().after(self.interval());
-            let _ = asker.park(&(), until).await;
+            let _ = asker.park(&failing, until).await;
             cancel_on_drop.is_abandoned = true;
             tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
                 let timeout = McpError::timeout(&config.name, &request_name(tool), started.elapsed());
-                return Err(ToolError::failed(timeout));
+                return Err(abandoned(timeout));
             }
         }
     }
@@ -134,12 +154,10 @@ impl Task {
         given: &Given,
     ) -> Result<Round, Polled> {
         let config = manager.config();
-        let connection = manager.verified().await.map_err(ToolError::failed)?;
+        let connection = manager.verified().await?;
         let (peer, name) = (connection.peer(), request_name(tool));
-        let asked = config.await_response(&name, peer.get_task(GetTaskParams::new(&*self.id)));
-        let known = asked.await.map_err(ToolError::failed)?.task;
-        let invalid =
-            |problem: &str| ToolError::failed(McpError::invalid_response(&config.name, problem.to_owned()));
+        let known = config.await_response(&name, peer.get_task(GetTaskParams::new(&*self.id))).await?.task;
+        let invalid = |problem: &str| McpError::invalid_response(&config.name, problem.to_owned());
         if known.task.task_id != self.id {
             return Err(invalid("answered for another task").into());
         }
@@ -157,17 +175,14 @@ impl Task {
             }
             TaskPayload::Cancelled => McpError::task_cancelled(&config.name),
             TaskPayload::InputRequired { input_requests } => {
-                let round = Round::of_task(&config.name, input_requests).map_err(ToolError::failed)?;
+                let round = Round::of_task(&config.name, input_requests)?;
                 let (responses, open) = given.answered(round);
                 if !open.is_empty() {
                     return Ok(open);
                 }
                 if !responses.is_empty() {
                     let update = UpdateTaskParams::new(&*self.id, responses);
-                    config
-                        .await_response(&name, peer.update_task(update))
-                        .await
-                        .map_err(ToolError::failed)?;
+                    config.await_response(&name, peer.update_task(update)).await?;
                 }
                 return Err(Polled::Working);
             }
@@ -179,7 +194,13 @@ impl Task {
     /// Cancels the task at the server, which need not do so.
     pub(super) async fn cancel(self, manager: &ConnectionManager) {
         let cancelling = async {
-            if let Ok(connection) = manager.verified().await {
+            let connection = match manager.verified().await {
+                Err(error) if error.is_unanswered() && manager.is_reconnected(0).await => {
+                    manager.verified().await
+                }
+                verified => verified,
+            };
+            if let Ok(connection) = connection {
                 let _ = connection.peer().cancel_task(CancelTaskParams::new(self.id)).await;
             }
         };
@@ -190,6 +211,15 @@ impl Task {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
         interval.clamp(MIN_INTERVAL, MAX_INTERVAL)
     }
+
+    fn ttl(&self) -> Duration {
+        self.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis)
+    }
+}
+
+/// Returns the error of a call whose task has no known end.
+fn abandoned(error: McpError) -> ToolError {
+    ToolError::failed(error.with_unknown_outcome())
 }
 
 fn request_name(tool: &McpTool) -> String {
@@ -213,7 +243,7 @@ impl Drop for CancelOnDrop {
         let Some(manager) = self.manager.take() else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         if self.is_abandoned || self.cancellation.is_cancelled() {
-            let task = Task { id: std::mem::take(&mut self.id), interval_ms: None };
+            let task = Task { id: std::mem::take(&mut self.id), interval_ms: None, ttl_ms: None };
             runtime.spawn(async move { task.cancel(&manager).await });
         }
     }
