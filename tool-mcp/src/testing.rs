@@ -91,6 +91,7 @@ struct State {
     replaced: HashMap<String, (u16, String)>,
     metadata: serde_json::Map<String, Value>,
     paused: HashMap<String, Arc<Pause>>,
+    results: HashMap<String, Value>,
     refused_scopes: HashSet<String>,
 }
 
@@ -225,6 +226,11 @@ impl OAuthServer {
     /// Replaces a member of the metadata of the authorization server; `null` removes it.
     pub fn set_metadata(&self, name: &str, value: Value) {
         self.fake.state().metadata.insert(name.to_owned(), value);
+    }
+
+    /// Answers all further requests of a method of MCP, such as `tools/list`, with this result, if they have a valid token.
+    pub fn set_result(&self, method: &str, result: Value) {
+        self.fake.state().results.insert(method.to_owned(), result);
     }
 
     /// Holds back the response to the next request to a path.
@@ -479,7 +485,10 @@ impl Fake {
         }
         let message: Value = serde_json::from_str(body).unwrap_or_default();
         let name = message["params"]["name"].as_str().unwrap_or_default();
-        let result = match message["method"].as_str().unwrap_or_default() {
+        let method = message["method"].as_str().unwrap_or_default();
+        let replaced = self.state().results.get(method).cloned();
+        let result = match method {
+            _ if replaced.is_some() => replaced.unwrap_or_default(),
             "initialize" => json!({
                 "protocolVersion": "2025-06-18",
                 "capabilities": { "tools": {} },

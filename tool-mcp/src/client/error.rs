@@ -318,8 +318,8 @@ impl McpError {
 
     /// Returns `true` if the server has not answered, but can do so later.
     pub(super) fn is_unanswered(&self) -> bool {
-        use McpErrorKind::{ConnectionLost, LoginRequired, Timeout, Unreachable};
-        matches!(self.kind(), Unreachable | ConnectionLost | Timeout | LoginRequired)
+        use McpErrorKind::{ConnectionLost, LoginRequired, Timeout, Unauthorized, Unreachable};
+        matches!(self.kind(), Unreachable | ConnectionLost | Timeout | LoginRequired | Unauthorized)
     }
 
     /// Returns the category of the error.

@@ -16,10 +16,12 @@ use tokio::time::Instant;
 use tool_core::tool::{AskError, Timestamp};
 use tool_core::{CancellationToken, ToolContext, ToolError};
 
+use super::config::ServerConfig;
 use super::connection_manager::ConnectionManager;
 use super::input::{Given, Round};
+use super::login_page::LoginPage;
 use super::text::truncate_name;
-use super::{McpError, McpTool};
+use super::{McpError, McpErrorKind, McpTool};
 
 /// The longest id of a task.
 const MAX_ID_BYTES: usize = 1024;
@@ -45,15 +47,20 @@ const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 enum Polled {
     Working,
     Ended(Result<CallToolResult, ToolError>),
-    /// The state is not known.
-    Failed(McpError),
+    /// The server can be asked again later.
+    Unanswered(McpError),
+    /// The call ends, and so does the task if it can be cancelled.
+    Abandoned(McpError),
     /// The call cannot be continued here.
     Lost(AskError),
 }
 
 impl From<McpError> for Polled {
     fn from(error: McpError) -> Self {
-        Self::Failed(error)
+        match error.is_unanswered() {
+            true => Self::Unanswered(error),
+            false => Self::Abandoned(error),
+        }
     }
 }
 
@@ -61,6 +68,13 @@ impl From<AskError> for Polled {
     fn from(error: AskError) -> Self {
         Self::Lost(error)
     }
+}
+
+/// The logins that polls have required.
+#[derive(Default)]
+struct Logins {
+    shown: usize,
+    pages: usize,
 }
 
 /// A call that the server goes on with.
@@ -97,20 +111,27 @@ impl Task {
         let (mut given, mut rounds) = (Given::default(), 0);
         // The round and the time since which the polls have failed.
         let mut failing = asker.parked::<Option<(usize, Timestamp)>>()?.flatten();
+        let mut logins = Logins::default();
         let mut cancel_on_drop = CancelOnDrop {
             manager: Some(Arc::clone(manager)),
             id: self.id.clone(),
             cancellation: context.cancellation().clone(),
             is_abandoned: false,
         };
-        loop {
+        let error = loop {
             // What it asks for is recorded in the order of the questions: the same text under another key is another question.
-            let polled = asker.once(&format!("task round {rounds}"), self.poll(manager, tool, &given)).await;
+            let mut polled =
+                asker.once(&format!("task round {rounds}"), self.poll(manager, tool, &given)).await;
+            if let Err(Polled::Unanswered(error)) = polled {
+                match log_in(config, context, error, &mut logins).await {
+                    Ok(()) => continue,
+                    Err(reason) => polled = Err(reason),
+                }
+            }
             match polled {
                 Ok(_) if rounds >= MAX_ROUNDS => {
-                    cancel_on_drop.is_abandoned = true;
                     let problem = format!("asked for input more than {MAX_ROUNDS} times during one task");
-                    return Err(abandoned(McpError::invalid_response(&config.name, problem)));
+                    break McpError::invalid_response(&config.name, problem);
                 }
                 Ok(round) => {
                     given.answer(round, tool, asker).await?;
@@ -122,12 +143,12 @@ impl Task {
                     return ended;
                 }
                 Err(Polled::Lost(error)) => return Err(error.into()),
-                Err(Polled::Failed(error)) => {
+                Err(Polled::Abandoned(error)) => break error,
+                Err(Polled::Unanswered(error)) => {
                     let now = Timestamp::now();
                     let since = failing.filter(|(round, _)| *round == rounds).map_or(now, |(_, since)| since);
-                    if !error.is_unanswered() || now.since(since) >= self.ttl() {
-                        cancel_on_drop.is_abandoned = true;
-                        return Err(abandoned(error));
+                    if now.since(since) >= self.ttl() {
+                        break error;
                     }
                     failing = Some((rounds, since));
                 }
@@ -140,10 +161,11 @@ impl Task {
             cancel_on_drop.is_abandoned = true;
             tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
-                let timeout = McpError::timeout(&config.name, &request_name(tool), started.elapsed());
-                return Err(abandoned(timeout));
+                break McpError::timeout(&config.name, &request_name(tool), started.elapsed());
             }
-        }
+        };
+        cancel_on_drop.is_abandoned = true;
+        Err(ToolError::failed(error.with_unknown_outcome()))
     }
 
     /// Asks for the state of the task, and sends the answers to what it still asks for. Returns what was not answered.
@@ -217,9 +239,24 @@ impl Task {
     }
 }
 
-/// Returns the error of a call whose task has no known end.
-fn abandoned(error: McpError) -> ToolError {
-    ToolError::failed(error.with_unknown_outcome())
+/// Lets the user log in after a poll that requires it, so that it can be repeated. Otherwise returns the reason.
+async fn log_in(
+    config: &ServerConfig,
+    context: &ToolContext,
+    error: McpError,
+    earlier: &mut Logins,
+) -> Result<(), Polled> {
+    let error = match config.log_in(error, &mut earlier.shown, true).await {
+        Err(error) if error.kind() == McpErrorKind::LoginRequired => error,
+        logged_in => return Ok(logged_in?),
+    };
+    let page = async { Ok::<_, Polled>(LoginPage::for_call(config, context, error)?) };
+    let page = context.asker().once(&format!("task login {}", earlier.pages), page).await?;
+    earlier.pages += 1;
+    match page.confirm(&config.name, context.asker()).await? {
+        true => Ok(()),
+        false => Err(Polled::Abandoned(McpError::not_logged_in(&config.name))),
+    }
 }
 
 fn request_name(tool: &McpTool) -> String {
