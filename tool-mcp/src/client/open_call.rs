@@ -221,7 +221,7 @@ impl Drop for OpenCall {
         self.ended.cancel();
         self.connection.monitor().remove_progress(&self.handle.progress_token);
         let Some(request) = self.request.take() else { return };
-        self.connection.monitor().abandon_call();
+        self.connection.monitor().abandon_call(request.clone());
         let (peer, reason) = (self.handle.peer.clone(), self.reason.to_owned());
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
