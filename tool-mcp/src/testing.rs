@@ -27,6 +27,9 @@ const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 /// Refresh tokens can be used once: if one is used again, all tokens of its login end. Clients can register themselves, or have a
 /// metadata document; any `https` URL is taken for one.
 ///
+/// It gives tokens for its own MCP server only, whose [results](OAuthServer::set_result) can be replaced. Every authorization URL that is
+/// opened is agreed to: a user that refuses is one that does not open it.
+///
 /// ```
 /// use std::sync::Arc;
 ///
@@ -149,7 +152,8 @@ impl fmt::Debug for PausedPath {
 }
 
 impl OAuthServer {
-    /// Returns the URL of the MCP server. It has the tools `read` and `write`; calls of `write` need the scope `write`.
+    /// Returns the URL of the MCP server. It has the tools `read` and `write`, which take no arguments and return their name and the scopes
+    /// of the token, such as `read: read`. Every request needs a login, which asks for the scope `read`, and calls of `write` need the scope `write`.
     #[must_use]
     pub fn url(&self) -> String {
         self.fake.url()
