@@ -290,8 +290,10 @@ async fn retains_the_tools_when_a_later_request_fails() {
     .await;
 }
 
+type Streams = Arc<Mutex<Vec<(ServerConnection, Value)>>>;
+
 /// A server of the newest revision whose list names its number, and that keeps the connection and the id of each subscription.
-fn with_subscriptions(ttl_ms: u64) -> (McpServer, Received, Arc<Mutex<Vec<(ServerConnection, Value)>>>) {
+fn with_subscriptions(ttl_ms: u64) -> (McpServer, Received, Streams) {
     let (lists, streams) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
     let opened = Arc::clone(&streams);
     let (server, received) = scripted_server(move |connection, method, message| match method {

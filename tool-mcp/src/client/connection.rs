@@ -167,48 +167,16 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers. While there is no
-    /// subscription, they can change without notice.
+    /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
     fn subscribe_to_tool_changes(&self) {
         if self.is_legacy() {
             return;
         }
         let (peer, monitor) = (self.service.peer().clone(), Arc::clone(&self.monitor));
-        let subscribing = {
-            let monitor = Arc::clone(&monitor);
-            async move {
-                let mut attempts = 0;
-                for number in 0_u64.. {
-                    let started = Instant::now();
-                    let filter = SubscriptionFilter::builder().tools_list_changed().build();
-                    match peer.listen(filter).await {
-                        Ok(mut changes) => {
-                            if number > 0 {
-                                monitor.note_tool_change();
-                            }
-                            while let Ok(Some(change)) = changes.next().await {
-                                if matches!(change, ServerNotification::ToolListChangedNotification(_)) {
-                                    monitor.note_tool_change();
-                                }
-                            }
-                            monitor.note_tool_change();
-                        }
-                        // The server has no subscriptions.
-                        Err(ServiceError::McpError(_)) => return,
-                        Err(_) => {}
-                    }
-                    if started.elapsed() >= STABLE_AFTER {
-                        attempts = 0;
-                    }
-                    tokio::time::sleep(BACKOFF.delay(attempts)).await;
-                    attempts = attempts.saturating_add(1);
-                }
-            }
-        };
         tokio::spawn(async move {
             tokio::select! {
                 () = monitor.retired() => {}
-                () = subscribing => {}
+                () = follow_tool_changes(&peer, &monitor) => {}
             }
         });
     }
@@ -254,6 +222,35 @@ impl Connection {
 
     pub(super) fn set_listing(&self, listing: Option<VerifiedListing>) {
         *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+    }
+}
+
+/// Records changes of the tools, and subscribes again when the subscription ends. Meanwhile, the tools can change without notice.
+async fn follow_tool_changes(peer: &Peer<RoleClient>, monitor: &Monitor) {
+    let (mut attempts, mut is_first) = (0, true);
+    loop {
+        let started = Instant::now();
+        match peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await {
+            Ok(mut changes) => {
+                if !is_first {
+                    monitor.note_tool_change();
+                }
+                while let Ok(Some(change)) = changes.next().await {
+                    if matches!(change, ServerNotification::ToolListChangedNotification(_)) {
+                        monitor.note_tool_change();
+                    }
+                }
+                monitor.note_tool_change();
+            }
+            // The server has no subscriptions.
+            Err(ServiceError::McpError(_)) => return,
+            Err(_) => {}
+        }
+        if started.elapsed() >= STABLE_AFTER {
+            attempts = 0;
+        }
+        tokio::time::sleep(BACKOFF.delay(attempts)).await;
+        (attempts, is_first) = (attempts.saturating_add(1), false);
     }
 }
 
