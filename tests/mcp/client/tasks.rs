@@ -208,7 +208,11 @@ async fn a_poll_without_an_answer_is_repeated() {
                 let other = server.connect().await.unwrap().tools().await.unwrap();
                 let model = ScriptedModel::new().says("Done.");
                 let other = Agent::builder(model).tools(other).build().unwrap();
-                let run = resume(&other, driver.into_run()).await;
+                let mut run = driver.into_run();
+                if let Some(wait) = run.waits().first() {
+                    run.tick(wait.deadline.unwrap());
+                }
+                let run = resume(&other, run).await;
                 run.tool_executions()[0].outcome().map_or_else(ToString::to_string, ToString::to_string)
             } else {
                 let called = call(&tools, "book", json!({})).await;
