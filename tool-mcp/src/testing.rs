@@ -27,6 +27,9 @@ const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 /// Refresh tokens can be used once: if one is used again, all tokens of its login end. Clients can register themselves, or have a
 /// metadata document; any `https` URL is taken for one.
 ///
+/// It gives tokens for its own MCP server only, whose [results](OAuthServer::set_result) can be replaced. Every authorization URL that is
+/// opened is agreed to: a user that refuses is one that does not open it.
+///
 /// ```
 /// use std::sync::Arc;
 ///
@@ -91,6 +94,7 @@ struct State {
     replaced: HashMap<String, (u16, String)>,
     metadata: serde_json::Map<String, Value>,
     paused: HashMap<String, Arc<Pause>>,
+    results: HashMap<String, Value>,
     refused_scopes: HashSet<String>,
 }
 
@@ -148,7 +152,8 @@ impl fmt::Debug for PausedPath {
 }
 
 impl OAuthServer {
-    /// Returns the URL of the MCP server. It has the tools `read` and `write`; calls of `write` need the scope `write`.
+    /// Returns the URL of the MCP server. It has the tools `read` and `write`, which take no arguments and return their name and the scopes
+    /// of the token, such as `read: read`. Every request needs a login, which asks for the scope `read`, and calls of `write` need the scope `write`.
     #[must_use]
     pub fn url(&self) -> String {
         self.fake.url()
@@ -225,6 +230,11 @@ impl OAuthServer {
     /// Replaces a member of the metadata of the authorization server; `null` removes it.
     pub fn set_metadata(&self, name: &str, value: Value) {
         self.fake.state().metadata.insert(name.to_owned(), value);
+    }
+
+    /// Answers all further requests of a method of MCP, such as `tools/list`, with this result, if they have a valid token.
+    pub fn set_result(&self, method: &str, result: Value) {
+        self.fake.state().results.insert(method.to_owned(), result);
     }
 
     /// Holds back the response to the next request to a path.
@@ -479,7 +489,10 @@ impl Fake {
         }
         let message: Value = serde_json::from_str(body).unwrap_or_default();
         let name = message["params"]["name"].as_str().unwrap_or_default();
-        let result = match message["method"].as_str().unwrap_or_default() {
+        let method = message["method"].as_str().unwrap_or_default();
+        let replaced = self.state().results.get(method).cloned();
+        let result = match method {
+            _ if replaced.is_some() => replaced.unwrap_or_default(),
             "initialize" => json!({
                 "protocolVersion": "2025-06-18",
                 "capabilities": { "tools": {} },

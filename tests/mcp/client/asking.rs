@@ -1,5 +1,6 @@
 //! Calls of servers that ask for input: the call waits for the answers, and is sent again with them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -8,18 +9,22 @@ use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, RunErrorKind};
 use tool_mcp::McpServer;
 
-use super::support::{Received, Reply, ServerConnection, scripted_server, tool};
+use super::support::{Received, Reply, ServerConnection, scripted_server, tool, untrusted_server};
 use super::transports::{Requests, http_server, response};
 
 /// A server that speaks the newest protocol alone, and answers calls by this function.
 fn newest(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> (McpServer, Received) {
-    scripted_server(move |_: &ServerConnection, method, message| match method {
+    scripted_server(move |_: &ServerConnection, method, message| newest_reply(method, message, &answer))
+}
+
+fn newest_reply(method: &str, message: &Value, answer: &dyn Fn(&Value) -> Reply) -> Reply {
+    match method {
         "initialize" => Reply::Error(-32601, "Method not found"),
         "server/discover" => Reply::Result(discovered(json!({ "tools": {} }))),
         "tools/list" => Reply::Result(listed()),
         "tools/call" => answer(&message["params"]),
         _ => Reply::NoResponse,
-    })
+    }
 }
 
 /// The URL of a server of the newest protocol that answers calls by this function.
@@ -196,6 +201,99 @@ async fn an_expired_state_is_left_out() {
     assert_eq!(received.count("tools/call"), 4);
 }
 
+/// A tool that is `at_most_once`, as all of a server that is not trusted, is not called again.
+#[tokio::test]
+async fn an_expired_state_ends_a_call_that_is_not_repeated() {
+    let (server, received) = untrusted_server(|_: &ServerConnection, method, message| match method {
+        "tools/call" if message["params"].get("requestState").is_some() => {
+            Reply::Error(-32602, "Invalid or expired requestState")
+        }
+        _ => newest_reply(method, message, &|_| {
+            required(json!({ "seat": form("Which seat?", "seat") }), "s-1")
+        }),
+    });
+    let tools = server.approved(["book"]).connect().await.unwrap().tools().await.unwrap();
+    let agent = agent(tools);
+    let run = answer_seat(&agent, agent.ask("Book").await.unwrap_err().into_run(), "12C").await;
+    let error = run.tool_executions()[0].outcome().unwrap_err().to_string();
+    assert!(error.contains("rejected the call of `book`: Invalid or expired requestState"), "{error}");
+    assert_eq!(received.count("tools/call"), 2);
+}
+
+/// Answers the question that the run waits for, and continues the run in another process until it waits or ends.
+async fn answer_seat(agent: &Agent, mut run: Run, seat: &str) -> Run {
+    let wait = run.waits().remove(0);
+    assert_eq!(wait.question().unwrap().text(), "The server `raw` asks: Which seat?");
+    run.resolve(&wait.id, Decision::answer(json!({ "seat": seat }))).unwrap();
+    let mut driver = agent.resume(restored(&run)).start();
+    while driver.advance().await.unwrap_or(false) {}
+    restored(&driver.into_run())
+}
+
+/// A server that asks the same again has not accepted the answer, so the user is asked again. Only a server that has lost its state gets each
+/// answer once more.
+#[tokio::test]
+async fn the_same_question_is_asked_again() {
+    let has_expired = AtomicBool::new(false);
+    let (server, received) = newest(move |params| {
+        let seat = params["inputResponses"]["seat"]["content"]["seat"].as_str();
+        match (seat, params["requestState"].as_str()) {
+            (Some("14A"), Some("s-1")) if !has_expired.swap(true, Ordering::SeqCst) => {
+                Reply::Error(-32602, "Invalid or expired requestState")
+            }
+            (Some("16F"), _) => complete("booked"),
+            (Some("14A"), _) => required(json!({ "seat": form("Which seat?", "seat") }), "s-3"),
+            (Some(_), _) => required(json!({ "seat": form("Which seat?", "seat") }), "s-1"),
+            (None, _) => required(json!({ "seat": form("Which seat?", "seat") }), "s-0"),
+        }
+    });
+    let tools = server.connect().await.unwrap().tools().await.unwrap();
+    let agent = agent(tools);
+    let mut run = agent.ask("Book").await.unwrap_err().into_run();
+    let mut calls = Vec::new();
+    for seat in ["12C", "14A", "16F"] {
+        calls.push(received.count("tools/call"));
+        run = answer_seat(&agent, run, seat).await;
+    }
+    calls.push(received.count("tools/call"));
+    assert_eq!(run.tool_executions()[0].output().unwrap().to_string(), "booked");
+    // After the second answer, the state has expired: both answers are sent again, and the second is not accepted.
+    assert_eq!(calls, [1, 2, 6, 7]);
+}
+
+/// What a server keeps with the client is as secret as what it has put into it.
+#[tokio::test]
+async fn the_state_of_a_server_is_shown_to_nobody() {
+    const STATE: &str = "state/of \"raw\"";
+    let failed = |text: &str| {
+        let content = json!([{ "type": "text", "text": text }]);
+        Reply::Result(json!({ "resultType": "complete", "isError": true, "content": content }))
+    };
+    for reply in [
+        Reply::Error(-32603, "cannot read state/of \"raw\""),
+        failed("cannot read state/of \"raw\""),
+        failed("cannot read state%2Fof%20%22raw%22"),
+    ] {
+        let reply = Mutex::new(Some(reply));
+        let (server, _) = newest(move |params| match params.get("requestState") {
+            None => required(json!({ "seat": form("Which seat?", "seat") }), STATE),
+            Some(_) => reply.lock().unwrap().take().unwrap(),
+        });
+        let tools = server.connect().await.unwrap().tools().await.unwrap();
+        let agent = agent(tools);
+        let waiting = agent.ask("Book").await.unwrap_err();
+        let shown = format!("{waiting} {waiting:?} {:?} {:?}", waiting.run(), waiting.run().waits());
+        let run = answer_seat(&agent, waiting.into_run(), "12C").await;
+        let outcome = run.tool_executions()[0].outcome();
+        let outcome = outcome.map_or_else(|error| format!("{error} {error:?}"), ToString::to_string);
+        assert!(outcome.contains("cannot read […]"), "{outcome}");
+        let messages = serde_json::to_string(run.messages()).unwrap();
+        for text in [shown, outcome, messages, format!("{run:?}")] {
+            assert!(!text.contains("state/of") && !text.contains("state%2Fof"), "{text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn hostile_servers_are_bounded() {
     // A password in a form is declined without asking anybody.
@@ -222,7 +320,7 @@ async fn hostile_servers_are_bounded() {
 
     // Too much state, too many questions.
     for (requests, state, expected) in [
-        (json!({}), "x".repeat(1 << 20), "wants to keep more than 32768 bytes"),
+        (json!({}), "x".repeat(10 << 20), "wants to keep more than 32768 bytes"),
         (
             (0..40)
                 .map(|number| (number.to_string(), url("https://a")))

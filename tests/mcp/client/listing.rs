@@ -1,17 +1,19 @@
 //! Listing of tools: pages, tools that cannot be used, and when the list is requested.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::support::sampling::size;
 use tool_core::toolset::{ToolProvider, ToolProviderRequest};
 use tool_core::{Message, ToolContext, ToolSet};
-use tool_mcp::McpErrorKind;
+use tool_mcp::{McpErrorKind, McpServer};
 
+use super::asking::{discovered, listed};
 use super::support::{
-    Reply, call, initialize_result, scripted_server, text_result, tool, tool_names, wait_until,
+    Received, Reply, ServerConnection, call, initialize_result, scripted_server, text_result, tool,
+    tool_names, wait_until,
 };
 
 #[tokio::test]
@@ -286,4 +288,84 @@ async fn retains_the_tools_when_a_later_request_fails() {
         requests.load(Ordering::SeqCst) >= 3
     })
     .await;
+}
+
+type Streams = Arc<Mutex<Vec<(ServerConnection, Value)>>>;
+
+/// A server of the newest revision whose list names its number, and that keeps the connection and the id of each subscription.
+fn with_subscriptions(ttl_ms: u64) -> (McpServer, Received, Streams) {
+    let (lists, streams) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+    let opened = Arc::clone(&streams);
+    let (server, received) = scripted_server(move |connection, method, message| match method {
+        "initialize" => Reply::Error(-32601, "Method not found"),
+        "server/discover" => Reply::Result(discovered(json!({ "tools": { "listChanged": true } }))),
+        "tools/list" => {
+            let name = format!("v{}", lists.fetch_add(1, Ordering::SeqCst) + 1);
+            let mut listed = listed();
+            (listed["tools"], listed["ttlMs"]) = (json!([tool(&name)]), ttl_ms.into());
+            Reply::Result(listed)
+        }
+        "subscriptions/listen" => {
+            let id = message["id"].clone();
+            let filter = json!({ "toolsListChanged": true });
+            let acknowledged = json!({ "_meta": { SUBSCRIPTION: id }, "notifications": filter });
+            connection.notify("notifications/subscriptions/acknowledged", acknowledged);
+            opened.lock().unwrap().push((connection.clone(), id));
+            Reply::NoResponse
+        }
+        _ => Reply::Default,
+    });
+    (server.record_messages(), received, streams)
+}
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// When the stream of changes ends, tools can have changed without notice. A stream of another request takes its place.
+#[tokio::test(start_paused = true)]
+async fn lists_again_after_changes_and_when_their_stream_ends() {
+    let (server, received, streams) = with_subscriptions(3_600_000);
+    let tools = server.connect().await.unwrap();
+    let is_listed = async |name: &str| {
+        wait_until(name, async || tool_names(&tools.tools().await.unwrap()) == [name]).await;
+    };
+    let are_open = async |count: usize| {
+        wait_until("it listens", async || streams.lock().unwrap().len() == count).await;
+        streams.lock().unwrap()[count - 1].clone()
+    };
+    is_listed("v1").await;
+    let mut next = 2;
+    for count in 1..=3 {
+        let (connection, id) = are_open(count).await;
+        connection.notify("notifications/tools/list_changed", json!({ "_meta": { SUBSCRIPTION: id } }));
+        is_listed(&format!("v{next}")).await;
+        let end = match count {
+            1 => json!({ "result": { "resultType": "complete", "_meta": { SUBSCRIPTION: id } } }),
+            _ => json!({ "error": { "code": -32603, "message": "Internal error" } }),
+        };
+        let mut end = end;
+        (end["jsonrpc"], end["id"]) = ("2.0".into(), id);
+        connection.send_line(end.to_string());
+        is_listed(&format!("v{}", next + 1)).await;
+        are_open(count + 1).await;
+        // Changes before the new stream are not reported.
+        is_listed(&format!("v{}", next + 2)).await;
+        next += 3;
+    }
+    assert_eq!(received.count("tools/list"), next - 1);
+}
+
+/// A list is used as long as the server allows. It is requested once by `connect`.
+#[tokio::test(start_paused = true)]
+async fn lists_again_after_the_time_of_a_list() {
+    for (ttl_ms, expected) in [(0, ["v2", "v3", "v4"]), (60_000, ["v1", "v1", "v2"])] {
+        let (server, _, streams) = with_subscriptions(ttl_ms);
+        let tools = server.connect().await.unwrap();
+        wait_until("it listens", async || streams.lock().unwrap().len() == 1).await;
+        let mut listed = Vec::new();
+        for wait in [0, 59, 2] {
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+            listed.push(tool_names(&tools.tools().await.unwrap())[0].to_owned());
+        }
+        assert_eq!(listed, expected);
+    }
 }

@@ -195,6 +195,48 @@ async fn questions_that_reach_nobody_are_cancelled_at_once() {
     }
 }
 
+/// A question can be meant for a call that timed out, until its late reply or for as long as a question may wait. Other calls are then asked
+/// for again.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_timed_out_does_not_silence_the_server() {
+    for (is_late, wait, is_asked) in
+        [(false, Duration::ZERO, false), (true, Duration::ZERO, true), (false, LIMIT, true)]
+    {
+        let first = OnceLock::new();
+        let (server, received) =
+            untrusted_server(move |connection: &ServerConnection, method, message| match method {
+                "tools/list" => Reply::Result(json!({ "tools": [tool("book")] })),
+                "tools/call" if first.set(message["id"].clone()).is_ok() => Reply::NoResponse,
+                "tools/call" => {
+                    if is_late {
+                        let id = first.get();
+                        let late = json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } });
+                        connection.send_line(late.to_string());
+                    }
+                    let mut question = form("Which seat?", "seat");
+                    (question["jsonrpc"], question["id"]) = ("2.0".into(), "q".into());
+                    connection.send_line(question.to_string());
+                    Reply::NoResponse
+                }
+                _ => Reply::Default,
+            });
+        let server = server.approved(["book"]).record_messages().question_timeout(LIMIT);
+        let (_connected, tools) = tools(&server).await;
+        let error = call(&tools, "book", json!({})).await.unwrap_err();
+        assert!(error.to_string().contains("did not respond to the call of `book`"), "{error}");
+        tokio::time::sleep(wait).await;
+        let asked = tokio::spawn(async move { agent(tools).ask("Book").await });
+        if is_asked {
+            let waiting = asked.await.unwrap().unwrap_err();
+            assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        } else {
+            wait_until("the question is cancelled", async || !received.responses().is_empty()).await;
+            assert_eq!(received.responses()[0]["result"]["action"], "cancel");
+            asked.abort();
+        }
+    }
+}
+
 /// A server that needs a page first gets the call again once a person has consented, without any data.
 #[tokio::test]
 async fn a_page_is_opened_before_the_call_is_sent_again() {

@@ -1,10 +1,12 @@
 //! Calls that become tasks of their server, whose results are fetched later.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::Timestamp;
 use tool_core::{Agent, CancellationToken, ToolSet};
 use tool_mcp::McpServer;
 
@@ -29,6 +31,14 @@ pub(super) fn task(status: &str, more: Value) -> Value {
 /// A server whose calls become tasks, which this function describes when they are polled. It gets the number of the poll, starting at 1,
 /// and all answers until then.
 fn with_tasks(poll: impl Fn(usize, &[Value]) -> Value + Send + Sync + 'static) -> (McpServer, Received) {
+    with_polls(json!({}), move |number, answers| Reply::Result(poll(number, answers)))
+}
+
+/// The same, with further members of the task that a call becomes, and any reply to a poll.
+fn with_polls(
+    created: Value,
+    poll: impl Fn(usize, &[Value]) -> Reply + Send + Sync + 'static,
+) -> (McpServer, Received) {
     let state = Arc::new(Mutex::new((0, Vec::new())));
     scripted_server(move |_: &ServerConnection, method, message| {
         let mut state = state.lock().unwrap();
@@ -38,14 +48,18 @@ fn with_tasks(poll: impl Fn(usize, &[Value]) -> Value + Send + Sync + 'static) -
                 discovered(json!({ "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } }))
             }
             "tools/list" => listed(),
-            "tools/call" => task("working", json!({ "resultType": "task" })),
+            "tools/call" => {
+                let mut task = task("working", created.clone());
+                task["resultType"] = "task".into();
+                task
+            }
             "tasks/update" => {
                 state.1.push(message["params"]["inputResponses"].clone());
                 json!({ "resultType": "complete" })
             }
             "tasks/get" => {
                 state.0 += 1;
-                poll(state.0, &state.1)
+                return poll(state.0, &state.1);
             }
             "tasks/cancel" => json!({ "resultType": "complete" }),
             _ => return Reply::NoResponse,
@@ -161,6 +175,113 @@ async fn an_answer_is_not_given_to_another_question_of_the_same_key() {
     );
 }
 
+/// A poll without an answer is repeated as long as the server has the task, also by another process. A call that ends without knowing the end
+/// of its task cancels it.
+#[tokio::test(start_paused = true)]
+async fn a_poll_without_an_answer_is_repeated() {
+    type First = fn() -> Reply;
+    let unknown =
+        "the call may or may not have taken effect and is not repeated; check its effect before you continue";
+    let rows: [(Value, First, &str); 5] = [
+        (json!({}), || Reply::Disconnect, "booked"),
+        (json!({ "ttlMs": null }), || Reply::NoResponse, "booked"),
+        (json!({ "ttlMs": 0 }), || Reply::Disconnect, "disconnected before it answered the task of `book`"),
+        (json!({}), || Reply::Error(-32602, "no such task"), "rejected the task of `book`: no such task"),
+        (
+            json!({}),
+            || Reply::Result(task("working", json!({ "taskId": "t-2" }))),
+            "answered for another task",
+        ),
+    ];
+    for (created, first, expected) in rows {
+        for is_run in [true, false] {
+            let (server, received) = with_polls(created.clone(), move |number, _| match number {
+                1 => first(),
+                _ => Reply::Result(completed("booked")),
+            });
+            let server = server.record_messages();
+            let tools = server.clone().connect().await.unwrap().tools().await.unwrap();
+            let outcome = if is_run {
+                let mut driver = agent(tools).start("Book");
+                driver.advance().await.unwrap();
+                driver.advance().await.unwrap();
+                let other = server.connect().await.unwrap().tools().await.unwrap();
+                let model = ScriptedModel::new().says("Done.");
+                let other = Agent::builder(model).tools(other).build().unwrap();
+                let mut run = driver.into_run();
+                if let Some(wait) = run.waits().first() {
+                    run.tick(wait.deadline.unwrap());
+                }
+                let run = resume(&other, run).await;
+                run.tool_executions()[0].outcome().map_or_else(ToString::to_string, ToString::to_string)
+            } else {
+                let called = call(&tools, "book", json!({})).await;
+                called.map_or_else(|error| error.to_string(), |output| output.to_string())
+            };
+            assert!(outcome.contains(expected), "{outcome}");
+            let is_lost = expected != "booked";
+            assert_eq!(outcome.ends_with(unknown), is_lost, "{outcome}");
+            assert_eq!(
+                (received.count("tools/call"), received.count("tasks/get")),
+                (1, if is_lost { 1 } else { 2 })
+            );
+            if is_lost {
+                wait_until("the task is cancelled", async || received.count("tasks/cancel") == 1).await;
+            } else {
+                assert_eq!(received.count("tasks/cancel"), 0);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_and_results_of_a_task_are_bounded() {
+    let (server, received) = with_tasks(|_, answers| {
+        input_required(json!({ answers.len().to_string(): form("Which seat?", "seat") }))
+    });
+    let tools = server.record_messages().connect().await.unwrap().tools().await.unwrap();
+    let error = call(&tools, "book", json!({})).await.unwrap_err().to_string();
+    assert!(
+        error.contains("asked for input more than 32 times during one task; the call may or may not"),
+        "{error}"
+    );
+    assert_eq!(received.count("tasks/update"), 32);
+
+    let (server, _) = with_tasks(|_, _| completed(&"x".repeat(5_000)));
+    let server = server.record_messages().max_output_chars(1_000);
+    let tools = server.connect().await.unwrap().tools().await.unwrap();
+    let output = call(&tools, "book", json!({})).await.unwrap().to_string();
+    assert!((1_000..1_200).contains(&output.len()), "{}", output.len());
+}
+
+/// A call is executed again when its server wants to be asked, within a second and an hour.
+#[tokio::test]
+async fn a_call_waits_as_long_as_its_server_states() {
+    for (interval, expected) in [
+        (json!(0), 1),
+        (json!(7_000), 7),
+        (json!(null), 5),
+        (json!(3_600_000), 3600),
+        (json!(u64::MAX), 3600),
+    ] {
+        let polled = json!({ "pollIntervalMs": interval });
+        let (server, _) = with_polls(json!({ "pollIntervalMs": null }), move |_, _| {
+            Reply::Result(task("working", polled.clone()))
+        });
+        let tools = server.connect().await.unwrap().tools().await.unwrap();
+        let mut driver = agent(tools).start("Book");
+        driver.advance().await.unwrap();
+        let before = Timestamp::now();
+        driver.advance().await.unwrap();
+        let deadline = driver.into_run().waits()[0].deadline.unwrap();
+        let expected = Duration::from_secs(expected);
+        assert!(
+            (before.after(expected)..=Timestamp::now().after(expected)).contains(&deadline),
+            "{interval}"
+        );
+    }
+}
+
 /// The end of a call that nobody continues is the end of its task: when it is dropped or too slow, and when its run is cancelled.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_cancelled_with_its_call() {
@@ -178,7 +299,7 @@ async fn a_task_is_cancelled_with_its_call() {
     is_cancelled(received).await;
 
     let (server, received) = working();
-    let server = server.record_messages().timeout(std::time::Duration::from_secs(1));
+    let server = server.record_messages().timeout(Duration::from_secs(1));
     let tools = server.connect().await.unwrap().tools().await.unwrap();
     let error = call(&tools, "book", json!({})).await.unwrap_err();
     assert!(error.to_string().contains("did not respond to the task of `book`"), "{error}");

@@ -137,6 +137,64 @@ async fn calls_all_tools_over_http() {
     call_all_tools(McpServer::http(url).trusted().connect().await.unwrap()).await;
 }
 
+/// Calls the tools that ask the user while their calls are open, or need a page first. Their server lists them to clients that can be asked.
+async fn answer_questions(server: McpServer) {
+    let tools = server.name("everything").question_timeout(Duration::from_secs(600)).connect().await.unwrap();
+    let is_listed = async || tools.tools().await.unwrap().get("trigger-url-elicitation").is_some();
+    super::client::support::wait_until("the tools are listed", is_listed).await;
+    let page = "you to open a page: ";
+    let (pay, prerequisite) = (
+        format!("{page}Pay\nhttps://pay.example/7"),
+        format!("{page}Open this link to satisfy the prerequisite"),
+    );
+    let (url, form) = (json!({ "url": "https://pay.example/7", "message": "Pay" }), "Please provide inputs");
+    let with_error = json!({ "url": "https://pay.example/7", "message": "Pay", "errorPath": true });
+    let person = json!({ "name": "Ada", "integer": 7, "titledMultipleSelectEnum": ["fish-2"] });
+    let table = [
+        ("trigger-elicitation-request", json!({}), vec![(form, person)], "- Favorite Integer: 7"),
+        ("trigger-elicitation-request", json!({}), vec![(form, Value::Null)], "User declined to provide"),
+        ("trigger-url-elicitation", url.clone(), vec![(&*pay, json!(true))], "User completed the URL"),
+        ("trigger-url-elicitation", url, vec![(&*pay, json!(false))], "User declined to open the URL"),
+        (
+            "trigger-url-elicitation",
+            with_error,
+            vec![(&*prerequisite, json!(true)), (&*pay, json!(true))],
+            "User completed the URL",
+        ),
+    ];
+    for (name, arguments, questions, expected) in table {
+        let model = ScriptedModel::new().calls(name, arguments.to_string()).says("Done.");
+        let agent = Agent::builder(model).tool_provider(tools.clone()).build().unwrap();
+        let mut outcome = agent.ask("Go").await;
+        for (text, answer) in questions {
+            let mut run = outcome.unwrap_err().into_run();
+            let wait = run.waits().remove(0);
+            let question = wait.question().unwrap().text();
+            assert!(
+                question.starts_with("The server `everything` asks") && question.contains(text),
+                "{question}"
+            );
+            let decision = if answer.is_null() { Decision::decline() } else { Decision::answer(answer) };
+            run.resolve(&wait.id, decision).unwrap();
+            outcome = agent.resume(run).await;
+        }
+        let answer = outcome.unwrap();
+        let output =
+            answer.tool_executions()[0].outcome().map_or_else(ToString::to_string, ToString::to_string);
+        assert!(output.contains(expected), "{name}: {output}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs servers that `tests/mcp/everything` installs"]
+async fn a_server_asks_while_calls_are_open() {
+    let modules = installed_modules();
+    let server = McpServer::stdio(node(&modules)).arg(script(&modules, "server-everything"));
+    answer_questions(server.trusted()).await;
+    let (url, _child) = start_http_server(&modules).await;
+    answer_questions(McpServer::http(url).trusted()).await;
+}
+
 #[tokio::test]
 #[ignore = "needs servers that `tests/mcp/everything` installs"]
 async fn approves_and_denies_writes_to_a_filesystem() {
@@ -171,10 +229,12 @@ async fn approves_and_denies_writes_to_a_filesystem() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Books at a server of the newest revision, which asks. Another process takes the answer, with another process of the server.
-async fn answer_elsewhere(server: McpServer) {
+/// Books at a server that asks. Another process takes the answer, with another process of the server, unless that is older and asks while
+/// the call is open.
+async fn answer_elsewhere(server: McpServer, is_older: bool) {
     let tools = server.clone().connect().await.unwrap();
-    assert!(!tools.info().unwrap().protocol_version.has_initialize());
+    assert_eq!(tools.info().unwrap().protocol_version.has_initialize(), is_older);
+    let first = tools.clone();
     let model = ScriptedModel::new().calls("book", r#"{"flight": "OS 87"}"#);
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
     let error = agent.ask("Book").await.unwrap_err();
@@ -182,7 +242,7 @@ async fn answer_elsewhere(server: McpServer) {
     let wait = run.waits().remove(0);
     assert_eq!(wait.question().unwrap().text(), "The server `seats` asks: Which seat?");
     run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
-    let tools = server.connect().await.unwrap();
+    let tools = if is_older { first } else { server.connect().await.unwrap() };
     let model = ScriptedModel::new().says("Done.");
     let answer = Agent::builder(model).tool_provider(tools).build().unwrap().resume(run).await.unwrap();
     let outcome = answer.tool_executions()[0].outcome().map_or_else(ToString::to_string, ToString::to_string);
@@ -194,14 +254,16 @@ async fn answer_elsewhere(server: McpServer) {
 async fn a_server_of_the_typescript_sdk_asks() {
     let modules = installed_modules();
     let server = McpServer::stdio(node(&modules)).arg(modules.join("typescript.mjs")).arg("serve");
-    answer_elsewhere(server.name("seats").trusted()).await;
+    answer_elsewhere(server.name("seats").trusted(), false).await;
 }
 
-/// It seals its state with a key of its process, so that the call is sent again without it.
+/// One of the newest revision seals its state with a key of its process, so that the call is sent again without it.
 #[tokio::test]
 #[ignore = "needs the SDK that `tests/mcp/server/python/run` installs"]
 async fn a_server_of_the_python_sdk_asks() {
     let python = std::env::var_os("MCP_PYTHON").expect("`tests/mcp/server/python/run` sets MCP_PYTHON");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/mcp/server/python/seats.py");
-    answer_elsewhere(McpServer::stdio(python).arg(script).name("seats").trust_annotations().trusted()).await;
+    let server = McpServer::stdio(python).arg(script).name("seats").trust_annotations().trusted();
+    answer_elsewhere(server.clone(), false).await;
+    answer_elsewhere(server.arg("older").question_timeout(Duration::from_secs(600)), true).await;
 }

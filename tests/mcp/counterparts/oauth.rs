@@ -176,7 +176,7 @@ async fn users_log_in_and_out() {
 /// The authorization server ends a login whose refresh token is used twice.
 #[tokio::test]
 #[ignore = "needs servers that `tests/mcp/everything` installs"]
-async fn a_rotated_login_survives_processes_that_renew_it_at_once() {
+async fn a_rotated_login_survives_pools_that_renew_it_at_once() {
     let servers = Servers::start().await;
     let store = InMemoryCredentials::default();
     let pools: Vec<_> =

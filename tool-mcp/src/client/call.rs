@@ -59,7 +59,9 @@ pub(super) async fn call(
                     waiting.call = Some(call);
                     round.map(Sent::Question)
                 }
-                Ok(Reply::Input(required)) => Round::new(&config.name, required).map(Sent::Input),
+                Ok(Reply::Input { required, is_first }) => {
+                    Round::new(&config.name, required, is_first).map(Sent::Input)
+                }
                 Ok(Reply::Task(created)) => Task::new(&config.name, created).map(Sent::Task),
             };
             let sent = sent.map_err(|error| End::Failed(ToolError::failed(error)))?;
@@ -89,7 +91,7 @@ pub(super) async fn call(
                 return into_output(result, config.max_output_chars, &config.redactor);
             }
             Err(End::Result(result)) => {
-                return into_output(result, config.max_output_chars, &config.redactor);
+                return into_output(result, config.max_output_chars, &given.redactor(config));
             }
             Err(End::Failed(error)) => return Err(error),
         }

@@ -30,6 +30,8 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 use rmcp::{ClientCacheConfig, ClientHandler};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tool_http::Backoff;
 
 use super::config::{Endpoint, ServerConfig};
 use super::error::{may_be_older, requires_newer_protocol};
@@ -38,6 +40,12 @@ use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
 use super::{Difference, Fingerprint, McpError, McpErrorKind};
 use crate::quiet::SdkRuntime;
+
+/// The delays before attempts to reconnect, or to subscribe again.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+
+/// The time that a connection or a subscription has to last before its loss resets the delay.
+pub(super) const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The largest number of responses that are stored because the server allows it.
 const MAX_CACHED: usize = 16;
@@ -57,6 +65,8 @@ pub(super) struct VerifiedListing {
     listing: Arc<Listing>,
     /// The number of tool changes before the listing was requested. It is out of date after another one.
     tool_changes: u64,
+    /// The end of the time for which the server allows to use the listing.
+    expires: Option<Instant>,
 }
 
 impl VerifiedListing {
@@ -66,11 +76,12 @@ impl VerifiedListing {
     pub(super) fn new(
         listing: Arc<Listing>,
         tool_changes: u64,
+        expires: Option<Instant>,
         pinned: Option<&Fingerprint>,
     ) -> Result<Self, Difference> {
         match pinned.and_then(|pinned| pinned.difference(&Fingerprint::from_listing(&listing))) {
             Some(difference) => Err(difference),
-            None => Ok(Self { listing, tool_changes }),
+            None => Ok(Self { listing, tool_changes, expires }),
         }
     }
 }
@@ -82,7 +93,7 @@ pub(super) struct VerifiedConnection(Arc<Connection>);
 impl VerifiedConnection {
     /// Returns `None` if there is a pinned fingerprint and the tools must be listed and compared first.
     pub(super) fn new(connection: Arc<Connection>, pinned: Option<&Fingerprint>) -> Option<Self> {
-        (pinned.is_none() || connection.current_listing().is_some()).then_some(Self(connection))
+        (pinned.is_none() || connection.has_verified_listing()).then_some(Self(connection))
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
@@ -158,18 +169,14 @@ impl Connection {
 
     /// Subscribes to changes of the tools if the protocol is the newest, which sends them only to subscribers.
     fn subscribe_to_tool_changes(&self) {
-        let peer = self.service.peer().clone();
         if self.is_legacy() {
             return;
         }
-        let monitor = Arc::clone(&self.monitor);
+        let (peer, monitor) = (self.service.peer().clone(), Arc::clone(&self.monitor));
         tokio::spawn(async move {
-            let filter = SubscriptionFilter::builder().tools_list_changed().build();
-            let Ok(mut changes) = peer.listen(filter).await else { return };
-            while let Ok(Some(change)) = changes.next().await {
-                if matches!(change, ServerNotification::ToolListChangedNotification(_)) {
-                    monitor.note_tool_change();
-                }
+            tokio::select! {
+                () = monitor.retired() => {}
+                () = follow_tool_changes(&peer, &monitor) => {}
             }
         });
     }
@@ -195,16 +202,55 @@ impl Connection {
         self.service.peer().send_cancellable_request(request, options).await?.await_response().await
     }
 
-    /// Returns the verified listing unless the server reported a change since it was requested.
+    /// Returns the verified listing unless the server reported a change since it was requested, or its time is over.
     pub(super) fn current_listing(&self) -> Option<Arc<Listing>> {
+        let is_current = |verified: &VerifiedListing| verified.expires.is_none_or(|end| Instant::now() < end);
+        self.verified_listing(is_current)
+    }
+
+    /// Returns `true` unless the server reported a change since the verified listing was requested. The time of a listing does not matter,
+    /// because that of a new one can be over when it arrives.
+    fn has_verified_listing(&self) -> bool {
+        self.verified_listing(|_| true).is_some()
+    }
+
+    fn verified_listing(&self, is_current: impl FnOnce(&VerifiedListing) -> bool) -> Option<Arc<Listing>> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        let verified =
-            verified.as_ref().filter(|verified| verified.tool_changes == self.monitor.tool_changes());
-        verified.map(|verified| Arc::clone(&verified.listing))
+        let verified = verified.as_ref().filter(|one| one.tool_changes == self.monitor.tool_changes())?;
+        is_current(verified).then(|| Arc::clone(&verified.listing))
     }
 
     pub(super) fn set_listing(&self, listing: Option<VerifiedListing>) {
         *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+    }
+}
+
+/// Records changes of the tools, and subscribes again when the subscription ends. Meanwhile, the tools can change without notice.
+async fn follow_tool_changes(peer: &Peer<RoleClient>, monitor: &Monitor) {
+    let (mut attempts, mut is_first) = (0, true);
+    loop {
+        let started = Instant::now();
+        match peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await {
+            Ok(mut changes) => {
+                if !is_first {
+                    monitor.note_tool_change();
+                }
+                while let Ok(Some(change)) = changes.next().await {
+                    if matches!(change, ServerNotification::ToolListChangedNotification(_)) {
+                        monitor.note_tool_change();
+                    }
+                }
+                monitor.note_tool_change();
+            }
+            // The server has no subscriptions.
+            Err(ServiceError::McpError(_)) => return,
+            Err(_) => {}
+        }
+        if started.elapsed() >= STABLE_AFTER {
+            attempts = 0;
+        }
+        tokio::time::sleep(BACKOFF.delay(attempts)).await;
+        (attempts, is_first) = (attempts.saturating_add(1), false);
     }
 }
 

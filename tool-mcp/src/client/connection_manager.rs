@@ -2,30 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tool_http::Backoff;
+use tokio::time::Instant;
 
 use super::config::ServerConfig;
-use super::connection::{Connection, VerifiedConnection, VerifiedListing};
+use super::connection::{BACKOFF, Connection, STABLE_AFTER, VerifiedConnection, VerifiedListing};
 use super::fetch_listing::fetch_listing;
 use super::listing::Listing;
 use super::open_call::HeldCalls;
 use super::{Fingerprint, McpError, McpErrorKind};
-
-/// The delays before attempts to reconnect.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// The longest wait for a new connection before a call that can be repeated fails.
 const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The number of times that the tools are listed for one call if they change each time.
 const MAX_VERIFICATIONS: usize = 3;
-
-/// The time that a connection has to last before its loss resets the delay.
-const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The connections to one server, one after the other. The connection is closed when this is dropped.
 pub(super) struct ConnectionManager {
@@ -142,16 +136,16 @@ impl ConnectionManager {
         self.verified_now().ok_or_else(|| McpError::unreachable(&self.shared.config.name, problem))
     }
 
-    /// Waits some time until there is a connection other than the numbered one. Returns `false` if there is none.
+    /// Waits some time until there is a connection other than the numbered one; the numbers start at 1. Returns `false` if there is none.
     pub(super) async fn is_reconnected(&self, after: u64) -> bool {
         let limit = self.shared.config.timeout.min(MAX_RECONNECT_WAIT);
         let mut current = self.shared.current.subscribe();
-        let is_next = |current: &Current| current.connection.as_ref().is_ok_and(|next| next.number != after);
+        let is_next = |current: &Current| self.shared.usable(current).is_ok_and(|next| next.number != after);
         matches!(tokio::time::timeout(limit, current.wait_for(is_next)).await, Ok(Ok(_)))
     }
 
-    /// Returns the tools that the server lists. They are requested the first time, after the server reports a change,
-    /// and after a reconnection. If they did not change, the same `Arc` is returned.
+    /// Returns the tools that the server lists. They are requested the first time, after the server reports a change or the time for which it
+    /// allows to use the list, and after a reconnection. If they did not change, the same `Arc` is returned.
     ///
     /// # Errors
     ///
@@ -176,13 +170,14 @@ impl ConnectionManager {
         if let Some(listing) = connection.current_listing() {
             return Ok(listing);
         }
-        let tool_changes = connection.monitor.tool_changes();
-        let listing = fetch_listing(connection, config).await?;
+        let (tool_changes, requested) = (connection.monitor.tool_changes(), Instant::now());
+        let (listing, ttl) = fetch_listing(connection, config).await?;
+        let expires = ttl.and_then(|ttl| requested.checked_add(ttl));
         let listing = match &*last_listing {
             Some(last) if **last == listing => Arc::clone(last),
             _ => Arc::new(listing),
         };
-        match VerifiedListing::new(Arc::clone(&listing), tool_changes, self.pinned()) {
+        match VerifiedListing::new(Arc::clone(&listing), tool_changes, expires, self.pinned()) {
             Ok(verified) => {
                 connection.set_listing(Some(verified));
                 *last_listing = Some(Arc::clone(&listing));

@@ -27,6 +27,10 @@ const MAX_QUOTED_CHARS: usize = 2000;
 /// The number of tools that a refusal names.
 const MAX_NAMED_CHANGES: usize = 5;
 
+/// What a model reads about a call that is not repeated.
+const OUTCOME_UNKNOWN: &str =
+    "the call may or may not have taken effect and is not repeated; check its effect before you continue";
+
 /// An error of an MCP server, or of a call of one of its tools. The message names the server.
 ///
 /// If a call fails with this error, it is the [`failure`](tool_core::ToolError::failure) of the
@@ -131,10 +135,7 @@ impl McpError {
     /// The connection was lost during a call of the tool.
     pub(super) fn connection_lost(server: &str, tool: &str) -> Self {
         let tool = truncate_name(tool);
-        let problem = format!(
-            "disconnected while its tool `{tool}` was running: the call may or may not have taken effect and is \
-             not repeated; check its effect before you continue"
-        );
+        let problem = format!("disconnected while its tool `{tool}` was running: {OUTCOME_UNKNOWN}");
         Self::new(McpErrorKind::ConnectionLost, server, problem)
     }
 
@@ -308,6 +309,17 @@ impl McpError {
                 Self::unreachable(server, format_args!("cannot be initialized: {text}{note}"))
             }
         }
+    }
+
+    /// Adds that the call may have taken effect.
+    pub(super) fn with_unknown_outcome(&self) -> Self {
+        Self::with_message(self.kind(), format!("{self}; {OUTCOME_UNKNOWN}"))
+    }
+
+    /// Returns `true` if the server has not answered, but can do so later.
+    pub(super) fn is_unanswered(&self) -> bool {
+        use McpErrorKind::{ConnectionLost, LoginRequired, Timeout, Unauthorized, Unreachable};
+        matches!(self.kind(), Unreachable | ConnectionLost | Timeout | LoginRequired | Unauthorized)
     }
 
     /// Returns the category of the error.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
 use serde_json::Value;
@@ -27,19 +28,23 @@ const MAX_NAME_BYTES: usize = 256;
 /// The request in errors.
 const REQUEST_NAME: &str = "the request for its tools";
 
-/// Requests all pages within the time and the size of one response.
+/// Requests all pages within the time and the size of one response. Also returns the time for which the server allows to use them, if it
+/// states one.
 pub(super) async fn fetch_listing(
     connection: &Connection,
     config: &ServerConfig,
-) -> Result<Listing, McpError> {
+) -> Result<(Listing, Option<Duration>), McpError> {
     match tokio::time::timeout(config.timeout, fetch_pages(connection, config)).await {
         Ok(result) => result,
         Err(_) => Err(McpError::timeout(&config.name, REQUEST_NAME, config.timeout)),
     }
 }
 
-async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<Listing, McpError> {
-    let Some(info) = connection.info() else { return Ok(Listing::default()) };
+async fn fetch_pages(
+    connection: &Connection,
+    config: &ServerConfig,
+) -> Result<(Listing, Option<Duration>), McpError> {
+    let Some(info) = connection.info() else { return Ok((Listing::default(), None)) };
     let listing = Listing { instructions: info.instructions.clone(), ..Listing::default() };
     let server = config.name.as_str().into();
     let mut builder = ListingBuilder { listing, names: HashSet::new(), server, config };
@@ -51,15 +56,16 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
         builder.names.extend(RESOURCE_TOOLS.map(str::to_owned));
     }
     if info.capabilities.tools.is_none() {
-        return Ok(builder.listing);
+        return Ok((builder.listing, None));
     }
     // Measured as JSON.
     let mut bytes_left = config.max_message_bytes;
-    let mut cursor = None;
+    let (mut cursor, mut ttl_ms) = (None, None::<u64>);
     let mut cursors = HashSet::new();
     for _ in 0..MAX_PAGES {
         let page = fetch_page(connection, config, cursor, &mut bytes_left).await?;
         builder.add_page(page.tools)?;
+        ttl_ms = ttl_ms.into_iter().chain(page.ttl_ms).min();
         match page.next {
             // A repeated cursor would lead to an endless loop.
             Some(next) if cursors.insert(next.clone()) => cursor = Some(next),
@@ -67,7 +73,7 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
                 let problem = "returned the same cursor for two pages of its tools";
                 return Err(McpError::invalid_response(&config.name, problem));
             }
-            None => return Ok(builder.listing),
+            None => return Ok((builder.listing, ttl_ms.map(Duration::from_millis))),
         }
     }
     let problem = format!("lists its tools on more than {MAX_PAGES} pages");
@@ -78,6 +84,7 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
 struct Page {
     tools: Vec<Result<Tool, McpProblem>>,
     next: Option<String>,
+    ttl_ms: Option<u64>,
 }
 
 async fn fetch_page(
@@ -106,18 +113,19 @@ async fn fetch_page(
     };
     *bytes_left = left;
     match result {
-        ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
-            Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
+        ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, ttl_ms, .. }) => {
+            Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor, ttl_ms })
         }
         // At least one tool is invalid, so each is parsed on its own.
         ServerResult::CustomResult(CustomResult(mut page)) => {
             let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+            let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
             let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else {
                 return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
             };
-            Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next })
+            Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next, ttl_ms })
         }
-        ServerResult::EmptyResult(_) => Ok(Page { tools: Vec::new(), next: None }),
+        ServerResult::EmptyResult(_) => Ok(Page { tools: Vec::new(), next: None, ttl_ms: None }),
         _ => Err(McpError::unexpected_result(&config.name, REQUEST_NAME)),
     }
 }

@@ -11,12 +11,15 @@ use rmcp::model::{
     CallToolRequestParams, ElicitRequestParams, ElicitResult, InputRequest, InputRequests,
     InputRequiredResult, InputResponses,
 };
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tool_core::content::printable;
 use tool_core::tool::{AskError, AskErrorKind, Asker, DynamicTool};
 use tool_core::{Tool, ToolContext, ToolError};
+use tool_http::client::Redactor;
 
+use super::config::ServerConfig;
 use super::text::{truncate, truncate_name};
 use super::{McpError, McpTool};
 
@@ -62,6 +65,9 @@ pub(super) struct Round {
     requests: Vec<(String, Request)>,
     /// Opaque, and as secret as what the server has put into it.
     state: Option<String>,
+    /// The server has not seen the answers to earlier rounds, so that it asks for the same again.
+    #[serde(default)]
+    is_first: bool,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -83,13 +89,32 @@ enum Request {
 pub(super) struct Given {
     responses: InputResponses,
     state: Option<String>,
-    /// All answers of this call. A server that has forgotten them asks the same again.
-    known: Vec<(String, Request, Value)>,
+    /// All states of this call.
+    states: Vec<SecretString>,
+    /// The answers since the server was last asked from the start.
+    known: Vec<Answered>,
+    /// The answers before, each of which a server that asks the same again gets once.
+    forgotten: Vec<Answered>,
 }
 
+/// The key of a request, the request and its answer.
+type Answered = (String, Request, Value);
+
 impl Given {
+    /// Returns `true` if the server gets neither answers nor a state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.responses.is_empty() && self.state.is_none()
+    }
+
     pub(super) fn has_state(&self) -> bool {
         self.state.is_some()
+    }
+
+    /// Returns a redactor that knows the states of the call, too.
+    pub(super) fn redactor(&self, config: &ServerConfig) -> Redactor {
+        let mut redactor = config.redactor.clone();
+        self.states.iter().for_each(|state| redactor.add(state.expose_secret()));
+        redactor
     }
 
     pub(super) fn add_to(&self, mut params: CallToolRequestParams) -> CallToolRequestParams {
@@ -102,7 +127,7 @@ impl Given {
         }
     }
 
-    /// Asks the user for what the server asks for, except what was answered before.
+    /// Asks the user for what the server asks for, except for what it asks again because it has forgotten the answers.
     pub(super) async fn answer(
         &mut self,
         round: Round,
@@ -110,11 +135,18 @@ impl Given {
         asker: &Asker,
     ) -> Result<(), ToolError> {
         let server = truncate_name(tool.server_name());
-        self.state.clone_from(&round.state);
-        let (responses, open) = self.answered(round);
-        self.responses = responses;
-        for (key, request) in open.requests {
-            let response = request.ask(&server, asker).await?;
+        self.states.extend(round.state.as_deref().map(SecretString::from));
+        self.state = round.state;
+        self.responses = InputResponses::new();
+        if round.is_first {
+            self.forgotten.append(&mut self.known);
+        }
+        for (key, request) in round.requests {
+            let same = self.forgotten.iter().position(|(known, asked, _)| *known == key && *asked == request);
+            let response = match same {
+                Some(index) => self.forgotten.remove(index).2,
+                None => request.ask(&server, asker).await?,
+            };
             self.responses.insert(key.clone(), response.clone());
             self.known.push((key, request, response));
         }
@@ -147,8 +179,8 @@ impl Given {
         }
     }
 
-    /// Returns the answers that are known, and what is open.
-    pub(super) fn answered(&self, round: Round) -> (InputResponses, Round) {
+    /// Returns the answers to what a task asks for that are known, and what is open. The key of a request stands for one question.
+    pub(super) fn answered(&self, mut round: Round) -> (InputResponses, Round) {
         let (mut responses, mut open) = (InputResponses::new(), Vec::new());
         for (key, request) in round.requests {
             match self.known.iter().find(|(known, asked, _)| *known == key && *asked == request) {
@@ -156,14 +188,15 @@ impl Given {
                 None => open.push((key, request)),
             }
         }
-        (responses, Round { requests: open, state: round.state })
+        round.requests = open;
+        (responses, round)
     }
 }
 
 impl Round {
     /// Reads what a task asks for.
     pub(super) fn of_task(server: &str, asked: InputRequests) -> Result<Self, McpError> {
-        Self::of(server, asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))), None)
+        Self::of(server, asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))), None, false)
     }
 
     /// Reads what a server of an older revision asks while a call is open. The same question of the same call has another `number`.
@@ -172,7 +205,7 @@ impl Round {
         number: usize,
         asked: ElicitRequestParams,
     ) -> Result<Self, McpError> {
-        Self::of(server, [(number.to_string(), Request::new(asked))].into_iter(), None)
+        Self::of(server, [(number.to_string(), Request::new(asked))].into_iter(), None, number == 1)
     }
 
     /// Reads the pages that a server of an older revision needs. The same page is another one in the next round.
@@ -185,18 +218,23 @@ impl Round {
             };
             (format!("{round}.{number}"), request)
         };
-        Self::of(server, pages.into_iter().enumerate().map(page), None)
+        Self::of(server, pages.into_iter().enumerate().map(page), None, false)
     }
 
-    /// Reads what a server asks for.
-    pub(super) fn new(server: &str, required: InputRequiredResult) -> Result<Self, McpError> {
+    /// Reads what a server asks for. The round is the first one if the request had neither answers nor a state.
+    pub(super) fn new(server: &str, required: InputRequiredResult, is_first: bool) -> Result<Self, McpError> {
         let state = required.request_state;
         if state.as_ref().is_some_and(|state| state.len() > MAX_STATE_BYTES) {
             let problem = format!("wants to keep more than {MAX_STATE_BYTES} bytes with the client");
             return Err(McpError::invalid_response(server, problem));
         }
         let asked = required.input_requests.unwrap_or_default();
-        Self::of(server, asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))), state)
+        Self::of(
+            server,
+            asked.into_iter().map(|(key, asked)| (key, Request::of_input(asked))),
+            state,
+            is_first,
+        )
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -207,6 +245,7 @@ impl Round {
         server: &str,
         asked: impl ExactSizeIterator<Item = (String, Result<Request, String>)>,
         state: Option<String>,
+        is_first: bool,
     ) -> Result<Self, McpError> {
         let invalid = |problem: String| McpError::invalid_response(server, problem);
         if asked.len() > MAX_REQUESTS {
@@ -214,7 +253,7 @@ impl Round {
         }
         let requests = asked.map(|(key, request)| Ok((key, request?)));
         let requests = requests.collect::<Result<_, String>>().map_err(invalid)?;
-        let round = Self { requests, state };
+        let round = Self { requests, state, is_first };
         match serde_json::to_vec(&round).is_ok_and(|text| text.len() <= MAX_ROUND_BYTES) {
             true => Ok(round),
             false => Err(invalid(format!("asks for more than {MAX_ROUND_BYTES} bytes at once"))),

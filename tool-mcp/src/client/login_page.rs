@@ -4,7 +4,7 @@
 //! reads a run could log in to an account of their own with it, and lead the user to the redirect.
 
 use serde::{Deserialize, Serialize};
-use tool_core::tool::{AskErrorKind, Asker};
+use tool_core::tool::{AskError, AskErrorKind, Asker};
 use tool_core::{ToolContext, ToolError};
 
 use super::config::ServerConfig;
@@ -37,24 +37,29 @@ impl LoginPage {
         Self::of(config).filter(|_| is_login).ok_or(error)
     }
 
-    /// Waits until the user has logged in, by their own words: the next request shows whether it is true.
+    /// Waits until the user has logged in, like [`confirm`](Self::confirm).
     ///
     /// # Errors
     ///
     /// Returns an error for the model if the user does not log in.
     pub(super) async fn show(&self, server: &str, asker: &Asker) -> Result<(), ToolError> {
+        match self.confirm(server, asker).await? {
+            true => Ok(()),
+            false => Err(ToolError::failed(McpError::not_logged_in(server))),
+        }
+    }
+
+    /// Waits until the user has logged in, by their own words: the next request shows whether it is true. Returns `false` if the user does not
+    /// log in.
+    pub(super) async fn confirm(&self, server: &str, asker: &Asker) -> Result<bool, AskError> {
         let (name, page) = (truncate_name(server), &self.page);
         let text = format!("The server `{name}` needs you to log in:\n{page}\nHave you logged in?");
-        let not_logged_in = || McpError::not_logged_in(server);
-        match asker.ask::<bool>(text).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ToolError::failed(not_logged_in())),
-            Err(refusal) => Err(match refusal.kind() {
-                AskErrorKind::Declined | AskErrorKind::Expired | AskErrorKind::Unavailable => {
-                    ToolError::failed(not_logged_in())
-                }
-                _ => refusal.into(),
-            }),
+        match asker.ask(text).await {
+            Err(refusal) => match refusal.kind() {
+                AskErrorKind::Declined | AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(false),
+                _ => Err(refusal),
+            },
+            answer => answer,
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use rmcp::model::{
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tool_core::CancellationToken;
 use tracing::dispatcher::{self, Dispatch};
 
@@ -39,8 +40,8 @@ pub(super) struct Monitor {
     calls: Mutex<HashMap<ProgressToken, CallProgress>>,
     /// The number of requests in flight for resources.
     readings: AtomicUsize,
-    /// A call ended before its response, and the server can still ask for it.
-    has_abandoned_call: AtomicBool,
+    /// The calls that ended before their responses, and when: the server can still ask for them.
+    abandoned: Mutex<HashMap<RequestId, Instant>>,
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     closed: CancellationToken,
@@ -75,7 +76,7 @@ impl Monitor {
             question_timeout,
             calls: Mutex::default(),
             readings: AtomicUsize::new(0),
-            has_abandoned_call: AtomicBool::new(false),
+            abandoned: Mutex::default(),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
             retired: closed.child_token(),
@@ -130,15 +131,23 @@ impl Monitor {
         Reading(self)
     }
 
+    /// Returns the calls that the server may not know to have ended.
+    fn abandoned(&self) -> MutexGuard<'_, HashMap<RequestId, Instant>> {
+        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without the limit, no call would be asked for any more after one that timed out.
+        abandoned.retain(|_, since| since.elapsed() < self.question_timeout.unwrap_or_default());
+        abandoned
+    }
+
     /// Records that a call ended before its response.
-    pub(super) fn abandon_call(&self) {
-        self.has_abandoned_call.store(true, Ordering::Release);
+    pub(super) fn abandon_call(&self, request: RequestId) {
+        self.abandoned().insert(request, Instant::now());
     }
 
     /// Returns the call in flight that a request of the server belongs to. The server does not state it, so there must be only one,
     /// nothing else in flight, and none that the server may not know to have ended: otherwise the user of another call could be asked.
     pub(super) fn only_call(&self) -> Option<CallProgress> {
-        if self.readings.load(Ordering::Acquire) > 0 || self.has_abandoned_call.load(Ordering::Acquire) {
+        if self.readings.load(Ordering::Acquire) > 0 || !self.abandoned().is_empty() {
             return None;
         }
         let calls = self.calls();
@@ -257,12 +266,7 @@ impl<T> MonitoredTransport<T> {
 
     /// Returns `true` for the response of a slow server to `server/discover`, which the SDK would take for that to `initialize`.
     fn is_late(&self, message: &RxJsonRpcMessage<RoleClient>) -> bool {
-        let answered = match message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        matches!(&self.probe, Some((probe, true)) if answered == Some(probe))
+        matches!(&self.probe, Some((probe, true)) if answered_request(message) == Some(probe))
     }
 }
 
@@ -275,12 +279,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.monitor.before_send(&message);
         self.adapt_handshake(&mut message);
-        let answered = match &message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        let permit = answered.and_then(|id| self.unanswered.remove(id));
+        let permit = answered_request(&message).and_then(|id| self.unanswered.remove(id));
         let sending = self.transport.send(message);
         async move {
             let _permit = permit;
@@ -307,6 +306,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
                     if let Some(id) = cancelled_request(message) {
                         self.unanswered.remove(id);
                     }
+                    if let Some(id) = answered_request(message) {
+                        self.monitor.abandoned().remove(id);
+                    }
                     self.monitor.after_receive(message);
                 }
                 None => self.monitor.close(),
@@ -318,6 +320,17 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
     async fn close(&mut self) -> Result<(), Self::Error> {
         self.monitor.close();
         self.transport.close().await
+    }
+}
+
+/// Returns the id of the request that a message is the response to.
+fn answered_request<Request, Response, Notification>(
+    message: &JsonRpcMessage<Request, Response, Notification>,
+) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(response) => Some(&response.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        _ => None,
     }
 }
 

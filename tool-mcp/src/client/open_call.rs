@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tool_core::tool::Progress;
 use tool_core::{CancellationToken, ToolContext};
+use tool_http::client::Redactor;
 
 use super::config::ServerConfig;
 use super::connection::VerifiedConnection;
@@ -61,7 +62,11 @@ impl From<CallError> for McpError {
 /// What a server returns for a call.
 pub(super) enum Reply {
     Result(CallToolResult),
-    Input(InputRequiredResult),
+    /// The request that the server asks after had neither answers nor a state if `is_first`.
+    Input {
+        required: InputRequiredResult,
+        is_first: bool,
+    },
     Task(CreateTaskResult),
     /// A server of an older revision needs pages to be opened first (`-32042`).
     Pages(Value),
@@ -78,6 +83,7 @@ pub(super) async fn call_once(
     progress: &Progress,
 ) -> Result<Reply, CallError> {
     let (progress, questions) = CallProgress::new(progress);
+    let redactor = given.redactor(config);
     let params =
         CallToolRequestParams::new(tool.original_name().to_owned()).with_arguments(arguments.clone());
     let mut request = CallToolRequest::new(given.add_to(params));
@@ -91,7 +97,7 @@ pub(super) async fn call_once(
         .send_cancellable_request(ClientRequest::CallToolRequest(request), PeerRequestOptions::no_options());
     let handle = tokio::select! {
         biased;
-        handle = sending => handle.map_err(|error| CallError::Failed(service_error(config, tool, error)))?,
+        handle = sending => handle.map_err(|error| CallError::Failed(service_error(config, tool, error, &redactor)))?,
         () = connection.monitor().closed() => return Err(lost_error(config, tool)),
         () = tokio::time::sleep(config.timeout) => return Err(timeout_error(config, tool)),
     };
@@ -106,6 +112,8 @@ pub(super) async fn call_once(
         questions: 0,
         round: 0,
         has_state: given.has_state(),
+        is_first: given.is_empty(),
+        redactor,
         reason: "the caller no longer waits for the result",
         ended,
     };
@@ -124,8 +132,13 @@ fn lost_error(config: &ServerConfig, tool: &McpTool) -> CallError {
     CallError::OutcomeUnknown(McpError::connection_lost(&config.name, tool.original_name()))
 }
 
-fn service_error(config: &ServerConfig, tool: &McpTool, error: ServiceError) -> McpError {
-    McpError::from_service_error(&config.name, &request_name(tool), error, &config.redactor)
+fn service_error(
+    config: &ServerConfig,
+    tool: &McpTool,
+    error: ServiceError,
+    redactor: &Redactor,
+) -> McpError {
+    McpError::from_service_error(&config.name, &request_name(tool), error, redactor)
 }
 
 /// A request for a call that has no reply. It is cancelled at the server when it is dropped.
@@ -141,6 +154,8 @@ pub(super) struct OpenCall {
     /// The round of the call in which the question is recorded.
     pub(super) round: usize,
     has_state: bool,
+    is_first: bool,
+    redactor: Redactor,
     /// `None` once there is a reply.
     request: Option<RequestId>,
     reason: &'static str,
@@ -185,7 +200,9 @@ impl OpenCall {
             Ok(Ok(ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_))) => {
                 Ok(Reply::Result(CallToolResult::success(Vec::new())))
             }
-            Ok(Ok(ServerResult::InputRequiredResult(required))) => Ok(Reply::Input(required)),
+            Ok(Ok(ServerResult::InputRequiredResult(required))) => {
+                Ok(Reply::Input { required, is_first: self.is_first })
+            }
             Ok(Ok(ServerResult::CreateTaskResult(created))) => Ok(Reply::Task(created)),
             Ok(Ok(_)) => {
                 Err(CallError::Failed(McpError::unexpected_result(&config.name, &request_name(tool))))
@@ -197,11 +214,11 @@ impl OpenCall {
             }
             Ok(Err(error)) if is_interrupted(&error) => Err(lost_error(config, tool)),
             Ok(Err(error)) if self.has_state && is_state_expired(&error) => {
-                Err(CallError::StateExpired(service_error(config, tool, error)))
+                Err(CallError::StateExpired(service_error(config, tool, error, &self.redactor)))
             }
             Ok(Err(error)) => match pages_to_open(&error) {
                 Some(pages) => Ok(Reply::Pages(pages)),
-                None => Err(CallError::Failed(service_error(config, tool, error))),
+                None => Err(CallError::Failed(service_error(config, tool, error, &self.redactor))),
             },
         }
     }
@@ -221,7 +238,7 @@ impl Drop for OpenCall {
         self.ended.cancel();
         self.connection.monitor().remove_progress(&self.handle.progress_token);
         let Some(request) = self.request.take() else { return };
-        self.connection.monitor().abandon_call();
+        self.connection.monitor().abandon_call(request.clone());
         let (peer, reason) = (self.handle.peer.clone(), self.reason.to_owned());
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {

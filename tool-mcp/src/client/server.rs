@@ -348,7 +348,8 @@ impl McpServer {
     ///
     /// The call stays open at the server, in this process, while its run waits. A run that goes on in another process sends it again, unless
     /// its tool is [`at_most_once`](tool_core::model::ToolPolicy::at_most_once). A question that arrives while several calls of the
-    /// server are in flight is cancelled, because the server does not state to which it belongs. Newer servers need no open call.
+    /// server are in flight is cancelled, because the server does not state to which it belongs. So it is after a call that timed out or
+    /// was dropped, until the server answers that call or this time is over. Newer servers need no open call.
     ///
     /// ```
     /// use std::time::Duration;

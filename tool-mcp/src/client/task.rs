@@ -16,10 +16,12 @@ use tokio::time::Instant;
 use tool_core::tool::{AskError, Timestamp};
 use tool_core::{CancellationToken, ToolContext, ToolError};
 
+use super::config::ServerConfig;
 use super::connection_manager::ConnectionManager;
 use super::input::{Given, Round};
+use super::login_page::LoginPage;
 use super::text::truncate_name;
-use super::{McpError, McpTool};
+use super::{McpError, McpErrorKind, McpTool};
 
 /// The longest id of a task.
 const MAX_ID_BYTES: usize = 1024;
@@ -38,23 +40,41 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of times that a task may ask for input.
 const MAX_ROUNDS: usize = 32;
 
+/// The time for which the polls for a task may fail if its server does not state how long it keeps the task.
+const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The state of a task that asks for nothing new.
 enum Polled {
     Working,
     Ended(Result<CallToolResult, ToolError>),
-    Failed(ToolError),
+    /// The server can be asked again later.
+    Unanswered(McpError),
+    /// The call ends, and so does the task if it can be cancelled.
+    Abandoned(McpError),
+    /// The call cannot be continued here.
+    Lost(AskError),
 }
 
-impl From<ToolError> for Polled {
-    fn from(error: ToolError) -> Self {
-        Self::Failed(error)
+impl From<McpError> for Polled {
+    fn from(error: McpError) -> Self {
+        match error.is_unanswered() {
+            true => Self::Unanswered(error),
+            false => Self::Abandoned(error),
+        }
     }
 }
 
 impl From<AskError> for Polled {
     fn from(error: AskError) -> Self {
-        Self::Failed(error.into())
+        Self::Lost(error)
     }
+}
+
+/// The logins that polls have required.
+#[derive(Default)]
+struct Logins {
+    shown: usize,
+    pages: usize,
 }
 
 /// A call that the server goes on with.
@@ -62,13 +82,14 @@ impl From<AskError> for Polled {
 pub(super) struct Task {
     id: String,
     interval_ms: Option<u64>,
+    ttl_ms: Option<u64>,
 }
 
 impl Task {
     pub(super) fn new(server: &str, created: CreateTaskResult) -> Result<Self, McpError> {
         let task = created.task;
         match task.task_id.len() <= MAX_ID_BYTES {
-            true => Ok(Self { id: task.task_id, interval_ms: task.poll_interval_ms }),
+            true => Ok(Self { id: task.task_id, interval_ms: task.poll_interval_ms, ttl_ms: task.ttl_ms }),
             false => {
                 Err(McpError::invalid_response(server, "names a task by an id that is too long".to_owned()))
             }
@@ -77,6 +98,8 @@ impl Task {
 
     /// Returns the result once the task has one. Between two questions for it, the call is parked: it ends, and is executed again later, also
     /// by another process.
+    ///
+    /// A poll without an answer is repeated in the same way, because the server goes on with the task.
     pub(super) async fn result(
         mut self,
         manager: &Arc<ConnectionManager>,
@@ -86,20 +109,29 @@ impl Task {
         let config = manager.config();
         let (started, asker) = (Instant::now(), context.asker());
         let (mut given, mut rounds) = (Given::default(), 0);
+        // The round and the time since which the polls have failed.
+        let mut failing = asker.parked::<Option<(usize, Timestamp)>>()?.flatten();
+        let mut logins = Logins::default();
         let mut cancel_on_drop = CancelOnDrop {
             manager: Some(Arc::clone(manager)),
             id: self.id.clone(),
             cancellation: context.cancellation().clone(),
             is_abandoned: false,
         };
-        loop {
+        let error = loop {
             // What it asks for is recorded in the order of the questions: the same text under another key is another question.
-            let polled = asker.once(&format!("task round {rounds}"), self.poll(manager, tool, &given)).await;
+            let mut polled =
+                asker.once(&format!("task round {rounds}"), self.poll(manager, tool, &given)).await;
+            if let Err(Polled::Unanswered(error)) = polled {
+                match log_in(config, context, error, &mut logins).await {
+                    Ok(()) => continue,
+                    Err(reason) => polled = Err(reason),
+                }
+            }
             match polled {
                 Ok(_) if rounds >= MAX_ROUNDS => {
-                    cancel_on_drop.is_abandoned = true;
                     let problem = format!("asked for input more than {MAX_ROUNDS} times during one task");
-                    return Err(ToolError::failed(McpError::invalid_response(&config.name, problem)));
+                    break McpError::invalid_response(&config.name, problem);
                 }
                 Ok(round) => {
                     given.answer(round, tool, asker).await?;
@@ -110,20 +142,30 @@ impl Task {
                     cancel_on_drop.manager = None;
                     return ended;
                 }
-                Err(Polled::Failed(error)) => return Err(error),
-                Err(Polled::Working) => {}
+                Err(Polled::Lost(error)) => return Err(error.into()),
+                Err(Polled::Abandoned(error)) => break error,
+                Err(Polled::Unanswered(error)) => {
+                    let now = Timestamp::now();
+                    let since = failing.filter(|(round, _)| *round == rounds).map_or(now, |(_, since)| since);
+                    if now.since(since) >= self.ttl() {
+                        break error;
+                    }
+                    failing = Some((rounds, since));
+                }
+                Err(Polled::Working) => failing = None,
             }
             let limit = config.timeout.saturating_mul(MAX_TIMEOUTS);
             // Returns only in a call that is not parked, whose task nobody else asks for.
             let until = Timestamp::now().after(self.interval());
-            let _ = asker.park(&(), until).await;
+            let _ = asker.park(&failing, until).await;
             cancel_on_drop.is_abandoned = true;
             tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
-                let timeout = McpError::timeout(&config.name, &request_name(tool), started.elapsed());
-                return Err(ToolError::failed(timeout));
+                break McpError::timeout(&config.name, &request_name(tool), started.elapsed());
             }
-        }
+        };
+        cancel_on_drop.is_abandoned = true;
+        Err(ToolError::failed(error.with_unknown_outcome()))
     }
 
     /// Asks for the state of the task, and sends the answers to what it still asks for. Returns what was not answered.
@@ -134,12 +176,10 @@ impl Task {
         given: &Given,
     ) -> Result<Round, Polled> {
         let config = manager.config();
-        let connection = manager.verified().await.map_err(ToolError::failed)?;
+        let connection = manager.verified().await?;
         let (peer, name) = (connection.peer(), request_name(tool));
-        let asked = config.await_response(&name, peer.get_task(GetTaskParams::new(&*self.id)));
-        let known = asked.await.map_err(ToolError::failed)?.task;
-        let invalid =
-            |problem: &str| ToolError::failed(McpError::invalid_response(&config.name, problem.to_owned()));
+        let known = config.await_response(&name, peer.get_task(GetTaskParams::new(&*self.id))).await?.task;
+        let invalid = |problem: &str| McpError::invalid_response(&config.name, problem.to_owned());
         if known.task.task_id != self.id {
             return Err(invalid("answered for another task").into());
         }
@@ -157,17 +197,14 @@ impl Task {
             }
             TaskPayload::Cancelled => McpError::task_cancelled(&config.name),
             TaskPayload::InputRequired { input_requests } => {
-                let round = Round::of_task(&config.name, input_requests).map_err(ToolError::failed)?;
+                let round = Round::of_task(&config.name, input_requests)?;
                 let (responses, open) = given.answered(round);
                 if !open.is_empty() {
                     return Ok(open);
                 }
                 if !responses.is_empty() {
                     let update = UpdateTaskParams::new(&*self.id, responses);
-                    config
-                        .await_response(&name, peer.update_task(update))
-                        .await
-                        .map_err(ToolError::failed)?;
+                    config.await_response(&name, peer.update_task(update)).await?;
                 }
                 return Err(Polled::Working);
             }
@@ -179,7 +216,13 @@ impl Task {
     /// Cancels the task at the server, which need not do so.
     pub(super) async fn cancel(self, manager: &ConnectionManager) {
         let cancelling = async {
-            if let Ok(connection) = manager.verified().await {
+            let connection = match manager.verified().await {
+                Err(error) if error.is_unanswered() && manager.is_reconnected(0).await => {
+                    manager.verified().await
+                }
+                verified => verified,
+            };
+            if let Ok(connection) = connection {
                 let _ = connection.peer().cancel_task(CancelTaskParams::new(self.id)).await;
             }
         };
@@ -189,6 +232,30 @@ impl Task {
     fn interval(&self) -> Duration {
         let interval = self.interval_ms.map_or(DEFAULT_INTERVAL, Duration::from_millis);
         interval.clamp(MIN_INTERVAL, MAX_INTERVAL)
+    }
+
+    fn ttl(&self) -> Duration {
+        self.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis)
+    }
+}
+
+/// Lets the user log in after a poll that requires it, so that it can be repeated. Otherwise returns the reason.
+async fn log_in(
+    config: &ServerConfig,
+    context: &ToolContext,
+    error: McpError,
+    earlier: &mut Logins,
+) -> Result<(), Polled> {
+    let error = match config.log_in(error, &mut earlier.shown, true).await {
+        Err(error) if error.kind() == McpErrorKind::LoginRequired => error,
+        logged_in => return Ok(logged_in?),
+    };
+    let page = async { Ok::<_, Polled>(LoginPage::for_call(config, context, error)?) };
+    let page = context.asker().once(&format!("task login {}", earlier.pages), page).await?;
+    earlier.pages += 1;
+    match page.confirm(&config.name, context.asker()).await? {
+        true => Ok(()),
+        false => Err(Polled::Abandoned(McpError::not_logged_in(&config.name))),
     }
 }
 
@@ -213,7 +280,7 @@ impl Drop for CancelOnDrop {
         let Some(manager) = self.manager.take() else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         if self.is_abandoned || self.cancellation.is_cancelled() {
-            let task = Task { id: std::mem::take(&mut self.id), interval_ms: None };
+            let task = Task { id: std::mem::take(&mut self.id), interval_ms: None, ttl_ms: None };
             runtime.spawn(async move { task.cancel(&manager).await });
         }
     }

@@ -21,7 +21,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 ///
 /// # Behavior
 ///
-/// - The tools are requested once, and again after the server reports a change or was reconnected.
+/// - The tools are requested once, and again after the server reports a change, was reconnected, or no longer allows to use its list (`ttlMs`).
 /// - Tools that no model could call are skipped; [`problems`](Self::problems) explains why. Names that providers do not
 ///   accept are replaced in a stable way: `fs.read` always becomes `fs_read_4074bc02`.
 /// - Arguments are checked with the server's schema and repaired, as for any tool.

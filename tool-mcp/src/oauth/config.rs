@@ -221,7 +221,7 @@ impl OAuth {
     }
 
     /// Obtains tokens for the program itself, with the secret of a client that was registered with the authorization server
-    /// `issuer`. Nobody logs in, so only [`scopes`](Self::scopes) that the author allows are requested: by default none, which leaves
+    /// `issuer`, exactly as its metadata states it. Nobody logs in, so only [`scopes`](Self::scopes) that the author allows are requested: by default none, which leaves
     /// them to the authorization server.
     ///
     /// ```

@@ -70,8 +70,11 @@ impl Discovery {
         let issuer =
             issuer.ok_or_else(|| OAuthError::failed("its metadata names no authorization server"))?;
         if oauth.registered_client(issuer).is_none() && oauth.is_bound() {
+            let registered: Vec<_> =
+                oauth.clients.iter().map(|client| format!("`{}`", client.issuer)).collect();
             return Err(OAuthError::failed(format!(
-                "its authorization server is `{issuer}`, and the client is one of another"
+                "its authorization server is `{issuer}`, and the client is one of {}; issuers are compared exactly",
+                registered.join(", ")
             )));
         }
         Ok(Self {

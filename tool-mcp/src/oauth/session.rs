@@ -162,7 +162,7 @@ impl Session {
     fn add_scopes(&self, lacking: &[String]) -> Result<Vec<String>, OAuthError> {
         if let Some(scope) = lacking.iter().find(|scope| !self.oauth.allows_scope(scope)) {
             return Err(OAuthError::failed(format!(
-                "the scope `{scope}` is needed, which `OAuth::scopes` does not allow"
+                "the scope `{scope}` is needed; allow it with `OAuth::scopes`"
             )));
         }
         let state = self.state();

@@ -81,8 +81,9 @@ async fn another_issuer_gets_no_refresh_token_and_no_secret() {
     name_issuer(&fake, &evil.issuer());
     fake.expire_access_tokens();
     let expected = format!(
-        "cannot be authorized: its authorization server is `{}`, and the client is one of another",
-        evil.issuer()
+        "cannot be authorized: its authorization server is `{}`, and the client is one of `{}`; issuers are compared exactly",
+        evil.issuer(),
+        fake.issuer()
     );
     assert_eq!(problem(&call_error(&tools, "read").await, McpErrorKind::Unauthorized), expected);
     assert_eq!(problem(&server.start_login().await.unwrap_err(), McpErrorKind::Unauthorized), expected);

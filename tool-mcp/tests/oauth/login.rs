@@ -194,7 +194,7 @@ async fn a_program_uses_its_own_credentials() {
     let server = McpServer::http(fake.url()).name("tickets").trusted();
     let tools = server.clone().oauth(oauth.clone()).connect().await.unwrap();
     let error = call_error(&tools, "write").await;
-    let expected = "cannot be authorized: the scope `write` is needed, which `OAuth::scopes` does not allow";
+    let expected = "cannot be authorized: the scope `write` is needed; allow it with `OAuth::scopes`";
     assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
     let oauth = oauth.scopes(["read", "write"]);
     let tools = server.oauth(oauth).connect().await.unwrap();
@@ -207,13 +207,15 @@ async fn a_program_uses_its_own_credentials() {
     assert_eq!(scopes, [None, read.clone(), read, write]);
     assert!(requests.iter().all(|body| body.contains("grant_type=client_credentials")));
 
-    let oauth = OAuth::client_credentials("https://other.example", "report", "secret");
-    let error = McpServer::http(fake.url()).name("tickets").oauth(oauth).connect().await.unwrap_err();
-    let expected = format!(
-        "cannot be authorized: its authorization server is `{}`, and the client is one of another",
-        fake.issuer()
-    );
-    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    for other in ["https://other.example".to_owned(), format!("{}/", fake.issuer())] {
+        let oauth = OAuth::client_credentials(&other, "report", "secret");
+        let error = McpServer::http(fake.url()).name("tickets").oauth(oauth).connect().await.unwrap_err();
+        let expected = format!(
+            "cannot be authorized: its authorization server is `{}`, and the client is one of `{other}`; issuers are compared exactly",
+            fake.issuer()
+        );
+        assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    }
 }
 
 #[tokio::test]
@@ -240,10 +242,7 @@ async fn the_author_limits_the_scopes() {
     let tools = server.connect().await.unwrap();
     assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("read"));
     let problem = problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized);
-    assert!(
-        problem.ends_with("the scope `write` is needed, which `OAuth::scopes` does not allow"),
-        "{problem}"
-    );
+    assert!(problem.ends_with("the scope `write` is needed; allow it with `OAuth::scopes`"), "{problem}");
     assert_eq!(logins.load(Ordering::SeqCst), 1);
 }
 

@@ -278,6 +278,68 @@ async fn a_run_waits_for_the_login_that_a_call_needs() {
     assert_eq!(outputs(&answer), ["write: read write"]);
 }
 
+/// The task of a call goes on at the server while its user logs in.
+#[tokio::test]
+async fn a_run_waits_for_the_login_that_a_task_needs() {
+    let (fake, store) = (fake().await, Started::default());
+    let task = |status: &str, result: Value| {
+        json!({
+            "resultType": if result.is_null() { "task" } else { "complete" }, "taskId": "t-1", "status": status,
+            "createdAt": "2026-11-28T00:00:00Z", "lastUpdatedAt": "2026-11-28T00:00:00Z", "ttlMs": null,
+            "result": result,
+        })
+    };
+    let listed = json!({
+        "resultType": "complete", "ttlMs": 3_600_000, "cacheScope": "private",
+        "tools": [{ "name": "read", "inputSchema": { "type": "object" } }],
+    });
+    let discovered = json!({
+        "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+        "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+    });
+    fake.set_result("server/discover", discovered);
+    fake.set_result("tools/list", listed);
+    fake.set_result("tools/call", task("working", Value::Null));
+    fake.set_result("tasks/get", task("working", json!({})));
+    let pool = process(&fake, &store);
+    finish(&fake, &pool.server("ada")).await.unwrap();
+    let agent = |model| Agent::builder(model).tool_provider(pool.clone()).build().unwrap();
+    let first = agent(ScriptedModel::new().calls("read", "{}"));
+    let mut driver = first.ask("Read").user("ada").start();
+    driver.advance().await.unwrap();
+    driver.advance().await.unwrap();
+    let mut run = driver.into_run();
+    for _ in 0..2 {
+        fake.end_logins();
+        run.tick(run.waits()[0].deadline.unwrap());
+        let error = agent(ScriptedModel::new()).resume(run).await.unwrap_err();
+        let (asked, wait) = waiting(&error, &fake);
+
+        let mut declined = asked.clone();
+        declined.resolve(&wait, Decision::answer(false)).unwrap();
+        let answer = agent(ScriptedModel::new().says("Done.")).resume(declined).await.unwrap();
+        let expected = "the user has not logged in; the call may or may not have taken effect";
+        assert!(outputs(&answer)[0].contains(expected), "{:?}", outputs(&answer));
+
+        open_page(&fake, &store).await;
+        run = asked;
+        run.resolve(&wait, Decision::answer(true)).unwrap();
+        let mut driver = agent(ScriptedModel::new()).resume(run).start();
+        driver.advance().await.unwrap();
+        run = driver.into_run();
+        assert!(run.waits()[0].is_until());
+    }
+    fake.set_result(
+        "tasks/get",
+        task("completed", json!({ "content": [{ "type": "text", "text": "read" }] })),
+    );
+    run.tick(run.waits()[0].deadline.unwrap());
+    let answer = agent(ScriptedModel::new().says("Done.")).resume(run).await.unwrap();
+    assert_eq!(outputs(&answer), ["read"]);
+    let requests = fake.requests("/mcp");
+    assert_eq!(requests.iter().filter(|request| request.contains("tools/call")).count(), 1);
+}
+
 #[tokio::test]
 async fn open_calls_survive_the_end_of_a_login() {
     let (fake, store) = (fake().await, Started::default());

@@ -1,4 +1,7 @@
-"""A server of the official Python SDK that asks during a call, in both eras."""
+"""A server of the official Python SDK that asks during a call. With the argument `older`, it speaks an older revision."""
+
+import json
+import sys
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
@@ -24,4 +27,9 @@ async def book(flight: str, context: Context) -> str | InputRequiredResult:
     return InputRequiredResult(input_requests={"seat": ElicitRequest(params=params)}, request_state=flight)
 
 
+if "older" in sys.argv:
+    # The SDK always knows the probe of clients.
+    probe = json.loads(sys.stdin.buffer.readline())
+    error = {"code": -32601, "message": "Method not found"}
+    print(json.dumps({"jsonrpc": "2.0", "id": probe["id"], "error": error}), flush=True)
 server.run()
