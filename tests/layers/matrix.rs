@@ -120,6 +120,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-mcp/src/server/call.rs", &[Entrance::McpServer]),
     // Resume the runs of an agent without layers.
     ("tool-mcp/src/server/task_driver.rs", &[Entrance::Resume]),
+    ("tool-mcp/src/server/tasks.rs", &[Entrance::Resume]),
     (
         "tool-openai/src/server/agent.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
