@@ -12,6 +12,7 @@ mod caching;
 mod compacting;
 mod compacting_models;
 mod compacting_orders;
+mod compacting_providers;
 mod contending;
 mod costs;
 mod control;

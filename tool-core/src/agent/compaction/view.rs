@@ -28,7 +28,7 @@ impl CompactedView {
         {
             *self = Self { compactions, reads_summary, ..Self::default() };
         }
-        let hidden = run.hidden().for_provider(summary);
+        let hidden = run.hidden_for(Some(model)).for_provider(summary);
         if self.taken == 0 {
             let rest = run.visible(run.unreasoned(), &hidden).count();
             self.reasoning_start = run.visible(0, &hidden).count().saturating_sub(rest);
