@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::content::JsonText;
 use tool_core::layer::rewrite;
+use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Fallback, FinishReason, Message, ModelError, ModelErrorKind,
-    ModelFuture, ProviderData, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, Fallback, FinishReason, Message, ModelError,
+    ModelErrorKind, ModelFuture, ProviderData, Usage,
 };
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
@@ -191,6 +192,22 @@ async fn a_request_that_is_too_long_leaves_the_summary_of_the_provider() {
     assert_eq!((&last[0], last.len()), (&summary, 4));
     assert!(last[1].text().starts_with("Earlier messages of this conversation were removed"), "{last:?}");
     assert_eq!(length, 7);
+}
+
+/// A stored summary whose form cannot be restored stands for nothing: the next question reads the messages.
+#[tokio::test]
+async fn a_summary_that_cannot_be_restored_is_not_read() {
+    for (by_provider, expected) in [(Some("{"), 3), (None, 4)] {
+        let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
+        store.append(&id, &[Message::user("Really?"), Message::assistant("Yes.")]).await.unwrap();
+        let (text, by_provider) = ("They were looked up.".to_owned(), by_provider.map(str::to_owned));
+        let summary = ConversationSummary { messages: 1, text, by_provider };
+        store.store_summary(&id, &summary).await.unwrap();
+        let model = Model::new("a", [Says("Done.")]);
+        let agent = built(model.clone(), compaction()).memory(store).build().unwrap();
+        agent.ask("And now?").conversation(id).await.unwrap();
+        assert_eq!(model.last().len(), expected, "{:?}", model.last());
+    }
 }
 
 /// What must not be repeated is part of what a summary of the provider costs, and is short, because it is never summarized.

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use futures_util::FutureExt;
 
-use super::summarizing::{MAX_NOTED_CHARS, MAX_OUTPUT_CHARS, SummaryReply};
+use super::summarizing::{MAX_NOTED_CHARS, MAX_OUTPUT_CHARS, NoSummary};
 use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
 use crate::agent::lock::lock;
 use crate::agent::trace::warn_of_compaction;
@@ -43,7 +43,6 @@ impl RunDriver {
         };
         let measure = self.measure(options);
         self.hideable = measure.hideable;
-        let model = agent.model();
         let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
         let size = self.run.context_size();
         let has_failed = self.run.has_useless_compactions() || size.useless_at == self.run.messages().len();
@@ -53,7 +52,7 @@ impl RunDriver {
         if options.offers_tool && self.has_order() {
             return self.compact_now(options, true).await;
         }
-        let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
+        let rates = Rates::from_prices(agent.0.prices.as_ref(), self.model_name_in_use());
         let window = match measure.hideable {
             0 => None,
             _ => self.context_window().await,
@@ -154,15 +153,17 @@ impl RunDriver {
         // A summary in a form that the model does not read would move what its reasoning is bound to.
         let is_compaction = |reply: &ChatResponse| reply.finish_reason == FinishReason::Compaction;
         let is_summary = |reply: &ChatResponse| is_compaction(reply) && model.reads_summary(&reply.message);
-        let is_other = |reply: &ChatResponse| {
-            !is_summary(reply) && (is_compaction(reply) || !reply.message.text.is_empty())
+        // Of several models, another one may read it.
+        let has_content = |reply: &ChatResponse| {
+            !reply.message.text.is_empty() || is_compaction(reply) && model.passes_requests_on()
         };
+        let is_other = |reply: &ChatResponse| !is_summary(reply) && has_content(reply);
         let mut is_refused = match &reply {
-            SummaryReply::Whole(reply) => is_other(reply),
-            SummaryReply::Refused => true,
-            SummaryReply::Failed => false,
+            Ok(reply) => is_other(reply),
+            Err(NoSummary::Refused) => true,
+            Err(NoSummary::Failed) => false,
         };
-        let mut reply = reply.whole().filter(is_summary);
+        let mut reply = reply.ok().filter(is_summary);
         if let Some(text) = reply.as_ref().map(|reply| reply.message.text.clone())
             && !text.is_empty()
         {
@@ -191,7 +192,7 @@ impl RunDriver {
         self.record_provider_attempt(message.is_some(), is_refused, is_expected);
         let Some(message) = message else { return Ok(None) };
         let (summary, note) = if message.text.is_empty() {
-            (self.without_summary(hidden), (hidden, note.into()))
+            (self.without_summary(hidden, MAX_NOTED_CHARS), (hidden, note.into()))
         } else {
             let [question, last] = self.run.questions_before(hidden);
             let mut said = vec![(question, "question"), (last, "last message of the user in it")];
@@ -281,8 +282,7 @@ impl RunDriver {
     async fn context_window(&mut self) -> Option<u64> {
         let agent = self.tools.agent.clone();
         let (model, infos) = (agent.model(), &agent.0.model_infos);
-        let name = self.run.options().model.clone();
-        let name = &*name.or_else(|| model.model_name().map(str::to_owned))?;
+        let name = &*self.model_name_in_use()?.to_owned();
         // What several models allow is not what the first of them does, whose name they have.
         let is_several = model.passes_requests_on();
         let key = if is_several { format!("{name} and others") } else { name.to_owned() };
@@ -332,13 +332,13 @@ impl RunDriver {
         match hide {
             None => {}
             Some(before) if options.model.is_none() && !can_read => {
-                let text = self.without_summary(before);
-                // The summary that only the provider reads has nothing in the text.
+                // A summary that only the provider reads stays, because the text has nothing of it.
                 let earlier = self.run.summary_read_by(self.tools.agent.model());
-                by_provider = earlier.filter(|one| !one.has_text()).map(|one| ProviderSummary {
-                    message: one.message.clone(),
-                    note: (before, text.clone().into()),
-                });
+                let earlier = earlier.filter(|one| !one.has_text()).map(|one| one.message.clone());
+                let chars = if earlier.is_some() { MAX_NOTED_CHARS } else { MAX_OUTPUT_CHARS };
+                let text = self.without_summary(before, chars);
+                by_provider =
+                    earlier.map(|message| ProviderSummary { message, note: (before, text.clone().into()) });
                 summary = Some(text);
             }
             Some(before) => summary = self.summary(options, before).await?,

@@ -47,21 +47,11 @@ const NO_SUMMARY: &str = "Earlier messages of this conversation were removed to 
 /// What precedes the calls that a summary names.
 const FACTS: &str = "\n\nThese calls were made, and what they did must not be repeated:";
 
-/// What became of a request for a summary.
-pub(super) enum SummaryReply {
-    Whole(ChatResponse),
+/// Why there is no summary.
+pub(super) enum NoSummary {
     /// The request is invalid.
     Refused,
     Failed,
-}
-
-impl SummaryReply {
-    pub(super) fn whole(self) -> Option<ChatResponse> {
-        match self {
-            Self::Whole(reply) => Some(reply),
-            Self::Refused | Self::Failed => None,
-        }
-    }
 }
 
 impl RunDriver {
@@ -71,7 +61,7 @@ impl RunDriver {
         options: &Compaction,
         before: usize,
     ) -> Result<Option<String>, RunErrorKind> {
-        let Some(reply) = self.ask_for_summary(options, None).await.whole() else { return Ok(None) };
+        let Ok(reply) = self.ask_for_summary(options, None).await else { return Ok(None) };
         let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
         let facts = self.facts(0..before, MAX_OUTPUT_CHARS);
         Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &facts)))
@@ -95,14 +85,14 @@ impl RunDriver {
     }
 
     /// Returns what takes the place of the messages before a position if there is no text of a summary.
-    pub(super) fn without_summary(&self, before: usize) -> String {
+    pub(super) fn without_summary(&self, before: usize, max_output_chars: usize) -> String {
         // Without what is added anew.
         let earlier = self.run.hidden_for(Some(self.tools.agent.model())).summary.unwrap_or_default();
         let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
         let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
         let gap = if earlier.is_empty() { "" } else { "\n\n" };
         let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
-        format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before, MAX_OUTPUT_CHARS))
+        format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before, max_output_chars))
     }
 
     /// Returns `true` if a summary that only its provider reads, by what it has used, and its note are shorter than the messages before a
@@ -124,7 +114,7 @@ impl RunDriver {
         &mut self,
         options: &Compaction,
         end_for_provider: Option<usize>,
-    ) -> SummaryReply {
+    ) -> Result<ChatResponse, NoSummary> {
         let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
         let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
         let (prompt, messages);
@@ -208,11 +198,7 @@ impl RunDriver {
                 && reply.message.refusal.is_none()
                 && !reply.finish_reason.is_truncated()
         };
-        match reply.filter(is_whole) {
-            Some(reply) => SummaryReply::Whole(reply),
-            None if is_invalid => SummaryReply::Refused,
-            None => SummaryReply::Failed,
-        }
+        reply.filter(is_whole).ok_or(if is_invalid { NoSummary::Refused } else { NoSummary::Failed })
     }
 
     /// Returns what another model summarizes: the messages in place of a summary that has no text, whose outputs it need not read in full.
