@@ -102,6 +102,10 @@ impl ChatModel for Model {
     fn provider_name(&self) -> Option<&str> {
         Some("azure")
     }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(self.addresses[0])
+    }
 }
 
 fn compaction() -> Compaction {
@@ -259,6 +263,25 @@ async fn a_provider_that_cannot_summarize_is_asked_once() {
         assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
         assert_eq!(first.compacting(), 1);
     }
+}
+
+/// A refusal counts once, and for one model.
+#[tokio::test]
+async fn a_provider_that_refuses_says_nothing_of_the_next_model() {
+    let summary = Says("They were looked up.");
+    let first = Model::new("a", [Calls("contract", 1, 1), Calls("contract", 1, 2), Invalid, summary]);
+    let agent = built(first.clone(), compaction()).build().unwrap();
+    let run = advanced(&agent, agent.start("Look them up").into_run(), 2).await;
+    let mut run = agent.compact(run).await.unwrap();
+    let second = Model::new("b", []);
+    let agent = built(second.clone(), compaction()).build().unwrap();
+    for replies in [&[Down, summary][..], &[Compacts(10)]] {
+        second.replies.lock().unwrap().extend([Calls("contract", 1, 3), Calls("contract", 1, 4)]);
+        second.replies.lock().unwrap().extend(replies);
+        run = advanced(&agent, run, 2).await;
+        run = agent.compact(run).await.unwrap();
+    }
+    assert_eq!((first.compacting(), second.compacting(), run.compactions().len()), (1, 2, 3));
 }
 
 /// A layer that changes the summary of a provider changes the next one, too.
