@@ -38,6 +38,8 @@ enum Reply {
 }
 use Reply::{Calls, Compacts, Down, Invalid, Says, TooLong};
 
+type Requests = Vec<(bool, Vec<Message>)>;
+
 /// Replies in turn. Its provider summarizes in a form that only models of one address read.
 #[derive(Clone)]
 struct Model {
@@ -45,7 +47,7 @@ struct Model {
     addresses: [&'static str; 2],
     replies: Arc<Mutex<VecDeque<Reply>>>,
     /// The messages of each request, and whether it was to summarize.
-    requests: Arc<Mutex<Vec<(bool, Vec<Message>)>>>,
+    requests: Arc<Mutex<Requests>>,
 }
 
 impl Model {
