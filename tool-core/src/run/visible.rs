@@ -39,12 +39,6 @@ impl<'a> Hidden<'a> {
             && !matches!(message, Message::System(_))
     }
 
-    /// Shows a summary of the provider in its own form, for a model that reads it.
-    pub(crate) fn for_provider(mut self, summary: Option<&'a ProviderSummary>) -> Self {
-        self.by_provider = summary;
-        self
-    }
-
     /// Returns `true` if nothing of the output at a position is visible.
     pub(crate) fn empties(&self, position: usize) -> bool {
         self.emptied.contains(&position)
@@ -183,7 +177,7 @@ impl Run {
         self.add_layer_usage(vec![("compaction".to_owned(), usage)]);
     }
 
-    /// Returns what the compactions hide from a model, or from a reader of texts.
+    /// Returns what the compactions hide from a model, or from a reader of texts, as if the summary were sent as a text.
     pub(crate) fn hidden_for(&self, model: Option<&dyn ChatModel>) -> Hidden<'_> {
         let (all, last) = (self.compactions(), self.summary_for(model));
         let before = last.map_or(0, |one| one.hidden);
@@ -195,6 +189,11 @@ impl Run {
             cleared: all.iter().flat_map(|one| one.cleared.iter().copied()).collect(),
             emptied: all.iter().flat_map(|one| one.emptied.iter().copied()).collect(),
         }
+    }
+
+    /// Returns what the compactions hide in requests to a model, where the summary has the form of its provider, if the model reads that.
+    pub(crate) fn hidden_as_sent(&self, model: &dyn ChatModel) -> Hidden<'_> {
+        Hidden { by_provider: self.summary_read_by(model), ..self.hidden_for(Some(model)) }
     }
 
     /// Returns the positions of the first question of the run, and of the last message of the user before a position.

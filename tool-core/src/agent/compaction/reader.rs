@@ -98,8 +98,7 @@ impl Reader {
 
 /// Creates the tool that reads what the compactions of a run hide, and its long outputs.
 fn reader(run: &Run, model: &dyn ChatModel, outputs: Option<LongOutputs>) -> FunctionTool {
-    // A summary of the provider takes the place of the question, too.
-    let hidden = run.hidden_for(Some(model)).for_provider(run.summary_read_by(model));
+    let hidden = run.hidden_as_sent(model);
     let messages = run.messages().iter().enumerate();
     let removed = messages.filter(|(position, message)| hidden.changes(*position, message));
     let removed = removed.map(|(position, message)| removed_message(position, message));

@@ -132,8 +132,7 @@ impl RunDriver {
                 let (end, prompt) = match end_for_provider {
                     None => (own.messages().len(), Some(Message::user(options.prompt()))),
                     Some(end) => {
-                        let (model, run) = (agent.model(), &self.run);
-                        let hidden = run.hidden_for(Some(model)).for_provider(run.summary_read_by(model));
+                        let hidden = self.run.hidden_as_sent(agent.model());
                         let stays = self.run.visible(end, &hidden).count();
                         (own.messages().len().saturating_sub(stays), None)
                     }
