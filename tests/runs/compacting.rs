@@ -6,6 +6,7 @@ pub(crate) mod billing;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use serde_json::json;
 use tool_core::agent::{BuildErrorKind, Compaction, on_approval};
 use tool_core::content::{Content, Image};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
@@ -1132,11 +1133,21 @@ async fn compactions_of_stored_runs_are_checked() {
     let run = advanced(&agent, agent.start("Read all contracts").into_run(), 5).await;
     let run = agent.compact(run).await.unwrap();
     let mut state = serde_json::to_value(&run).unwrap();
-    for hidden in 0..20 {
-        let is_valid =
-            hidden <= run.messages().len() && !matches!(run.messages().get(hidden), Some(Message::Tool(_)));
-        state["history"]["compactions"][0]["hidden"] = hidden.into();
-        let read: Result<Run, _> = serde_json::from_value(state.clone());
-        assert_eq!(read.is_ok(), is_valid, "{hidden}");
+    let record = state["history"]["compactions"][0].clone();
+    let (messages, message) = (run.messages(), AssistantMessage::text(SUMMARY));
+    for at in (0..20).chain([usize::MAX]) {
+        let is_whole = at <= messages.len() && !matches!(messages.get(at), Some(Message::Tool(_)));
+        for (member, value, is_valid) in [
+            ("hidden", json!(at), is_whole),
+            ("by_provider", json!({ "message": message, "note": [at, "so far"] }), is_whole),
+            ("unreasoned", json!(at), at <= messages.len()),
+            ("cleared", json!([at]), at < messages.len()),
+            ("emptied", json!([at]), at < messages.len()),
+        ] {
+            state["history"]["compactions"][0] = record.clone();
+            state["history"]["compactions"][0][member] = value;
+            let read: Result<Run, _> = serde_json::from_value(state.clone());
+            assert_eq!(read.is_ok(), is_valid, "{member} {at}");
+        }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use tool_core::agent::Compaction;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Message, ModelError, ModelFuture, ModelInfo, ToolChoice,
+    AssistantMessage, ChatRequest, ChatResponse, Fallback, Message, ModelError, ModelFuture, ModelInfo,
+    ModelOptions, ToolChoice,
 };
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -86,6 +87,31 @@ async fn a_run_is_compacted_at_the_window_that_the_provider_states() {
             (is_compacted, asked),
             "{window:?}"
         );
+        // One that cannot be asked now is asked by the next run.
+        if window.is_none() {
+            model.requests.lock().unwrap().clear();
+            agent.ask("Read all contracts").await.unwrap();
+            assert_eq!(model.asked.load(Ordering::Relaxed), 2);
+        }
+    }
+}
+
+/// The smallest window of several models counts, and a model states nothing of another one that a run asks.
+#[tokio::test]
+async fn a_run_is_compacted_at_the_window_of_what_it_asks() {
+    let model = |window| Model { turns: 12, window: Some(window), ..Model::default() };
+    let compaction = || Compaction::when_it_pays().at_tokens(1_000_000).keep_recent_tokens(1_000);
+    for (window, name, is_compacted) in
+        [(5_000, None, true), (500_000, None, false), (5_000, Some("other"), false)]
+    {
+        let both = Fallback::new(model(500_000)).or(model(window));
+        let mut options = ModelOptions::default();
+        options.model = name.map(str::to_owned);
+        let agent = Agent::builder(both).options(options).tools(tools![contract]).compaction(compaction());
+        let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
+        let mut driver = agent.start("Read all contracts");
+        while driver.advance().await.unwrap() {}
+        assert_eq!(driver.run().compactions().is_empty(), !is_compacted, "{window} {name:?}");
     }
 }
 

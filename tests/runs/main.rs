@@ -13,6 +13,7 @@ mod compacting;
 mod compacting_decisions;
 mod compacting_models;
 mod compacting_orders;
+mod compacting_providers;
 mod contending;
 mod costs;
 mod control;

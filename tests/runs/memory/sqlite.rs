@@ -335,6 +335,29 @@ fn a_list_of_runs_reads_no_state() {
     assert_eq!(ids(RunFilter::new().status(RunStatus::RunningElsewhere)), []);
 }
 
+/// Files of the first version, with and without what a provider's summary is stored in, are updated when they are opened.
+#[test]
+fn updates_files_of_the_first_version() {
+    for column in ["", ", by_provider TEXT"] {
+        let directory = Directory::new();
+        drop(block_on(SqliteStore::open(directory.file())).unwrap());
+        let connection = Connection::open(directory.file()).unwrap();
+        let old = format!(
+            "DROP TABLE summaries;
+             CREATE TABLE summaries (conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL{column});
+             INSERT INTO summaries (conversation, messages, text) VALUES ('c', 4, 'They were looked up.');
+             PRAGMA user_version = 1"
+        );
+        connection.execute_batch(&old).unwrap();
+        drop(connection);
+        for _ in 0..2 {
+            let store = block_on(SqliteStore::open(directory.file())).unwrap();
+            let summary = block_on(store.load_summary(&ConversationId::new("c"))).unwrap().unwrap();
+            assert_eq!((summary.messages, &*summary.text), (4, "They were looked up."));
+        }
+    }
+}
+
 #[test]
 fn refuses_other_files_without_changing_them() {
     let foreign = "it is the database of another program; use a separate file for the store";
@@ -343,8 +366,8 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 2",
-            "its tables have version 2, but this program supports version 1; \
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 3",
+            "its tables have version 3, but this program supports version 2; \
              use the program that created it or another file",
         ),
     ];

@@ -16,7 +16,8 @@ pub struct ConversationSummary {
     pub messages: usize,
     /// The text.
     pub text: String,
-    /// The same as JSON, in the form of the provider that wrote it, if one did. Only the agent reads it.
+    /// The same as JSON, in the form of the provider that wrote it, if one did. Only the agent reads it. A store must keep it unchanged, because
+    /// the text may say nothing without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_provider: Option<String>,
 }

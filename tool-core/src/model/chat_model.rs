@@ -176,8 +176,14 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
+    /// Returns `true` if a request to [summarize](Self::supports_compaction) begins like the other requests of a conversation, so that it is read
+    /// from the provider's cache, which is the default. An agent compacts later if it is not.
+    fn compacts_from_cache(&self) -> bool {
+        true
+    }
+
     /// Returns `true` if the model reads this summary of a [provider](Self::supports_compaction) in its own form. Another model is sent the text of
-    /// the summary instead, as a message of the user; if it has none, what calls of `at_most_once` tools did.
+    /// the summary instead, as a message of the user; if it has none, the messages.
     fn reads_summary(&self, summary: &AssistantMessage) -> bool {
         let _ = summary;
         false
@@ -266,6 +272,10 @@ macro_rules! delegate {
 
             fn supports_compaction(&self) -> bool {
                 (**self).supports_compaction()
+            }
+
+            fn compacts_from_cache(&self) -> bool {
+                (**self).compacts_from_cache()
             }
 
             fn reads_summary(&self, summary: &AssistantMessage) -> bool {

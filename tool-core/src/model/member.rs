@@ -106,12 +106,28 @@ macro_rules! impl_by_members {
                 self.models().all(|model| model.supports_compaction() && model.provider_name() == provider)
             }
 
+            fn compacts_from_cache(&self) -> bool {
+                self.models().all(|model| model.compacts_from_cache())
+            }
+
             fn reads_summary(&self, summary: &$crate::model::AssistantMessage) -> bool {
                 self.models().all(|model| model.reads_summary(summary))
             }
 
             fn supports_tool_search(&self, tools: usize) -> bool {
                 self.models().all(|model| model.supports_tool_search(tools))
+            }
+
+            /// Returns the smallest context window that the models report.
+            fn model_info(&self) -> ModelFuture<'_, Option<$crate::model::ModelInfo>> {
+                Box::pin(async move {
+                    let mut smallest: Option<u64> = None;
+                    for model in self.models().collect::<Vec<_>>() {
+                        let window = model.model_info().await?.and_then(|info| info.context_window);
+                        smallest = smallest.into_iter().chain(window).min();
+                    }
+                    Ok(smallest.map(|window| $crate::model::ModelInfo::default().with_context_window(window)))
+                })
             }
 
             fn passes_requests_on(&self) -> bool {

@@ -111,9 +111,14 @@ impl ChatRequest<'_> {
     ) -> Attempt<'a> {
         let name = self.options().model.as_deref().or(model.model_name()).unwrap_or_default();
         let (mut info, set) = (meter.known(name), self.options().max_output_tokens.map(u64::from));
-        if meter.is_limited() && set.or(info.max_output_tokens).is_none() {
-            meter.remember(name, model.model_info().await.ok().flatten().unwrap_or_default());
-            info = meter.known(name);
+        // A model of others reports what all of them allow.
+        let is_asked = meter.is_limited() && !model.passes_requests_on();
+        if is_asked && set.or(info.max_output_tokens).is_none() {
+            // A provider that fails now can be asked again.
+            if let Ok(asked) = model.model_info().await {
+                meter.remember(name, asked.unwrap_or_default());
+                info = meter.known(name);
+            }
         }
         let output_tokens = set.into_iter().chain(info.max_output_tokens).min();
         let input_tokens = self.max_input_tokens().min(info.context_window.unwrap_or(u64::MAX));

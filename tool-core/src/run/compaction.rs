@@ -52,6 +52,13 @@ pub(crate) struct ProviderSummary {
     pub(crate) note: (usize, Content),
 }
 
+impl ProviderSummary {
+    /// Returns `true` if others can read it, too.
+    pub(crate) fn has_text(&self) -> bool {
+        !self.message.text.is_empty()
+    }
+}
+
 impl CompactionRecord {
     /// Returns `true` if it hides nothing from this position on.
     pub(super) fn is_before(&self, position: usize) -> bool {

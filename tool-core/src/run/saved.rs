@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call_index::CallIndex;
 use super::call_state::CallState;
+use super::compaction::CompactionRecord;
 use super::history::History;
 use super::revision::Format;
 use super::state::{CallRecord, GivenUp, Head, Recording, Stage};
@@ -109,12 +110,17 @@ impl Run {
             Stage::Ended(_) => {}
         }
         ensure(self.history.given() <= messages.len(), "the history has more messages than the run")?;
-        let is_whole = |hidden: usize| {
-            hidden <= messages.len() && !matches!(messages.get(hidden), Some(Message::Tool(_)))
+        let is_whole =
+            |at: usize| at <= messages.len() && !matches!(messages.get(at), Some(Message::Tool(_)));
+        let is_inside = |one: &CompactionRecord| {
+            one.unreasoned <= messages.len()
+                && one.cleared.iter().chain(&one.emptied).all(|position| *position < messages.len())
+                && is_whole(one.hidden)
+                && one.by_provider.as_ref().is_none_or(|summary| is_whole(summary.note.0))
         };
         ensure(
-            self.compactions().iter().all(|one| is_whole(one.hidden)),
-            "a summary ends inside a turn or behind the messages",
+            self.compactions().iter().all(is_inside),
+            "a compaction ends inside a turn or behind the messages",
         )?;
         let why = "the run of an agent belongs to no call or to a call that has one";
         ensure(self.has_consistent_inner_runs(), why)

@@ -20,10 +20,11 @@ const KEPT_CHARS: usize = 500;
 
 /// What the compactions of a run hide together.
 pub(crate) struct Hidden<'a> {
-    before: usize,
+    /// The messages before this position are hidden, for which there is a summary.
+    pub(crate) before: usize,
     /// The first question of the run, and the last one among the hidden messages.
     questions: [usize; 2],
-    summary: Option<&'a str>,
+    pub(crate) summary: Option<&'a str>,
     /// The summary in the form of its provider, which also takes the place of the question.
     by_provider: Option<&'a ProviderSummary>,
     cleared: HashSet<usize>,
@@ -36,12 +37,6 @@ impl<'a> Hidden<'a> {
         position < self.before
             && (self.by_provider.is_some() || !self.questions.contains(&position))
             && !matches!(message, Message::System(_))
-    }
-
-    /// Shows a summary of the provider in its own form, for a model that reads it.
-    pub(crate) fn for_provider(mut self, summary: Option<&'a ProviderSummary>) -> Self {
-        self.by_provider = summary;
-        self
     }
 
     /// Returns `true` if nothing of the output at a position is visible.
@@ -69,20 +64,18 @@ impl Run {
         self.context_size().useless >= MAX_USELESS
     }
 
-    /// Returns the text that stands for hidden messages now.
-    pub(crate) fn summary_in_use(&self) -> Option<&str> {
-        self.compactions().iter().rev().find_map(CompactionRecord::summary)
+    /// Returns the last compaction whose summary has a text, or one of a provider that the model reads: it reads the messages rather than
+    /// nothing of them. Without a model, only texts are read.
+    fn summary_for(&self, model: Option<&dyn ChatModel>) -> Option<&CompactionRecord> {
+        let is_read = |one: &ProviderSummary| one.has_text() || is_read_by(one, model);
+        let mut summaries = self.compactions().iter().rev().filter(|one| one.summary.is_some());
+        summaries.find(|one| one.by_provider.as_ref().is_none_or(is_read))
     }
 
-    /// Returns the summary in use in the form of the provider that wrote it.
-    pub(crate) fn provider_summary(&self) -> Option<&ProviderSummary> {
-        let in_use = self.compactions().iter().rev().find(|one| one.summary.is_some())?;
-        in_use.by_provider.as_ref()
-    }
-
-    /// Returns this summary if the model reads it. Another one reads the text.
+    /// Returns the summary in use in the form of its provider, if the model reads it. Another one reads the text.
     pub(crate) fn summary_read_by(&self, model: &dyn ChatModel) -> Option<&ProviderSummary> {
-        self.provider_summary().filter(|one| model.reads_summary(&one.message))
+        let by_provider = self.summary_for(Some(model))?.by_provider.as_ref();
+        by_provider.filter(|one| is_read_by(one, Some(model)))
     }
 
     pub(crate) fn record_compaction(&mut self, mut compaction: CompactionRecord) {
@@ -184,10 +177,9 @@ impl Run {
         self.add_layer_usage(vec![("compaction".to_owned(), usage)]);
     }
 
-    /// Returns what the compactions hide.
-    pub(crate) fn hidden(&self) -> Hidden<'_> {
-        let all = self.compactions();
-        let last = all.iter().rev().find(|one| one.summary.is_some());
+    /// Returns what the compactions hide from a model, or from a reader of texts, as if the summary were sent as a text.
+    pub(crate) fn hidden_for(&self, model: Option<&dyn ChatModel>) -> Hidden<'_> {
+        let (all, last) = (self.compactions(), self.summary_for(model));
         let before = last.map_or(0, |one| one.hidden);
         Hidden {
             before,
@@ -199,6 +191,11 @@ impl Run {
         }
     }
 
+    /// Returns what the compactions hide in requests to a model, where the summary has the form of its provider, if the model reads that.
+    pub(crate) fn hidden_as_sent(&self, model: &dyn ChatModel) -> Hidden<'_> {
+        Hidden { by_provider: self.summary_read_by(model), ..self.hidden_for(Some(model)) }
+    }
+
     /// Returns the positions of the first question of the run, and of the last message of the user before a position.
     pub(crate) fn questions_before(&self, position: usize) -> [usize; 2] {
         let first = self.history.given();
@@ -206,9 +203,9 @@ impl Run {
         [first, asked.unwrap_or(first)]
     }
 
-    /// Estimates the tokens that the model sees of the messages before a position, without instructions and the question.
-    pub(crate) fn visible_tokens(&self, before: usize) -> usize {
-        let hidden = self.hidden();
+    /// Estimates the tokens that a model sees of the messages before a position, without instructions and the question.
+    pub(crate) fn visible_tokens(&self, before: usize, model: &dyn ChatModel) -> usize {
+        let hidden = self.hidden_for(Some(model));
         let tokens = |from: usize| -> usize {
             let shown =
                 self.visible(from, &hidden).filter(|message| !matches!(**message, Message::System(_)));
@@ -253,6 +250,10 @@ impl Run {
         });
         shown.chain(note(self.messages().len()))
     }
+}
+
+fn is_read_by(summary: &ProviderSummary, model: Option<&dyn ChatModel>) -> bool {
+    model.is_some_and(|model| model.reads_summary(&summary.message))
 }
 
 /// Returns what the model reads behind an output that is stored whole.

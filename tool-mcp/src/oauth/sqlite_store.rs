@@ -25,6 +25,7 @@ static SCHEMA: SqliteSchema = SqliteSchema {
         CREATE INDEX credentials_by_expiry ON credentials (expires);
         CREATE TABLE locks (key TEXT PRIMARY KEY NOT NULL, holder TEXT NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
     ",
+    updates: &[],
 };
 
 /// The longest time of a lock. A refresh whose requests all time out can take longer; its revision then decides.

@@ -167,6 +167,11 @@ impl ChatModel for Responses {
         self.dialect.endpoint.supports_compaction
     }
 
+    /// Returns `false`, because the request has no tools, with which the others begin.
+    fn compacts_from_cache(&self) -> bool {
+        false
+    }
+
     fn reads_summary(&self, summary: &AssistantMessage) -> bool {
         self.supports_compaction() && replay::is_summary(summary, &self.dialect)
     }

@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// - **A summary that fails**, is empty, is cut off, calls a tool, takes too long or is longer than what it replaces is discarded: only outputs
 ///   are hidden, and the run continues. After three compactions in a row that failed or hid too little, the run is compacted only when the
 ///   provider refuses a request as too long, or by [`Agent::compact`](crate::Agent::compact). A provider that refuses to summarize as if the
-///   request were invalid, answers it, or fails three times in a row, is not asked again in a run.
+///   request were invalid, or answers it, whose summary a layer changes, or that fails three times in a row, is not asked again in a run.
 /// - **Its tokens** count for the run, as those of the layer `compaction` in [`Run::usage_by_layer`](crate::run::Run::usage_by_layer). The
 ///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text, if it has one, as the output of a call named
 ///   `summarize`.

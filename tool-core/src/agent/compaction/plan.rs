@@ -62,6 +62,8 @@ pub(in crate::agent) struct Measure {
     reasoning: u64,
     /// The tokens from the first hidden output to the end of the messages.
     behind: u64,
+    /// The request for a summary is read from the cache.
+    is_cached: bool,
 }
 
 /// What is hidden.
@@ -110,7 +112,7 @@ impl Measure {
         model: &dyn ChatModel,
         facts: impl Fn(&str) -> ToolFacts,
     ) -> Self {
-        let (messages, hidden) = (run.messages(), run.hidden());
+        let (messages, hidden) = (run.messages(), run.hidden_for(Some(model)));
         let size = |position: usize| -> u64 {
             let message = &messages[position];
             let size = estimate_tokens(message) as u64;
@@ -133,7 +135,7 @@ impl Measure {
         let last_reply = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
         let stays = last_reply.unwrap_or(messages.len().saturating_sub(1));
         // What a summary stands for stays hidden.
-        let floor = run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default();
+        let floor = hidden.before;
         while boundary > floor {
             let start = group_start(&messages[..boundary]).max(floor);
             let group: u64 = sizes[start..boundary].iter().sum();
@@ -175,6 +177,7 @@ impl Measure {
             empty: Vec::new(),
             clearable: 0,
             behind: 0,
+            is_cached: true,
         };
         for (position, message) in messages[..boundary].iter().enumerate() {
             let Message::Tool(result) = message else { continue };
@@ -195,9 +198,17 @@ impl Measure {
         measure
     }
 
-    /// Returns the same measure, where only a summary can hide something.
-    pub(in crate::agent) fn of_summary(self) -> Self {
-        Self { clear: Vec::new(), empty: Vec::new(), clearable: 0, behind: 0, reasoning: 0, ..self }
+    /// Returns the same measure, where only a summary can hide something, whose request is read from the cache or not.
+    pub(in crate::agent) fn of_summary(self, is_cached: bool) -> Self {
+        Self {
+            clear: Vec::new(),
+            empty: Vec::new(),
+            clearable: 0,
+            behind: 0,
+            reasoning: 0,
+            is_cached,
+            ..self
+        }
     }
 
     /// Returns what is to be hidden now, if it pays, or has to be: it is required if the request is too long, or somebody has asked for it.
@@ -217,7 +228,7 @@ impl Measure {
         let reread = reread as f64 * rates.cached + if is_cold { hideable * read } else { 0.0 };
         let clearing =
             (self.behind - self.clearable.min(self.behind)) as f64 * (rates.written - read).max(0.0);
-        let summarizing = self.total as f64 * read
+        let summarizing = self.total as f64 * if self.is_cached { read } else { read.max(1.0) }
             + summary as f64 * rates.output
             + (self.kept + summary) as f64 * rates.written;
         let is_worth = hideable > 0.0 && options.at.is_none();
@@ -258,11 +269,10 @@ impl Measure {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_summary_may_be_longer_than_what_it_hides() {
-        let measure = Measure {
-            total: 1_000,
-            hideable: 100,
+    fn measure(total: u64, hideable: u64) -> Measure {
+        Measure {
+            total,
+            hideable,
             kept: 0,
             boundary: 4,
             clear: Vec::new(),
@@ -271,9 +281,29 @@ mod tests {
             turn: 2,
             reasoning: 400,
             behind: 0,
-        };
+            is_cached: true,
+        }
+    }
+
+    #[test]
+    fn a_summary_may_be_longer_than_what_it_hides() {
+        let measure = measure(1_000, 100);
         let options = Compaction::when_it_pays();
         let plan = measure.plan(&options, 1_000_000, Rates::USUAL, false, None, false);
         assert_eq!(plan.unwrap().hide, Some(4));
+    }
+
+    /// A request that is not read from the cache costs ten times as much, so it has to be worth more.
+    #[test]
+    fn a_summary_that_misses_the_cache_pays_later() {
+        let options = Compaction::when_it_pays();
+        let due = [true, false].map(|is_cached| {
+            let plan = |reread: &u64| {
+                let measure = measure(100_000, 90_000).of_summary(is_cached);
+                measure.plan(&options, *reread, Rates::USUAL, false, None, false).is_some()
+            };
+            (1..50).map(|step| step * 100_000).find(plan)
+        });
+        assert_eq!(due, [Some(400_000), Some(2_200_000)]);
     }
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::outputs::{LongOutputs, READ_OUTPUT};
-use crate::model::{Message, ToolKind};
+use crate::model::{ChatModel, Message, ToolKind};
 use crate::run::{CompactionRecord, Run};
 use crate::tool::{FunctionTool, ToolError};
 use crate::toolset::{ToolSet, ToolSetError};
@@ -68,6 +68,7 @@ impl Reader {
         &mut self,
         tools: ToolSet,
         run: &Run,
+        model: &dyn ChatModel,
         outputs: Option<&LongOutputs>,
     ) -> ToolSet {
         // A model that is offered nothing may not be able to call anything.
@@ -79,7 +80,7 @@ impl Reader {
             Some((_, set)) => set,
             None => {
                 self.tools = None;
-                ToolSet::default().with(reader(run, outputs.cloned())).unwrap_or_default()
+                ToolSet::default().with(reader(run, model, outputs.cloned())).unwrap_or_default()
             }
         };
         let with = match &self.tools {
@@ -96,9 +97,8 @@ impl Reader {
 }
 
 /// Creates the tool that reads what the compactions of a run hide, and its long outputs.
-fn reader(run: &Run, outputs: Option<LongOutputs>) -> FunctionTool {
-    // A summary of the provider takes the place of the question, too.
-    let hidden = run.hidden().for_provider(run.provider_summary());
+fn reader(run: &Run, model: &dyn ChatModel, outputs: Option<LongOutputs>) -> FunctionTool {
+    let hidden = run.hidden_as_sent(model);
     let messages = run.messages().iter().enumerate();
     let removed = messages.filter(|(position, message)| hidden.changes(*position, message));
     let removed = removed.map(|(position, message)| removed_message(position, message));

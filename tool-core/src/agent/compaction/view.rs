@@ -13,22 +13,16 @@ pub(in crate::agent) struct CompactedView {
     /// The number of messages of the run, and of its compactions, that it contains.
     taken: usize,
     compactions: usize,
-    reads_summary: bool,
 }
 
 impl CompactedView {
-    /// Adds the messages that were not sent yet. After a compaction, all are looked at again, and so they are for a model of another kind: one
-    /// that reads the summary in use in the form of its provider, or not.
+    /// Adds the messages that were not sent yet. After a compaction, all are looked at again. Another model has a view of its own.
     pub(in crate::agent) fn update(&mut self, run: &Run, model: &dyn ChatModel) {
         let compactions = run.compactions().len();
-        let summary = run.summary_read_by(model);
-        let reads_summary = summary.is_some();
-        if (self.compactions, self.reads_summary) != (compactions, reads_summary)
-            || run.messages().len() < self.taken
-        {
-            *self = Self { compactions, reads_summary, ..Self::default() };
+        if self.compactions != compactions || run.messages().len() < self.taken {
+            *self = Self { compactions, ..Self::default() };
         }
-        let hidden = run.hidden().for_provider(summary);
+        let hidden = run.hidden_as_sent(model);
         if self.taken == 0 {
             let rest = run.visible(run.unreasoned(), &hidden).count();
             self.reasoning_start = run.visible(0, &hidden).count().saturating_sub(rest);

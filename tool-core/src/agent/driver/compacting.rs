@@ -10,13 +10,14 @@ use std::fmt::Write;
 
 use futures_util::FutureExt;
 
+use super::summarizing::{MAX_NOTED_CHARS, MAX_OUTPUT_CHARS, NoSummary};
 use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
 use crate::agent::lock::lock;
 use crate::agent::trace::warn_of_compaction;
 use crate::agent::{Event, RunDriver};
 use crate::content::Part;
 use crate::memory::group_start;
-use crate::model::{ChatResponse, FinishReason, Message, ToolPolicy};
+use crate::model::{ChatResponse, FinishReason, Message, ModelInfo, ToolPolicy};
 use crate::run::{CompactionRecord, MAX_USELESS, ProviderSummary, RunErrorKind, StepError};
 
 /// Why a run is not compacted.
@@ -42,7 +43,6 @@ impl RunDriver {
         };
         let measure = self.measure(options);
         self.hideable = measure.hideable;
-        let model = agent.model();
         let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
         let size = self.run.context_size();
         let has_failed = self.run.has_useless_compactions() || size.useless_at == self.run.messages().len();
@@ -52,7 +52,7 @@ impl RunDriver {
         if options.offers_tool && self.has_order() {
             return self.compact_now(options, true).await;
         }
-        let rates = Rates::from_prices(agent.0.prices.as_ref(), model.model_name());
+        let rates = Rates::from_prices(agent.0.prices.as_ref(), self.model_name_in_use());
         let window = match measure.hideable {
             0 => None,
             _ => self.context_window().await,
@@ -125,7 +125,8 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
         let by_provider = can_read && self.is_summarized_by_provider();
-        if by_provider && let Some(plan) = plan(measure.clone().of_summary()) {
+        let is_cached = self.tools.agent.model().compacts_from_cache();
+        if by_provider && let Some(plan) = plan(measure.clone().of_summary(is_cached)) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
             if compacted.is_some() || !self.run.is_asking() {
                 return Ok(compacted);
@@ -147,41 +148,51 @@ impl RunDriver {
         let Some(hidden) = plan.hide.and_then(|before| self.end_for_provider(before)) else {
             return Ok(None);
         };
-        let reply = self.ask_for_summary(options, Some(hidden)).await?;
+        let reply = self.ask_for_summary(options, Some(hidden)).await;
         let model = self.tools.agent.model();
         // A summary in a form that the model does not read would move what its reasoning is bound to.
-        let is_summary = |reply: &ChatResponse| {
-            reply.finish_reason == FinishReason::Compaction && model.reads_summary(&reply.message)
+        let is_compaction = |reply: &ChatResponse| reply.finish_reason == FinishReason::Compaction;
+        let is_summary = |reply: &ChatResponse| is_compaction(reply) && model.reads_summary(&reply.message);
+        // Of several models, another one may read it.
+        let has_content = |reply: &ChatResponse| {
+            !reply.message.text.is_empty() || is_compaction(reply) && model.passes_requests_on()
         };
-        let is_other = |reply: &ChatResponse| !reply.message.text.is_empty() && !is_summary(reply);
-        let is_refused = reply.as_ref().is_some_and(is_other);
-        let reply = reply.filter(is_summary);
-        let judged = match reply.as_ref().map(|reply| reply.message.text.clone()) {
-            Some(text) if !text.is_empty() => self.judge_summary(text).await?,
-            text => text,
+        let is_other = |reply: &ChatResponse| !is_summary(reply) && has_content(reply);
+        let mut is_refused = match &reply {
+            Ok(reply) => is_other(reply),
+            Err(NoSummary::Refused) => true,
+            Err(NoSummary::Failed) => false,
         };
+        let mut reply = reply.ok().filter(is_summary);
+        if let Some(text) = reply.as_ref().map(|reply| reply.message.text.clone())
+            && !text.is_empty()
+        {
+            // The provider accepts its summary only as it wrote it. What changes one, changes the next one, too.
+            is_refused = self.judge_summary(text.clone()).await?.as_ref() != Some(&text);
+            reply = reply.filter(|_| !is_refused);
+        }
         if !self.run.is_asking() {
             return Ok(None);
         }
-        // The provider accepts its summary only as it wrote it.
-        let message = reply.filter(|reply| {
-            let text = &reply.message.text;
-            judged.as_ref() == Some(text)
-                && match text.is_empty() {
-                    true => self.is_shorter_unread(reply.usage.unwrap_or_default(), hidden),
-                    false => self.is_shorter(text, hidden),
-                }
+        let mut note =
+            format!("The beginning of this conversation was replaced by its summary{}.", self.searching());
+        let message = reply.filter(|reply| match reply.message.text.as_str() {
+            "" => {
+                // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
+                let earlier = self.run.hidden_for(Some(self.tools.agent.model())).before;
+                note += &self.facts(earlier..hidden, MAX_NOTED_CHARS);
+                self.is_shorter_by_usage(reply.usage.unwrap_or_default(), &note, hidden)
+            }
+            text => self.is_shorter(text, hidden),
         });
         let message = message.map(|reply| reply.message);
         self.restart_measuring(message.is_none() || plan.is_small);
-        self.record_provider_attempt(message.is_some(), is_refused);
+        // That an API takes no prompt of the author is no surprise.
+        let is_expected = is_refused && options.prompt.is_some();
+        self.record_provider_attempt(message.is_some(), is_refused, is_expected);
         let Some(message) = message else { return Ok(None) };
-        let mut note =
-            format!("The beginning of this conversation was replaced by its summary{}.", self.searching());
         let (summary, note) = if message.text.is_empty() {
-            // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
-            let earlier = self.run.compactions().iter().map(|one| one.hidden).max().unwrap_or_default();
-            (self.without_summary(hidden), (hidden, (note + &self.facts(earlier..hidden)).into()))
+            (self.without_summary(hidden, MAX_NOTED_CHARS), (hidden, note.into()))
         } else {
             let [question, last] = self.run.questions_before(hidden);
             let mut said = vec![(question, "question"), (last, "last message of the user in it")];
@@ -195,7 +206,7 @@ impl RunDriver {
                 let is_other = |part: &&Part| matches!(part, Part::Image(_) | Part::File(_));
                 parts.extend(content.parts().iter().filter(is_other).cloned());
             }
-            let facts = self.facts(0..hidden);
+            let facts = self.facts(0..hidden, MAX_OUTPUT_CHARS);
             let note = parts.into_iter().chain([(note + &facts).into()]).collect();
             (self.summarized(&message.text, &facts), (self.run.messages().len(), note))
         };
@@ -212,9 +223,9 @@ impl RunDriver {
         if messages[leading..].iter().any(|message| matches!(message, Message::System(_))) {
             return None;
         }
-        let compactions = self.run.compactions();
-        let first = compactions.iter().map(|one| one.hidden).max().unwrap_or_default().max(leading);
-        let note = self.run.provider_summary().map_or(0, |one| one.note.0);
+        let model = self.tools.agent.model();
+        let first = self.run.hidden_for(Some(model)).before.max(leading);
+        let note = self.run.summary_read_by(model).map_or(0, |one| one.note.0);
         let is_reply =
             |at: usize| messages.get(at).is_some_and(|message| matches!(message, Message::Assistant(_)));
         while end > first && is_reply(end) == is_reply(end - 1) {
@@ -231,16 +242,25 @@ impl RunDriver {
     }
 
     /// Records whether the provider has summarized. It is not asked again in this run if it has refused to, or failed several times in a row.
-    pub(super) fn record_provider_attempt(&mut self, has_summarized: bool, is_refused: bool) {
+    fn record_provider_attempt(&mut self, has_summarized: bool, is_refused: bool, is_expected: bool) {
         let name = self.tools.agent.model().model_name().unwrap_or_default().to_owned();
+        let mut is_given_up = false;
         self.change_run().change_context_size(|size| {
             size.provider_failures =
                 if has_summarized { 0 } else { size.provider_failures.saturating_add(1) };
-            if is_refused || size.provider_failures >= MAX_USELESS {
-                size.refused_by = Some(name);
-                warn_of_compaction("the provider does not summarize this run, and is not asked again");
+            is_given_up = is_refused || size.provider_failures >= MAX_USELESS;
+            if is_given_up {
+                (size.provider_failures, size.refused_by) = (0, Some(name));
             }
         });
+        if is_given_up && !is_expected {
+            self.warn_of_compaction("the provider does not summarize this run, and is not asked again");
+        }
+    }
+
+    fn warn_of_compaction(&self, why: &str) {
+        let model = self.tools.agent.model().model_name().unwrap_or_default();
+        warn_of_compaction(self.run.id().as_str(), model, why);
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
@@ -258,30 +278,40 @@ impl RunDriver {
         sets.find_map(|tools| tools.get(name)).map(|tool| tool.definition().policy())
     }
 
-    /// Returns the size of the model's context window, if it is known. The provider is asked once.
+    /// Returns the size of the model's context window, if it is known. The provider is asked once, or by each driver while it fails.
     async fn context_window(&mut self) -> Option<u64> {
         let agent = self.tools.agent.clone();
         let (model, infos) = (agent.model(), &agent.0.model_infos);
-        let name = model.model_name()?;
-        let info = lock(infos).get(name).cloned();
-        let of_prices = |info| match &agent.0.prices {
-            Some(prices) => prices.model_info(name, info),
-            None => info,
+        let name = &*self.model_name_in_use()?.to_owned();
+        // What several models allow is not what the first of them does, whose name they have.
+        let is_several = model.passes_requests_on();
+        let key = if is_several { format!("{name} and others") } else { name.to_owned() };
+        let info = lock(infos).get(&key).cloned();
+        let window_of = |info: ModelInfo| {
+            let stated = info.context_window;
+            let of_prices =
+                agent.0.prices.as_ref().map(|prices| prices.model_info(name, info).context_window);
+            let known = of_prices.flatten().or(stated);
+            known.into_iter().chain(stated.filter(|_| is_several)).min()
         };
-        let is_known = info.is_some();
-        let window = of_prices(info.unwrap_or_default()).context_window;
-        if is_known || window.is_some() {
+        // A model reports only what it knows of itself.
+        let is_known = info.is_some() || self.has_no_window || model.model_name() != Some(name);
+        let window = window_of(info.unwrap_or_default());
+        if is_known || window.is_some() && !is_several {
             return window;
         }
-        let asked = match self.run_until_interrupted(model.model_info()).await {
-            Ok(asked) => asked.ok().flatten().unwrap_or_default(),
+        match self.run_until_interrupted(model.model_info()).await {
+            Ok(Ok(asked)) => window_of(lock(infos).entry(key).or_insert(asked.unwrap_or_default()).clone()),
+            // Another run may be luckier.
+            Ok(Err(_)) => {
+                self.has_no_window = true;
+                window
+            }
             Err(interruption) => {
                 self.interrupt(&interruption);
-                return None;
+                None
             }
-        };
-        lock(infos).insert(name.to_owned(), asked.clone());
-        of_prices(asked).context_window
+        }
     }
 
     /// Returns `true` if a reply since the last user message contains reasoning that the provider accepts only after the original messages.
@@ -298,16 +328,27 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
         let Plan { clear, empty, unreasoned, hide, is_small } = plan;
-        let summary = match hide {
-            None => None,
-            Some(before) => self.summary(options, before, can_read).await?,
-        };
+        let (mut summary, mut by_provider) = (None, None);
+        match hide {
+            None => {}
+            Some(before) if options.model.is_none() && !can_read => {
+                // A summary that only the provider reads stays, because the text has nothing of it.
+                let earlier = self.run.summary_read_by(self.tools.agent.model());
+                let earlier = earlier.filter(|one| !one.has_text()).map(|one| one.message.clone());
+                let chars = if earlier.is_some() { MAX_NOTED_CHARS } else { MAX_OUTPUT_CHARS };
+                let text = self.without_summary(before, chars);
+                by_provider =
+                    earlier.map(|message| ProviderSummary { message, note: (before, text.clone().into()) });
+                summary = Some(text);
+            }
+            Some(before) => summary = self.summary(options, before).await?,
+        }
         if !self.run.is_asking() {
             return Ok(None);
         }
         let has_failed = hide.is_some() && summary.is_none();
         let record = match hide.filter(|_| !has_failed) {
-            Some(hidden) => CompactionRecord { hidden, summary, ..CompactionRecord::default() },
+            Some(hidden) => CompactionRecord { hidden, summary, by_provider, ..CompactionRecord::default() },
             None => {
                 CompactionRecord { cleared: clear, emptied: empty, unreasoned, ..CompactionRecord::default() }
             }
@@ -319,21 +360,23 @@ impl RunDriver {
     /// Measures anew what is read again, after an attempt to compact the run. Several of them before one request count as one.
     fn restart_measuring(&mut self, is_useless: bool) {
         let messages = self.run.messages().len();
+        let mut is_given_up = false;
         self.change_run().change_context_size(|size| {
             size.reread = 0;
             match is_useless {
                 true if size.useless_at == messages => {}
                 true => {
                     (size.useless, size.useless_at) = (size.useless.saturating_add(1), messages);
-                    if size.useless == MAX_USELESS {
-                        warn_of_compaction(
-                            "three compactions of this run failed or hid too little: it is compacted only when a request is too long",
-                        );
-                    }
+                    is_given_up = size.useless == MAX_USELESS;
                 }
                 false => (size.useless, size.useless_at) = (0, 0),
             }
         });
+        if is_given_up {
+            self.warn_of_compaction(
+                "the last compactions failed or hid too little: the run is compacted only when a request is too long",
+            );
+        }
     }
 
     /// Records a compaction, unless it hides nothing, and returns its event.

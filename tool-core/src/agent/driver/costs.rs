@@ -89,13 +89,18 @@ impl RunDriver {
         }
     }
 
+    /// Returns the name under which the model is asked.
+    pub(super) fn model_name_in_use(&self) -> Option<&str> {
+        self.run.options().model.as_deref().or(self.tools.agent.model().model_name())
+    }
+
     /// Sets what the response of a request cost that the caller sent itself.
     pub(super) fn charge_for(&mut self, response: &mut ChatResponse) {
         let Some(meter) = &self.meter else { return };
         let usage = response.usage.get_or_insert_default();
         if usage.cost.is_none() {
-            let model = self.run.options().model.as_deref().or(self.tools.agent.model().model_name());
-            usage.cost = meter.charged().or_else(|| meter.charge_usage(model.unwrap_or_default(), *usage));
+            let model = self.model_name_in_use().unwrap_or_default();
+            usage.cost = meter.charged().or_else(|| meter.charge_usage(model, *usage));
             self.trace.record_cost(usage.cost);
         }
     }

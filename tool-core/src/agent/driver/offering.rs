@@ -62,7 +62,7 @@ impl RunDriver {
         if !self.run.is_in_turn() || !is_needed {
             return tools;
         }
-        self.sent.reader.get_or_insert_default().add_to(tools, &self.run, outputs)
+        self.sent.reader.get_or_insert_default().add_to(tools, &self.run, &agent.model, outputs)
     }
 
     /// Divides the tools of this turn if the agent has a search, and converts the messages to send if tools are called through

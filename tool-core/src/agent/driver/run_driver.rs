@@ -119,6 +119,8 @@ pub struct RunDriver {
     pub(in crate::agent) sent: Sent,
     /// The tokens that the next request sends again and that could be hidden.
     pub(super) hideable: u64,
+    /// The provider could not be asked for the model's context window.
+    pub(super) has_no_window: bool,
     /// The run is compacted in this way before its next request.
     pub(super) ordered_compaction: Option<Compaction>,
     /// The key of the conversation in the memory, if the application sets one.
@@ -182,6 +184,7 @@ impl RunDriver {
             offer: Offer::default(),
             sent: Sent::default(),
             hideable: 0,
+            has_no_window: false,
             ordered_compaction: None,
             memory_key: None,
             conversation: None,

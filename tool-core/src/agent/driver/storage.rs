@@ -19,7 +19,7 @@ use crate::memory::{
     RunStatus, RunStore, RunSummary,
 };
 use crate::model::{ConversationId, Message};
-use crate::run::{ProviderSummary, Run, RunErrorKind};
+use crate::run::{Run, RunErrorKind};
 use crate::tool::Timestamp;
 
 impl RunDriver {
@@ -83,12 +83,8 @@ impl RunDriver {
         else {
             return;
         };
-        let by_provider = by_provider.and_then(|json| serde_json::from_str(&json).ok());
-        let is_unread = |one: &ProviderSummary| {
-            one.message.text.is_empty() && !self.origin.0.model.reads_summary(&one.message)
-        };
-        // A model reads the messages rather than nothing of them.
-        if !by_provider.as_ref().is_some_and(is_unread) {
+        // Without a summary of a provider that cannot be restored, its text may say nothing.
+        if let Ok(by_provider) = by_provider.map(|json| serde_json::from_str(&json)).transpose() {
             self.change_run().carry_summary(messages, text, by_provider);
         }
     }

@@ -1,5 +1,6 @@
 //! Summarizes what is hidden of a run, and names what must not happen again.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,12 +20,18 @@ use crate::model::{
     estimate_tokens,
 };
 use crate::run::RunErrorKind;
-use crate::tool::{ToolExecution, ToolOutput};
+use crate::tool::{ToolExecution, ToolOutput, exceeds};
 use crate::transcript::Transcript;
 
 /// The characters of arguments and outputs that remain of calls that must not be repeated.
 const MAX_ARGUMENTS_CHARS: usize = 200;
-const MAX_OUTPUT_CHARS: usize = 500;
+pub(super) const MAX_OUTPUT_CHARS: usize = 500;
+
+/// The same in a note, which stays for ever.
+pub(super) const MAX_NOTED_CHARS: usize = 100;
+
+/// The characters that another model reads of each output.
+const MAX_SUMMARIZED_CHARS: usize = 2_000;
 
 /// The number of these calls that are named.
 const MAX_FACTS: usize = 30;
@@ -40,20 +47,24 @@ const NO_SUMMARY: &str = "Earlier messages of this conversation were removed to 
 /// What precedes the calls that a summary names.
 const FACTS: &str = "\n\nThese calls were made, and what they did must not be repeated:";
 
+/// Why there is no summary.
+pub(super) enum NoSummary {
+    /// The request is invalid.
+    Refused,
+    Failed,
+}
+
 impl RunDriver {
     /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
     pub(super) async fn summary(
         &mut self,
         options: &Compaction,
         before: usize,
-        can_read: bool,
     ) -> Result<Option<String>, RunErrorKind> {
-        if options.model.is_none() && !can_read {
-            return Ok(Some(self.without_summary(before)));
-        }
-        let Some(reply) = self.ask_for_summary(options, None).await? else { return Ok(None) };
+        let Ok(reply) = self.ask_for_summary(options, None).await else { return Ok(None) };
         let Some(text) = self.judge_summary(reply.message.text).await? else { return Ok(None) };
-        Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &self.facts(0..before))))
+        let facts = self.facts(0..before, MAX_OUTPUT_CHARS);
+        Ok(self.is_shorter(&text, before).then(|| self.summarized(&text, &facts)))
     }
 
     /// Returns what the model reads of a summary.
@@ -74,26 +85,28 @@ impl RunDriver {
     }
 
     /// Returns what takes the place of the messages before a position if there is no text of a summary.
-    pub(super) fn without_summary(&self, before: usize) -> String {
+    pub(super) fn without_summary(&self, before: usize, max_output_chars: usize) -> String {
         // Without what is added anew.
-        let earlier = self.run.summary_in_use().unwrap_or_default();
+        let earlier = self.run.hidden_for(Some(self.tools.agent.model())).summary.unwrap_or_default();
         let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
         let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
         let gap = if earlier.is_empty() { "" } else { "\n\n" };
         let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
-        format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before))
+        format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before, max_output_chars))
     }
 
-    /// Returns `true` if a summary that only its provider reads, by what it has used, is shorter than the messages before a position.
-    pub(super) fn is_shorter_unread(&self, usage: Usage, before: usize) -> bool {
+    /// Returns `true` if a summary that only its provider reads, by what it has used, and its note are shorter than the messages before a
+    /// position.
+    pub(super) fn is_shorter_by_usage(&self, usage: Usage, note: &str, before: usize) -> bool {
         let written = usage.output_tokens.saturating_sub(usage.reasoning_tokens.unwrap_or_default());
-        written <= self.run.visible_tokens(before) as u64
+        let written = written.saturating_add(estimate_tokens(&Message::user(note)) as u64);
+        written <= self.run.visible_tokens(before, self.tools.agent.model()) as u64
     }
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
     pub(super) fn is_shorter(&self, summary: &str, before: usize) -> bool {
         let tokens = estimate_tokens(&Message::user(summary));
-        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before)
+        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before, self.tools.agent.model())
     }
 
     /// Asks for a summary: the provider, if this is the position of the first message that stays.
@@ -101,7 +114,7 @@ impl RunDriver {
         &mut self,
         options: &Compaction,
         end_for_provider: Option<usize>,
-    ) -> Result<Option<ChatResponse>, RunErrorKind> {
+    ) -> Result<ChatResponse, NoSummary> {
         let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
         let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
         let (prompt, messages);
@@ -109,7 +122,8 @@ impl RunDriver {
         let own_model = options.model.as_ref().filter(|_| !is_by_provider);
         let (model, request): (&dyn ChatModel, ChatRequest<'_>) = match own_model {
             Some(model) => {
-                let text = Transcript::new(self.sent.messages(&self.run), &[]).to_string();
+                let messages = self.readable_messages();
+                let text = Transcript::new(&messages, &[]).with_max_text_chars(usize::MAX).to_string();
                 prompt = [Message::user(format!("{text}\n\n{}", options.prompt()))];
                 (&**model, ChatRequest::borrowing(&prompt))
             }
@@ -118,7 +132,7 @@ impl RunDriver {
                 let (end, prompt) = match end_for_provider {
                     None => (own.messages().len(), Some(Message::user(options.prompt()))),
                     Some(end) => {
-                        let hidden = self.run.hidden().for_provider(self.run.summary_read_by(agent.model()));
+                        let hidden = self.run.hidden_as_sent(agent.model());
                         let stays = self.run.visible(end, &hidden).count();
                         (own.messages().len().saturating_sub(stays), None)
                     }
@@ -150,6 +164,7 @@ impl RunDriver {
         let limit = left.map_or(options.timeout, |left| left.min(options.timeout));
         let asked = call_model(model, &request, &mut nobody, passage);
         let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
+        let mut is_invalid = false;
         let reply = match asked {
             Ok(Ok(reply)) => match reply.into_response() {
                 Some(Err(error)) => {
@@ -159,10 +174,7 @@ impl RunDriver {
                             let end = self.layers.end_of_reply(ended);
                             self.change_run().stop_by_layer(end);
                         }
-                        Err(error) if is_by_provider && error.kind() == ModelErrorKind::InvalidRequest => {
-                            self.record_provider_attempt(false, true);
-                        }
-                        Err(_) => {}
+                        Err(error) => is_invalid = error.kind() == ModelErrorKind::InvalidRequest,
                     }
                     None
                 }
@@ -185,7 +197,20 @@ impl RunDriver {
                 && reply.message.refusal.is_none()
                 && !reply.finish_reason.is_truncated()
         };
-        Ok(reply.filter(is_whole))
+        reply.filter(is_whole).ok_or(if is_invalid { NoSummary::Refused } else { NoSummary::Failed })
+    }
+
+    /// Returns what another model summarizes: the messages in place of a summary that has no text, whose outputs it need not read in full.
+    fn readable_messages(&self) -> Vec<Message> {
+        let hidden = self.run.hidden_for(None);
+        let shortened = |message: Cow<'_, Message>| match message.into_owned() {
+            Message::Tool(mut result) if exceeds(&result.content.text(), MAX_SUMMARIZED_CHARS) => {
+                result.content = abbreviate(&result.content.text(), MAX_SUMMARIZED_CHARS).into_owned().into();
+                Message::Tool(result)
+            }
+            message => message,
+        };
+        self.run.visible(0, &hidden).map(shortened).collect()
     }
 
     /// Lets the layers judge a summary as the output of a call.
@@ -212,7 +237,7 @@ impl RunDriver {
     }
 
     /// Returns what calls have done that must not be repeated, of those between two positions.
-    pub(super) fn facts(&self, range: Range<usize>) -> String {
+    pub(super) fn facts(&self, range: Range<usize>, max_output_chars: usize) -> String {
         let is_unique = |name: &str| self.policy(name).is_some_and(|policy| policy.at_most_once);
         // Also of earlier questions, whose executions belong to other runs.
         let (mut calls, mut done): (&[ToolCall], Vec<(&ToolCall, &ToolMessage)>) = (&[], Vec::new());
@@ -240,7 +265,7 @@ impl RunDriver {
             let arguments = abbreviate(&call.arguments, MAX_ARGUMENTS_CHARS);
             let failed = if result.is_error { "failed: " } else { "" };
             let output = result.content.text();
-            let output = abbreviate(&output, MAX_OUTPUT_CHARS);
+            let output = abbreviate(&output, max_output_chars);
             let _ = write!(facts, "\n- {} {arguments}: {failed}{output}", call.name);
         }
         match facts.is_empty() {

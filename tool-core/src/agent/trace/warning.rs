@@ -9,11 +9,11 @@ pub(in crate::agent) fn warn_of_taken_name(tool: &str, provider: &str) {
 }
 
 /// Warns that a run is no longer compacted as its author wants.
-pub(in crate::agent) fn warn_of_compaction(why: &str) {
+pub(in crate::agent) fn warn_of_compaction(run: &str, model: &str, why: &str) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "tool_core", "{why}");
+    tracing::warn!(target: "tool_core", run, model, "{why}");
     #[cfg(not(feature = "tracing"))]
-    let _ = why;
+    let _ = (run, model, why);
 }
 
 /// Warns that a stored run cannot go on with values that only its question has.

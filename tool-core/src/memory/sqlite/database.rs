@@ -23,11 +23,13 @@ pub struct SqliteSchema {
     pub version: i64,
     /// The statements that create the tables.
     pub tables: &'static str,
+    /// The statements that update the tables of each earlier version to the next one.
+    pub updates: &'static [&'static str],
 }
 
 /// The schema of the store. The application id is `tool` in ASCII, and the times of leases and budgets are Unix times in milliseconds.
 pub(super) static STORE: SqliteSchema =
-    SqliteSchema { application_id: 0x746f_6f6c, version: 1, tables: TABLES };
+    SqliteSchema { application_id: 0x746f_6f6c, version: 2, tables: TABLES, updates: &[ADD_BY_PROVIDER] };
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -62,6 +64,16 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, starts INTEGER NOT NULL, amount INTEGER NOT NULL,
         expires INTEGER NOT NULL
     );
+";
+
+/// Some files of the first version already have the column.
+const ADD_BY_PROVIDER: &str = "
+    ALTER TABLE summaries RENAME TO earlier_summaries;
+    CREATE TABLE summaries (
+        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, by_provider TEXT
+    );
+    INSERT INTO summaries (conversation, messages, text) SELECT conversation, messages, text FROM earlier_summaries;
+    DROP TABLE earlier_summaries;
 ";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
@@ -130,15 +142,24 @@ pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
-/// Creates the tables if the file is empty. A file of another program or another version is not modified.
+/// Creates the tables if the file is empty, and updates those of an earlier version. A file of another program or a later version is not
+/// modified.
 fn initialize(connection: &mut Connection, schema: &SqliteSchema) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Another process may do the same at this time; the transaction ensures that only one creates the tables.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let SqliteSchema { application_id, version, tables } = schema;
+    let SqliteSchema { application_id, version, tables, updates } = schema;
     match (number("application_id")?, number("user_version")?) {
         (id, found) if id == *application_id && found == *version => Ok(()),
+        (id, found) if id == *application_id && (1..*version).contains(&found) => {
+            let applied = usize::try_from(found - 1)?;
+            for update in updates.iter().skip(applied) {
+                transaction.execute_batch(update)?;
+            }
+            transaction.pragma_update(None, "user_version", version)?;
+            Ok(transaction.commit()?)
+        }
         (id, other) if id == *application_id => Err(format!(
             "its tables have version {other}, but this program supports version {version}; \
              use the program that created it or another file"

@@ -336,7 +336,6 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            remove_outputs_inside(&transaction, &id)?;
             let remember = "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1";
             transaction.execute(remember, [&id])?;
             let forget =
@@ -344,6 +343,8 @@ impl RunStore for SqliteStore {
             transaction.execute(forget, [MAX_REMOVED as i64])?;
             for delete in [
                 "DELETE FROM runs WHERE id = ?1",
+                // Of runs inside, whose ids are keys.
+                "DELETE FROM outputs WHERE run IN (SELECT key FROM run_parts WHERE run = ?1)",
                 "DELETE FROM run_parts WHERE run = ?1",
                 "DELETE FROM run_log WHERE run = ?1",
                 "DELETE FROM leases WHERE run = ?1",
@@ -508,19 +509,6 @@ fn load_run(transaction: &Transaction<'_>, id: &str) -> Result<Option<Run>, BoxE
         corrupt(&what, &location(&error)) + "; remove the run"
     })?;
     Ok(Some(run))
-}
-
-/// Removes the outputs of the runs inside of a run, as far as its state can be read.
-fn remove_outputs_inside(transaction: &Transaction<'_>, id: &str) -> Result<(), BoxError> {
-    let has_outputs = "SELECT EXISTS (SELECT 1 FROM outputs WHERE run != ?1)";
-    if !transaction.query_row(has_outputs, [id], |row| row.get::<_, bool>(0))? {
-        return Ok(());
-    }
-    let run = load_run(transaction, id).ok().flatten();
-    for inside in run.iter().flat_map(Run::ids_of_tree) {
-        transaction.execute("DELETE FROM outputs WHERE run = ?1", [inside.as_str()])?;
-    }
-    Ok(())
 }
 
 fn corrupt(what: &str, location: &str) -> String {
