@@ -658,7 +658,7 @@ async fn a_summary_cuts_no_pair_of_a_repaired_conversation() {
             Message::assistant("It is there."),
         ];
         store.append(&id, &broken).await.unwrap();
-        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned(), by_provider: None };
+        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned(), details: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let agent = agent(&model, Compaction::when_it_pays()).memory(store).build().unwrap();
@@ -983,7 +983,7 @@ async fn a_window_does_not_lose_the_summary() {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         let questions = (0..4).flat_map(|at| [Message::user(format!("{at}?")), Message::assistant("Yes.")]);
         store.append(&id, &questions.collect::<Vec<_>>()).await.unwrap();
-        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned(), by_provider: None };
+        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned(), details: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let memory = ChatMemory::new(store.clone()).window(Window::messages(window));

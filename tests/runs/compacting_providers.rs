@@ -206,8 +206,8 @@ async fn a_summary_that_cannot_be_restored_is_not_read() {
     for (by_provider, expected) in [(Some("{"), 3), (None, 4)] {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         store.append(&id, &[Message::user("Really?"), Message::assistant("Yes.")]).await.unwrap();
-        let (text, by_provider) = ("They were looked up.".to_owned(), by_provider.map(str::to_owned));
-        let summary = ConversationSummary { messages: 1, text, by_provider };
+        let (text, details) = ("They were looked up.".to_owned(), by_provider.map(str::to_owned));
+        let summary = ConversationSummary { messages: 1, text, details };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Model::new("a", [Says("Done.")]);
         let agent = built(model.clone(), compaction()).memory(store).build().unwrap();

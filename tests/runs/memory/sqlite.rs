@@ -338,7 +338,7 @@ fn a_list_of_runs_reads_no_state() {
 /// Files of the first version, with and without what a provider's summary is stored in, are updated when they are opened.
 #[test]
 fn updates_files_of_the_first_version() {
-    for column in ["", ", by_provider TEXT"] {
+    for column in ["", ", details TEXT"] {
         let directory = Directory::new();
         drop(block_on(SqliteStore::open(directory.file())).unwrap());
         let connection = Connection::open(directory.file()).unwrap();

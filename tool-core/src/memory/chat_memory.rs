@@ -278,8 +278,7 @@ mod tests {
             memory.commit_once(&id, &added, previous_len, summary).now_or_never().unwrap().unwrap();
             memory.open(&id).now_or_never().unwrap().unwrap().summary().now_or_never().unwrap().unwrap()
         };
-        let summary =
-            ConversationSummary { messages: 1, text: "One was asked.".to_owned(), by_provider: None };
+        let summary = ConversationSummary { messages: 1, text: "One was asked.".to_owned(), details: None };
         for previous_len in [None, Some(7)] {
             assert_eq!(commit("Is it?", previous_len, Some(&summary)), None, "{previous_len:?}");
         }

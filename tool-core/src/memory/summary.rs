@@ -1,6 +1,6 @@
 //! What stands for the first messages of a conversation.
 //!
-//! It becomes a compaction of the next run (`Run::carry_summary`), because its messages must stay whole for people, and readable for the model.
+//! It becomes a compaction of the next run (`Run::carry_compaction`), because its messages must stay whole for people, and readable for the model.
 
 use std::fmt;
 
@@ -14,27 +14,27 @@ use crate::run::Run;
 pub struct ConversationSummary {
     /// The number of messages that it stands for.
     pub messages: usize,
-    /// The text.
+    /// The text. It is empty if no messages are hidden, but outputs in them.
     pub text: String,
-    /// The same as JSON, in the form of the provider that wrote it, if one did. Only the agent reads it. A store must keep it unchanged, because
-    /// the text may say nothing without it.
+    /// What else is hidden, and the summary in the form of the provider that wrote it, if one did, as JSON. Only the agent reads it. A store
+    /// must keep it unchanged, because the text may say nothing without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by_provider: Option<String>,
+    pub details: Option<String>,
 }
 
 impl ConversationSummary {
     /// Returns its length in bytes.
     pub(super) fn len(&self) -> usize {
-        self.text.len() + self.by_provider.as_ref().map_or(0, String::len)
+        self.text.len() + self.details.as_ref().map_or(0, String::len)
     }
 
     /// Returns the summary that a run leaves to the next one of its conversation, once the run is part of that.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn of_run(run: &Run) -> Option<Self> {
-        let (messages, text, by_provider) = run.summarized_of_conversation()?;
-        let by_provider = by_provider.and_then(|one| serde_json::to_string(&one).ok());
-        Some(Self { messages, text: text.to_owned(), by_provider })
+        let (messages, text, carried) = run.compaction_of_conversation()?;
+        let details = serde_json::to_string(&carried).ok();
+        Some(Self { messages, text: text.to_owned(), details })
     }
 }
 

@@ -35,9 +35,9 @@ pub struct CompactionRecord {
     /// What takes the place of the hidden messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<String>,
-    /// The summary is one of an earlier run, stored with the conversation.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) is_carried: bool,
+    /// It is what earlier runs of the conversation have left, whose summary stands for so many of the stored messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) carried: Option<usize>,
     /// The summary in the form of the provider that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by_provider: Option<ProviderSummary>,
@@ -57,6 +57,20 @@ impl ProviderSummary {
     pub(crate) fn has_text(&self) -> bool {
         !self.message.text.is_empty()
     }
+}
+
+/// What a run leaves to the next one of its conversation beside a summary. Positions are those of the stored messages.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Carried {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) by_provider: Option<ProviderSummary>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cleared: Vec<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) emptied: Vec<usize>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) unreasoned: usize,
 }
 
 impl CompactionRecord {

@@ -65,7 +65,7 @@ pub use self::answer::Answer;
 pub use self::cache_use::CacheUse;
 pub use self::changes::RunChanges;
 pub use self::compaction::CompactionRecord;
-pub(crate) use self::compaction::{MAX_USELESS, ProviderSummary};
+pub(crate) use self::compaction::{Carried, MAX_USELESS, ProviderSummary};
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;

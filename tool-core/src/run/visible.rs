@@ -4,12 +4,12 @@
 //! them.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::cache_use::CacheUse;
-use super::compaction::{CompactionRecord, ContextSize, MAX_USELESS, ProviderSummary};
+use super::compaction::{Carried, CompactionRecord, ContextSize, MAX_USELESS, ProviderSummary};
 use super::state::{Fact, Run};
 use crate::content::{Content, abbreviate};
 use crate::model::{ChatModel, Message, Usage, estimate_tokens};
@@ -83,49 +83,75 @@ impl Run {
         self.append(Fact::Compacted(compaction.into()));
     }
 
-    /// Hides the first messages of the stored conversation, for which there is a summary of this text, and in the form of its provider.
-    pub(crate) fn carry_summary(
-        &mut self,
-        messages: usize,
-        text: String,
-        mut by_provider: Option<ProviderSummary>,
-    ) {
+    /// Hides what earlier runs of the conversation have hidden: its first messages, if there is a summary of this text, and outputs.
+    pub(crate) fn carry_compaction(&mut self, messages: usize, text: String, carried: Carried) {
         let given = self.history.given();
         let stored = self.stored_conversation_len().unwrap_or_default();
-        let Some(behind) = stored.checked_sub(messages) else { return };
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let leading = self.messages().iter().take_while(is_system).count();
-        // A window can begin behind what is summarized. Then nothing else is hidden.
-        let hidden = given.saturating_sub(behind).max(leading);
         // Messages of the system stay in a window, which moves the others, and so does a repair of the conversation.
-        let cuts_pair = |at: usize| matches!(self.messages().get(at), Some(Message::Tool(_)));
-        if let Some(one) = &mut by_provider {
-            let at = given.saturating_sub(stored.saturating_sub(one.note.0));
-            one.note.0 = if cuts_pair(at) { hidden } else { at.max(hidden) };
+        if messages > stored || self.messages()[leading..given].iter().any(|message| is_system(&message)) {
+            return;
         }
-        if !cuts_pair(hidden) && !self.messages()[leading..given].iter().any(|message| is_system(&message)) {
-            let summary = Some(text);
-            self.record_compaction(CompactionRecord {
-                hidden,
-                summary,
-                is_carried: true,
-                by_provider,
-                ..Default::default()
-            });
+        // A window can begin behind a position. Then nothing else is hidden.
+        let own = |position: usize| given.saturating_sub(stored.saturating_sub(position)).max(leading);
+        let is_result = |at: usize| matches!(self.messages().get(at), Some(Message::Tool(_)));
+        let outputs = |positions: Vec<usize>| -> Vec<usize> {
+            let in_window = positions.into_iter().filter(|position| stored - given.min(stored) <= *position);
+            in_window.map(own).filter(|at| *at < given && is_result(*at)).collect()
+        };
+        let Carried { mut by_provider, cleared, emptied, unreasoned } = carried;
+        let hidden = own(messages);
+        if let Some(one) = &mut by_provider {
+            let at = own(one.note.0);
+            one.note.0 = if is_result(at) { hidden } else { at.max(hidden) };
+        }
+        let mut record = CompactionRecord {
+            cleared: outputs(cleared),
+            emptied: outputs(emptied),
+            unreasoned: if unreasoned == 0 { 0 } else { own(unreasoned) },
+            carried: Some(messages),
+            ..Default::default()
+        };
+        if !text.is_empty() && !is_result(hidden) {
+            (record.hidden, record.summary, record.by_provider) = (hidden, Some(text), by_provider);
+        }
+        if record.summary.is_some() || !record.cleared.is_empty() || record.unreasoned > 0 {
+            self.record_compaction(record);
         }
     }
 
-    /// Returns the number of messages of the stored conversation that the summary in use stands for, once the run is part of it, unless it
-    /// is the one that is stored with the conversation. Positions are those of the conversation.
-    pub(crate) fn summarized_of_conversation(&self) -> Option<(usize, &str, Option<ProviderSummary>)> {
-        let last = self.compactions().iter().rev().find(|one| one.summary.is_some() && !one.is_carried)?;
+    /// Returns what the next run of the conversation hides, once this one is part of it, unless that is what is stored with it: the number
+    /// of messages that the summary stands for, its text, and the rest. Positions are those of the conversation.
+    pub(crate) fn compaction_of_conversation(&self) -> Option<(usize, &str, Carried)> {
+        let all = self.compactions();
+        if all.iter().all(|one| one.carried.is_some()) {
+            return None;
+        }
         let (stored, given) = (self.stored_conversation_len()?, self.history.given());
         let stored_position = |position: usize| (stored + position).checked_sub(given);
-        let mut by_provider = last.by_provider.clone();
+        let last = all.iter().rev().find(|one| one.summary.is_some());
+        let hidden = last.map_or(0, |one| one.hidden);
+        let messages = match last {
+            Some(last) => last.carried.or_else(|| stored_position(hidden))?,
+            None => 0,
+        };
+        let outputs = |of: fn(&CompactionRecord) -> &Vec<usize>| -> Vec<usize> {
+            let visible: BTreeSet<_> = all.iter().flat_map(of).copied().filter(|at| *at >= hidden).collect();
+            visible.into_iter().filter_map(stored_position).collect()
+        };
+        let mut by_provider = last.and_then(|one| one.by_provider.clone());
         if let Some(one) = &mut by_provider {
             one.note.0 = stored_position(one.note.0)?;
         }
-        Some((stored_position(last.hidden)?, last.summary()?, by_provider))
+        let unreasoned = Some(self.unreasoned()).filter(|position| *position > 0).and_then(stored_position);
+        let carried = Carried {
+            by_provider,
+            cleared: outputs(|one| &one.cleared),
+            emptied: outputs(|one| &one.emptied),
+            unreasoned: unreasoned.unwrap_or_default(),
+        };
+        Some((messages, last.and_then(CompactionRecord::summary).unwrap_or_default(), carried))
     }
 
     /// Returns the position before which replies are shown without reasoning.

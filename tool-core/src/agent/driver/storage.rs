@@ -19,7 +19,7 @@ use crate::memory::{
     RunStatus, RunStore, RunSummary,
 };
 use crate::model::{ConversationId, Message};
-use crate::run::{Run, RunErrorKind};
+use crate::run::{Carried, Run, RunErrorKind};
 use crate::tool::Timestamp;
 
 impl RunDriver {
@@ -78,14 +78,11 @@ impl RunDriver {
         summary: Option<ConversationSummary>,
     ) {
         self.change_run().insert_history(messages, stored_len);
-        let Some(ConversationSummary { messages, text, by_provider }) =
-            summary.filter(|_| self.reads_summary())
-        else {
-            return;
-        };
+        let summary = summary.filter(|_| self.reads_summary());
+        let Some(ConversationSummary { messages, text, details }) = summary else { return };
         // Without a summary of a provider that cannot be restored, its text may say nothing.
-        if let Ok(by_provider) = by_provider.map(|json| serde_json::from_str(&json)).transpose() {
-            self.change_run().carry_summary(messages, text, by_provider);
+        if let Ok(carried) = details.map_or(Ok(Carried::default()), |json| serde_json::from_str(&json)) {
+            self.change_run().carry_compaction(messages, text, carried);
         }
     }
 

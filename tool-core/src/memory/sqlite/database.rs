@@ -29,13 +29,13 @@ pub struct SqliteSchema {
 
 /// The schema of the store. The application id is `tool` in ASCII, and the times of leases and budgets are Unix times in milliseconds.
 pub(super) static STORE: SqliteSchema =
-    SqliteSchema { application_id: 0x746f_6f6c, version: 2, tables: TABLES, updates: &[ADD_BY_PROVIDER] };
+    SqliteSchema { application_id: 0x746f_6f6c, version: 2, tables: TABLES, updates: &[ADD_DETAILS] };
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
     CREATE TABLE summaries (
-        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, by_provider TEXT
+        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, details TEXT
     );
     CREATE TABLE runs (
         id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, updated INTEGER NOT NULL,
@@ -67,10 +67,10 @@ const TABLES: &str = "
 ";
 
 /// Some files of the first version already have the column.
-const ADD_BY_PROVIDER: &str = "
+const ADD_DETAILS: &str = "
     ALTER TABLE summaries RENAME TO earlier_summaries;
     CREATE TABLE summaries (
-        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, by_provider TEXT
+        conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL, details TEXT
     );
     INSERT INTO summaries (conversation, messages, text) SELECT conversation, messages, text FROM earlier_summaries;
     DROP TABLE earlier_summaries;

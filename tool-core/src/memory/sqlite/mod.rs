@@ -232,9 +232,9 @@ impl ChatStore for SqliteStore {
     ) -> StoreFuture<'a, ()> {
         let (id, summary) = (id.clone(), summary.clone());
         self.0.run(move |connection| {
-            let store = "INSERT OR REPLACE INTO summaries (conversation, messages, text, by_provider) VALUES (?1, ?2, ?3, ?4)";
+            let store = "INSERT OR REPLACE INTO summaries (conversation, messages, text, details) VALUES (?1, ?2, ?3, ?4)";
             let messages = i64::try_from(summary.messages)?;
-            connection.execute(store, params![id.as_str(), messages, summary.text, summary.by_provider])?;
+            connection.execute(store, params![id.as_str(), messages, summary.text, summary.details])?;
             Ok(())
         })
     }
@@ -242,12 +242,12 @@ impl ChatStore for SqliteStore {
     fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
         let id = id.clone();
         self.0.run(move |connection| {
-            let load = "SELECT messages, text, by_provider FROM summaries WHERE conversation = ?1";
+            let load = "SELECT messages, text, details FROM summaries WHERE conversation = ?1";
             let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?));
             let found = connection.query_row(load, [id.as_str()], read).optional()?;
-            let found = found.map(|(messages, text, by_provider)| {
+            let found = found.map(|(messages, text, details)| {
                 let messages = usize::try_from(messages)?;
-                Ok::<_, BoxError>(ConversationSummary { messages, text, by_provider })
+                Ok::<_, BoxError>(ConversationSummary { messages, text, details })
             });
             found.transpose()
         })
