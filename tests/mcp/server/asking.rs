@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
     CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
     Implementation,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, RunningService};
 use rmcp::{ClientHandler, ClientServiceExt, ErrorData, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -247,6 +249,38 @@ async fn a_server_that_stops_waits_for_no_answer() {
     let (result, ()) = futures_util::future::join(called, stopping).await;
     let expected = "the tool has to ask the user, and nobody can be asked here: the server stops";
     assert_eq!(text(&result.unwrap()), (expected.into(), true));
+}
+
+/// Connects a client whose user does not answer, over streams.
+async fn connect_nobody(server: Server) -> RunningService<RoleClient, Nobody> {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (input, output) = tokio::io::split(theirs);
+    tokio::spawn(async move { server.serve_streams(input, output).await.unwrap() });
+    Nobody::default().serve_with_lifecycle(ours, Connection::Streams.lifecycle()).await.unwrap()
+}
+
+/// Each holds a permit of the requests in flight.
+#[tokio::test]
+async fn the_number_of_questions_that_are_open_is_bounded() {
+    let client = connect_nobody(Server::new(tools![register])).await;
+    let mut calls: FuturesUnordered<_> =
+        (0..65).map(|_| client.call_tool(params("register", json!({})))).collect();
+    let refused = tokio::time::timeout(Duration::from_secs(120), calls.next()).await.unwrap().unwrap();
+    let expected = "the tool has to ask the user, and nobody can be asked here: too many questions are open";
+    assert_eq!(text(&refused.unwrap()), (expected.into(), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_open_until_it_expires() {
+    #[tool("Asks, with a default, for half a minute")]
+    async fn greet(#[inject] user: &Asker) -> Result<String, ToolError> {
+        let name = user.ask::<String>("What is your name?").default("you").expires(Duration::from_secs(30));
+        Ok(format!("hello {}", name.await?))
+    }
+    let client = connect_nobody(Server::new(tools![greet]).record_messages()).await;
+    let called = client.call_tool(params("greet", json!({})));
+    let greeting = tokio::time::timeout(Duration::from_secs(60), called).await.expect("the question is open");
+    assert_eq!(text(&greeting.unwrap()), ("hello you".into(), false));
 }
 
 #[tokio::test]

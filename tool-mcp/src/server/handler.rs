@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::tool::Progress;
 use tool_core::{ToolCall, ToolError};
-use tool_http::server::{Caller, Shutdown};
+use tool_http::server::{Caller, SenderPermits, Shutdown};
 
 use super::authorize::Principal;
 use super::call::Executed;
@@ -35,7 +35,7 @@ use super::found_task::FoundTask;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
-use super::questions::{HostCall, is_newest, why_unable_to_ask};
+use super::questions::{HostCall, is_newest, permits_to_ask, why_unable_to_ask};
 use super::sealed_state::StateSealer;
 use super::task_id::TaskId;
 use super::tasks::Tasks;
@@ -53,6 +53,7 @@ pub(super) struct ServerState {
     tasks: Option<Arc<Tasks>>,
     next_call: AtomicU64,
     sealer: StateSealer,
+    asking: SenderPermits,
     runtime: SdkRuntime,
     /// The runtime that serves the tools and executes them.
     host: Mutex<Option<Handle>>,
@@ -69,8 +70,20 @@ impl ServerState {
         sealer: StateSealer,
     ) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
-        let (next_call, host) = (AtomicU64::new(1), Mutex::default());
-        Self { tools, config, shutdown, catalog, exclusivity, tasks, next_call, sealer, runtime, host }
+        let (next_call, host, asking) = (AtomicU64::new(1), Mutex::default(), permits_to_ask());
+        Self {
+            tools,
+            config,
+            shutdown,
+            catalog,
+            exclusivity,
+            tasks,
+            next_call,
+            sealer,
+            asking,
+            runtime,
+            host,
+        }
     }
 
     /// Returns the runtime of the SDK's tasks.
@@ -260,7 +273,7 @@ impl ServerHandler for Handler {
                     match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
                         Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
                             log.ended("call asked the user", started_at.elapsed()).await;
-                            asked.ask_now(&context.peer, &state.shutdown).await?;
+                            asked.ask_now(&context.peer, &state.shutdown, &state.asking).await?;
                             call = *asked;
                         }
                         executed => return executed,
