@@ -240,6 +240,27 @@ async fn a_task_is_cancelled_in_a_store_without_an_inbox() {
     until(&running.url(), &id, "cancelled").await;
 }
 
+/// Otherwise recovery would execute what the host reads that it can repeat.
+#[tokio::test]
+async fn a_call_whose_save_fails_after_its_effect_is_cancelled() {
+    for (tool, fails_to_post, expected) in [
+        ("wait", false, "the call has to wait and cannot be stored"),
+        ("pay", false, "the call has to wait and cannot be stored"),
+        ("wait", true, "the outcome of the call is unknown"),
+        ("pay", true, "the outcome of the call is unknown"),
+    ] {
+        let (store, witness) = (Stage::default(), Witness::default());
+        store.0.fails_to_post.store(fails_to_post, Ordering::SeqCst);
+        let running = spawn(staged(&store, &witness)).await;
+        store.0.fails_after_save.store(true, Ordering::SeqCst);
+        let refused = call(&running.url(), tool, json!({ "cents": 5 }), json!({})).await;
+        assert!(output(&refused).starts_with(expected), "{tool}: {refused}");
+        let run = store.summaries().await.remove(0);
+        let is_cancelled = run.is_cancellation_posted || run.status == RunStatus::Finished;
+        assert_eq!(is_cancelled, !fails_to_post, "{tool}: {run:?}");
+    }
+}
+
 /// So no other process takes it for one that nobody has started.
 #[tokio::test]
 async fn a_deferred_call_waits_as_soon_as_it_is_stored() {
