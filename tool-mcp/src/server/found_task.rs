@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tool_core::memory::{RunStatus, RunSummary};
 use tool_core::run::{Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Message, RunErrorKind, ToolError, ToolOutput};
+use tool_core::{Message, ToolError, ToolOutput};
 
 use super::form::form_of;
 use super::output::{self, OutputSchema};
@@ -65,10 +65,8 @@ impl FoundTask {
     fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
         let (run, status) = (&self.run, self.listed.status);
         if run.is_done() {
-            return match (run.clone().finish(), run.tool_executions().first()) {
-                (Err(error), _) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) => {
-                    TaskPayload::Cancelled
-                }
+            return match (run.stop_reason(), run.tool_executions().first()) {
+                (Some(StopReason::Cancelled), _) => TaskPayload::Cancelled,
                 (_, Some(execution)) => ended(execution.outcome(), schema),
                 (_, None) => failed("the call could not be executed"),
             };
