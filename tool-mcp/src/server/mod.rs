@@ -91,6 +91,7 @@
 //!
 //! A server that [stops](RunningServer::stop) waits for the tasks that run as for other calls, and starts no more. What it has not started, or interrupts, is
 //! continued by the next one that serves the store, as soon as that starts; calls that were interrupted are repeated, unless their tools are `at_most_once`.
+//! Calls that are parked or have asked belong to the definition of their tool: with a new one, also a new description, they end with an error.
 //!
 //! A call of an `exclusive` tool waits for calls of others to end. Meanwhile it holds back the calls after it, for at most 30 seconds at a time, and lets
 //! them pass for as long in between. While calls that take longer overlap, it does not get its turn. Agents among the tools do not share the lock of `exclusive` tools.
