@@ -13,8 +13,9 @@ use rmcp::model::{
     ClientResult, ElicitRequest, ElicitResult, ElicitationAction, ErrorData, InputRequest, InputRequests,
     InputRequiredResult, InputResponses, ProtocolVersion, ServerRequest,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RoleServer};
+use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RequestHandle, RoleServer};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tool_core::__internals::CallRequest;
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Wait};
@@ -264,12 +265,24 @@ fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
 
 /// Returns the answer of a host of an older revision, or `None` if there is none in time.
 async fn show_form(peer: &Peer<RoleServer>, form: ElicitRequest, time: Duration) -> Option<ElicitResult> {
-    let mut options = PeerRequestOptions::no_options();
-    options.timeout = Some(time);
-    let sent = peer.send_request_with_option(ServerRequest::ElicitRequest(form), options).await;
-    match sent.ok()?.await_response().await {
-        Ok(ClientResult::ElicitResult(response)) => Some(response),
+    let (form, options) = (ServerRequest::ElicitRequest(form), PeerRequestOptions::no_options());
+    let mut question = OpenQuestion(Some(peer.send_request_with_option(form, options).await.ok()?));
+    let response = tokio::time::timeout(time, &mut question.0.as_mut()?.rx).await.ok()?;
+    question.0 = None;
+    match response {
+        Ok(Ok(ClientResult::ElicitResult(response))) => Some(response),
         _ => None,
+    }
+}
+
+/// A question that is shown. If it is dropped without a response, the host is notified, and the SDK forgets it.
+struct OpenQuestion(Option<RequestHandle<RoleServer>>);
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        if let (Some(request), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(request.cancel(None));
+        }
     }
 }
 
