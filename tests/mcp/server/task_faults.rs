@@ -202,6 +202,20 @@ async fn a_call_that_was_executed_and_cannot_be_stored_has_an_unknown_outcome() 
     assert_eq!(output(&answer), "100000 bytes of None");
 }
 
+#[tokio::test]
+async fn a_call_that_cannot_ask_is_given_up() {
+    #[tool("Records a long text and asks")]
+    async fn book(#[inject] user: &Asker) -> Result<bool, ToolError> {
+        user.once("text", async { Ok::<_, ToolError>("a".repeat(40_000)) }).await?;
+        Ok(user.ask::<bool>("Really?").await?)
+    }
+    let done = Done::default();
+    let running = spawn(server(tools![].with(GivesUp(tools![book], done.clone())).unwrap(), &done)).await;
+    let refused = call(&running.url(), "book", json!({}), json!({})).await;
+    assert!(output(&refused).ends_with("; the call may have had an effect"), "{refused}");
+    assert_eq!(done.take(), ["give up"]);
+}
+
 /// Nobody has approved the call.
 #[tokio::test]
 async fn a_call_that_waits_does_not_go_on_with_a_tool_that_needs_approval_since() {

@@ -27,7 +27,7 @@ use tool_core::{ToolCall, ToolError};
 use tool_http::server::{Caller, SenderPermits, Shutdown};
 
 use super::authorize::Principal;
-use super::call::Executed;
+use super::call::{Executed, abandon};
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::exclusivity::Exclusivity;
@@ -273,7 +273,11 @@ impl ServerHandler for Handler {
                     match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
                         Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
                             log.ended("call asked the user", started_at.elapsed()).await;
-                            asked.ask_now(&context.peer, &state.shutdown, &state.asking).await?;
+                            let answered = asked.ask_now(&context.peer, &state.shutdown, &state.asking).await;
+                            if let Err(why) = answered {
+                                let (host, request) = (state.host(), asked.request);
+                                return Err(abandon(&host, &catalog.set, request, &call_context, why).await);
+                            }
                             call = *asked;
                         }
                         executed => return executed,
@@ -283,7 +287,13 @@ impl ServerHandler for Handler {
             let response = match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
                     log.ended("call asked the user", started_at.elapsed()).await;
-                    call.ask(&state.sealer, &catalog.set).map(CallToolResponse::from)
+                    let request = call.request.clone();
+                    match call.ask(&state.sealer, &catalog.set) {
+                        Ok(required) => Ok(CallToolResponse::from(required)),
+                        Err(why) => {
+                            Err(abandon(&state.host(), &catalog.set, request, &call_context, why).await)
+                        }
+                    }
                 }
                 Ok(Executed::Waits(call)) => {
                     log.ended("call became a task", started_at.elapsed()).await;
