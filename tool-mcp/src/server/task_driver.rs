@@ -165,11 +165,13 @@ pub(super) fn start(ask: Ask) -> RunDriver {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
+    use std::future::{pending, ready};
 
     use tool_core::__internals::CallRequest;
-    use tool_core::memory::{InMemoryStore, RunStatus};
-    use tool_core::run::Run;
+    use tool_core::memory::{
+        InMemoryStore, LeaseState, RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
+    };
+    use tool_core::run::{Run, RunChanges, RunRevision};
     use tool_core::tool::Asker;
     use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
     use tool_core::{ToolCall, ToolError, tool, tools};
@@ -222,5 +224,48 @@ mod tests {
         let driving = TaskDriver::new(agent, Shutdown::new()).drive(id, loading, CancellationToken::new());
         let outcome = tokio::time::timeout(RECOVERY_INTERVAL, driving).await.expect("the run is left");
         assert!(matches!(outcome, Some(Outcome::Waiting(_))));
+    }
+
+    struct Hangs;
+
+    impl RunStore for Hangs {
+        fn append_run<'a>(
+            &'a self,
+            _: &'a str,
+            _: Option<&'a RunRevision>,
+            _: &'a RunChanges,
+        ) -> StoreFuture<'a, SaveOutcome> {
+            pending().boxed()
+        }
+
+        fn load_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, Option<Run>> {
+            pending().boxed()
+        }
+
+        fn remove_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, ()> {
+            pending().boxed()
+        }
+
+        fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+            pending().boxed()
+        }
+
+        fn lease<'a>(&'a self, _: &'a str, _: &'a DriverId, _: LeaseRequest) -> StoreFuture<'a, LeaseState> {
+            pending().boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_stops_does_not_wait_for_a_store_that_hangs() {
+        let agent = Agent::builder(NothingToSay).run_store(Hangs).build().unwrap();
+        let shutdown = Shutdown::new();
+        shutdown.advance_to(ShutdownPhase::Draining);
+        let driving = TaskDriver::new(agent, shutdown).drive(
+            "task_ada_1".into(),
+            pending().boxed(),
+            CancellationToken::new(),
+        );
+        let outcome = tokio::time::timeout(Duration::from_secs(60), driving).await.expect("it stops");
+        assert!(outcome.is_none());
     }
 }
