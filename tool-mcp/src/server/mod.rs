@@ -57,8 +57,8 @@
 //! ends with the questions, and the host calls again with the answers and a state that only this process opens, for the same caller, tool and arguments,
 //! within 10 minutes, and once. The tool is then executed again from its start, and its questions return the answers.
 //!
-//! A host of a revision before 2026-07-28 is asked by a request of the server (`elicitation/create`) while its call stays open, for 10 minutes a question.
-//! Nothing else is different.
+//! A host of a revision before 2026-07-28 is asked by a request of the server (`elicitation/create`) while its call stays open, for 10 minutes a question,
+//! in at most 64 calls of one caller at a time, and 512 of all. Nothing else is different.
 //!
 //! | | |
 //! | --- | --- |
