@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
-    CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-    Implementation,
+    CallToolRequest, CallToolResult, ClientCapabilities, ClientConfig, ClientRequest, ElicitRequestParams,
+    ElicitResult, ElicitationAction, Implementation,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{PeerRequestOptions, RequestContext, RunningService};
 use rmcp::{ClientHandler, ClientServiceExt, ErrorData, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -215,9 +217,9 @@ async fn the_user_of_a_host_answers() {
     }
 }
 
-/// A client whose user is asked, and does not answer.
+/// A client whose user is asked, and does not answer. It notifies the second once a question is void.
 #[derive(Clone, Default)]
-struct Nobody(Arc<Notify>);
+struct Nobody(Arc<Notify>, Arc<Notify>);
 
 impl ClientHandler for Nobody {
     fn get_info(&self) -> ClientConfig {
@@ -227,9 +229,11 @@ impl ClientHandler for Nobody {
     async fn create_elicitation(
         &self,
         _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         self.0.notify_one();
+        context.ct.cancelled().await;
+        self.1.notify_one();
         std::future::pending().await
     }
 }
@@ -247,6 +251,52 @@ async fn a_server_that_stops_waits_for_no_answer() {
     let (result, ()) = futures_util::future::join(called, stopping).await;
     let expected = "the tool has to ask the user, and nobody can be asked here: the server stops";
     assert_eq!(text(&result.unwrap()), (expected.into(), true));
+}
+
+/// Connects a client whose user does not answer, over streams.
+async fn connect_nobody(server: Server) -> RunningService<RoleClient, Nobody> {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (input, output) = tokio::io::split(theirs);
+    tokio::spawn(async move { server.serve_streams(input, output).await.unwrap() });
+    Nobody::default().serve_with_lifecycle(ours, Connection::Streams.lifecycle()).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_question_of_a_call_that_is_cancelled_is_void() {
+    let client = connect_nobody(Server::new(tools![register])).await;
+    let call = ClientRequest::CallToolRequest(CallToolRequest::new(params("register", json!({}))));
+    let calling = client.send_cancellable_request(call, PeerRequestOptions::no_options()).await.unwrap();
+    let Nobody(shown, void) = client.service();
+    let voided = async {
+        shown.notified().await;
+        calling.cancel(None).await.unwrap();
+        void.notified().await;
+    };
+    tokio::time::timeout(Duration::from_secs(60), voided).await.unwrap();
+}
+
+/// Each holds a permit of the requests in flight.
+#[tokio::test]
+async fn the_number_of_questions_that_are_open_is_bounded() {
+    let client = connect_nobody(Server::new(tools![register])).await;
+    let mut calls: FuturesUnordered<_> =
+        (0..65).map(|_| client.call_tool(params("register", json!({})))).collect();
+    let refused = tokio::time::timeout(Duration::from_secs(120), calls.next()).await.unwrap().unwrap();
+    let expected = "the tool has to ask the user, and nobody can be asked here: too many questions are open";
+    assert_eq!(text(&refused.unwrap()), (expected.into(), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_open_until_it_expires() {
+    #[tool("Asks, with a default, for half a minute")]
+    async fn greet(#[inject] user: &Asker) -> Result<String, ToolError> {
+        let name = user.ask::<String>("What is your name?").default("you").expires(Duration::from_secs(30));
+        Ok(format!("hello {}", name.await?))
+    }
+    let client = connect_nobody(Server::new(tools![greet]).record_messages()).await;
+    let called = client.call_tool(params("greet", json!({})));
+    let greeting = tokio::time::timeout(Duration::from_secs(60), called).await.expect("the question is open");
+    assert_eq!(text(&greeting.unwrap()), ("hello you".into(), false));
 }
 
 #[tokio::test]
@@ -451,7 +501,7 @@ async fn oversized_and_foreign_answers_are_asked_for_again_at_most_ten_times() {
         asked = call(&url, "book", flight.clone(), answer(&asked, accept(wrong.clone()))).await;
     }
     let done = call(&url, "book", flight, answer(&asked, accept(json!("no seat")))).await;
-    assert_eq!(output(&done), "the user was asked 10 times without an end");
+    assert_eq!(output(&done), "the user was asked 10 times without an end; the call may have had an effect");
 }
 
 #[tokio::test]
@@ -463,7 +513,8 @@ async fn a_call_that_has_recorded_too_much_cannot_ask() {
     }
     let server = spawn(Server::new(tools![record])).await;
     let done = call(&server.url(), "record", json!({}), json!({})).await;
-    let expected = "the tool has to ask the user, but has recorded too much to continue later";
+    let expected = "the tool has to ask the user, but has recorded too much to continue later; \
+                    the call may have had an effect";
     assert_eq!((output(&done), &done["result"]["isError"]), (expected, &json!(true)));
 }
 

@@ -202,6 +202,20 @@ async fn a_call_that_was_executed_and_cannot_be_stored_has_an_unknown_outcome() 
     assert_eq!(output(&answer), "100000 bytes of None");
 }
 
+#[tokio::test]
+async fn a_call_that_cannot_ask_is_given_up() {
+    #[tool("Records a long text and asks")]
+    async fn book(#[inject] user: &Asker) -> Result<bool, ToolError> {
+        user.once("text", async { Ok::<_, ToolError>("a".repeat(40_000)) }).await?;
+        Ok(user.ask::<bool>("Really?").await?)
+    }
+    let done = Done::default();
+    let running = spawn(server(tools![].with(GivesUp(tools![book], done.clone())).unwrap(), &done)).await;
+    let refused = call(&running.url(), "book", json!({}), json!({})).await;
+    assert!(output(&refused).ends_with("; the call may have had an effect"), "{refused}");
+    assert_eq!(done.take(), ["give up"]);
+}
+
 /// Nobody has approved the call.
 #[tokio::test]
 async fn a_call_that_waits_does_not_go_on_with_a_tool_that_needs_approval_since() {
@@ -238,6 +252,27 @@ async fn a_task_is_cancelled_in_a_store_without_an_inbox() {
     store.until(RunStatus::Waiting).await;
     about(&running.url(), "ada", "tasks/cancel", &id, json!({})).await;
     until(&running.url(), &id, "cancelled").await;
+}
+
+/// Otherwise recovery would execute what the host reads that it can repeat.
+#[tokio::test]
+async fn a_call_whose_save_fails_after_its_effect_is_cancelled() {
+    for (tool, fails_to_post, expected) in [
+        ("wait", false, "the call has to wait and cannot be stored"),
+        ("pay", false, "the call has to wait and cannot be stored"),
+        ("wait", true, "the outcome of the call is unknown"),
+        ("pay", true, "the outcome of the call is unknown"),
+    ] {
+        let (store, witness) = (Stage::default(), Witness::default());
+        store.0.fails_to_post.store(fails_to_post, Ordering::SeqCst);
+        let running = spawn(staged(&store, &witness)).await;
+        store.0.fails_after_save.store(true, Ordering::SeqCst);
+        let refused = call(&running.url(), tool, json!({ "cents": 5 }), json!({})).await;
+        assert!(output(&refused).starts_with(expected), "{tool}: {refused}");
+        let run = store.summaries().await.remove(0);
+        let is_cancelled = run.is_cancellation_posted || run.status == RunStatus::Finished;
+        assert_eq!(is_cancelled, !fails_to_post, "{tool}: {run:?}");
+    }
 }
 
 /// So no other process takes it for one that nobody has started.

@@ -49,6 +49,10 @@ pub(super) struct Inner {
     leases: tokio::sync::Mutex<()>,
     /// Commands cannot be posted.
     pub(super) has_no_inbox: AtomicBool,
+    /// Posting a command fails.
+    pub(super) fails_to_post: AtomicBool,
+    /// The next save has its effect and fails.
+    pub(super) fails_after_save: AtomicBool,
     /// A driver has worked on a run.
     pub(super) was_driven: AtomicBool,
     /// The number of runs that were loaded.
@@ -120,7 +124,10 @@ impl RunStore for Stage {
             self.0.ages.lock().unwrap().remove(id);
             let saved = self.inner().append_run(id, expected, changes).await;
             pass(Place::After).await;
-            saved
+            match self.0.fails_after_save.swap(false, Ordering::SeqCst) {
+                true => Err("the line is dead".into()),
+                false => saved,
+            }
         })
     }
 
@@ -167,6 +174,9 @@ impl RunStore for Stage {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
+            if self.0.fails_to_post.load(Ordering::SeqCst) {
+                return Err("the line is dead".into());
+            }
             match self.0.has_no_inbox.load(Ordering::SeqCst) {
                 true => Ok(PostOutcome::Unsupported),
                 false => self.inner().post(id, command).await,
@@ -285,27 +295,30 @@ async fn a_server_that_stops_waits_for_tasks_that_run() {
 /// as in flight until the task is stored.
 #[tokio::test]
 async fn a_call_that_is_cancelled_before_its_host_knows_the_task_leaves_none() {
-    let (store, witness) = (Stage::default(), Witness::default());
-    let server = server(&store, &witness).record_messages().max_concurrent_requests(1).max_connections(1);
-    let running = spawn(server).await;
-    let [saving, release] = store.hold_next_save();
-    let url = running.url();
-    let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
-    within(saving.notified()).await;
-    calling.abort();
-    let list = async || {
-        let list = newest::request(&running.url(), "tools/list", json!({}), &follows_tasks());
-        within(list.header("x-user", "ada").send()).await.unwrap().status()
-    };
-    // The server has noticed it once it has another connection.
-    for _ in 0..3 {
-        assert_eq!(list().await, 503);
+    for fails_to_post in [false, true] {
+        let (store, witness) = (Stage::default(), Witness::default());
+        store.0.fails_to_post.store(fails_to_post, Ordering::SeqCst);
+        let server = server(&store, &witness).record_messages().max_concurrent_requests(1).max_connections(1);
+        let running = spawn(server).await;
+        let [saving, release] = store.hold_next_save();
+        let url = running.url();
+        let calling = tokio::spawn(async move { call(&url, "wait", json!({}), json!({})).await });
+        within(saving.notified()).await;
+        calling.abort();
+        let list = async || {
+            let list = newest::request(&running.url(), "tools/list", json!({}), &follows_tasks());
+            within(list.header("x-user", "ada").send()).await.unwrap().status()
+        };
+        // The server has noticed it once it has another connection.
+        for _ in 0..3 {
+            assert_eq!(list().await, 503);
+        }
+        release.notify_one();
+        store.until(RunStatus::Finished).await;
+        let ended = store.load_run(&store.summaries().await[0].id).await.unwrap().unwrap();
+        assert!(ended.tool_executions().is_empty(), "the call was executed");
+        assert_eq!(list().await, 200);
     }
-    release.notify_one();
-    store.until(RunStatus::Finished).await;
-    let ended = store.load_run(&store.summaries().await[0].id).await.unwrap().unwrap();
-    assert!(ended.tool_executions().is_empty(), "the call was executed");
-    assert_eq!(list().await, 200);
 }
 
 /// Neither its lock nor an operation of the store for it.
@@ -421,6 +434,30 @@ async fn tasks_that_have_ended_are_removed_if_they_take_too_much() {
         })
         .await;
     }
+}
+
+/// It is in the inbox of its run until the keeper of its lease finds it, and has its effect before its turn.
+#[tokio::test]
+async fn a_task_that_waits_for_its_turn_is_cancelled_once() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    for _ in 0..32 {
+        task_id(&call(&running.url(), "wait", json!({}), json!({})).await);
+    }
+    let mut started = witness.max_running.subscribe();
+    drop(within(started.wait_for(|max| *max == 32)).await.unwrap());
+    let id = task_id(&call(&running.url(), "wait", json!({}), json!({})).await);
+    for _ in 0..3 {
+        about(&running.url(), "ada", "tasks/cancel", &id, json!({})).await;
+    }
+    let mut posted = 0;
+    for run in store.summaries().await {
+        posted += store.posted(&run.id).await.unwrap().len();
+    }
+    assert!(posted <= 1, "{posted} commands are in the inbox");
+    until(&running.url(), &id, "cancelled").await;
+    assert_eq!(*witness.max_running.borrow(), 32);
+    running.stop_within(Duration::ZERO).await.unwrap();
 }
 
 /// Of all callers, and of each: those of one do not make others wait.

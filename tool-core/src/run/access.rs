@@ -9,6 +9,7 @@ use super::limits::RunLimits;
 use super::revision::Format;
 use super::state::{CallRecord, Fact, Head, Run, Stage};
 use super::step_error::StepError;
+use super::stop_reason::StopReason;
 use crate::model::{
     ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, RunUser, ToolCall, ToolChoice, Usage,
 };
@@ -166,6 +167,16 @@ impl Run {
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. } | Stage::Ended(_))
+    }
+
+    /// Returns the reason why a run that is done has no answer.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<&StopReason> {
+        match &self.stage {
+            Stage::Ended(reason) => Some(reason),
+            _ => None,
+        }
     }
 
     /// Returns `true` if the run waits for the model or for results of the model's calls.

@@ -1,5 +1,7 @@
 //! Execution of a call under the options of its tool.
 
+use tokio::runtime::Handle;
+use tool_core::__internals::CallRequest;
 use tool_core::agent::Decider;
 use tool_core::run::Wait;
 use tool_core::tool::{DecisionKind, Progress, Timestamp, ToolErrorKind};
@@ -9,6 +11,7 @@ use super::config::Config;
 use super::decider::ServerDecider;
 use super::exclusivity::Exclusivity;
 use super::questions::HostCall;
+use crate::quiet::run_on;
 
 /// The most bytes of the arguments of a task.
 const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
@@ -98,6 +101,19 @@ pub(super) async fn execute(
         let Some(next) = next else { return execution.into_outcome().map(Executed::Output) };
         request.attempt = next;
     }
+}
+
+/// Reports to its tool that a call was executed and cannot go on. Returns what the host reads, for this reason.
+pub(super) async fn abandon(
+    host: &Handle,
+    tools: &ToolSet,
+    request: CallRequest,
+    context: &ToolContext,
+    why: ToolError,
+) -> ToolError {
+    let (tools, context) = (tools.clone(), context.clone());
+    let _ = run_on(host, async move { tools.give_up(request, &context) }).await;
+    ToolError::failed(format!("{why}; the call may have had an effect"))
 }
 
 enum Approval {

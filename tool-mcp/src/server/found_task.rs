@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tool_core::memory::{RunStatus, RunSummary};
 use tool_core::run::{Run, StopReason, Wait};
 use tool_core::tool::{Timestamp, ToolErrorKind};
-use tool_core::{Message, RunErrorKind, ToolError, ToolOutput};
+use tool_core::{Message, ToolError, ToolOutput};
 
 use super::form::form_of;
 use super::output::{self, OutputSchema};
@@ -48,8 +48,10 @@ impl FoundTask {
         let changed = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age));
         let mut task = task_of(&self.id, payload.status(), changed.max(self.id.created()), lifetime);
         let message = match (&payload, self.listed.status) {
-            (_, RunStatus::Expired) => Some("the call has not ended in time"),
-            (_, RunStatus::NotUndone) => Some("the call is cancelled, and could not be undone"),
+            (TaskPayload::Cancelled, RunStatus::Expired) => Some("the call has not ended in time"),
+            (TaskPayload::Cancelled, RunStatus::NotUndone) => {
+                Some("the call is cancelled, and could not be undone")
+            }
             (TaskPayload::Working, _) if self.run.waits().iter().any(|wait| !wait.is_until()) => {
                 task.poll_interval_ms = Some(POLL_DECIDED_MS);
                 Some("a person of this service decides about it")
@@ -62,18 +64,16 @@ impl FoundTask {
 
     fn payload(&self, schema: Option<&OutputSchema>, unable: Option<&'static str>) -> TaskPayload {
         let (run, status) = (&self.run, self.listed.status);
-        // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
-        if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
-            return TaskPayload::Cancelled;
-        }
         if run.is_done() {
-            return match (run.clone().finish(), run.tool_executions().first()) {
-                (Err(error), _) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) => {
-                    TaskPayload::Cancelled
-                }
+            return match (run.stop_reason(), run.tool_executions().first()) {
+                (Some(StopReason::Cancelled), _) => TaskPayload::Cancelled,
                 (_, Some(execution)) => ended(execution.outcome(), schema),
                 (_, None) => failed("the call could not be executed"),
             };
+        }
+        // What can still change is not reported as the end, except that what has expired or cannot be undone ends as cancelled.
+        if matches!(status, RunStatus::Expired | RunStatus::NotUndone) {
+            return TaskPayload::Cancelled;
         }
         // It is about to end, and nobody is asked any more.
         if status == RunStatus::Cancelled {
@@ -120,4 +120,34 @@ pub(super) fn task_of(id: &TaskId, status: TaskStatus, changed: Timestamp, lifet
 fn rfc3339(time: Timestamp) -> String {
     let time = i64::try_from(time.as_millis()).ok().and_then(DateTime::from_timestamp_millis);
     time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use tool_core::__internals::CallRequest;
+    use tool_core::memory::{InMemoryStore, RunFilter};
+    use tool_core::{Agent, ToolCall, tool, tools};
+
+    use super::super::task_model::NothingToSay;
+    use super::*;
+
+    /// Its process may have ended before it marked the run as finished.
+    #[tokio::test]
+    async fn a_result_that_is_stored_is_final() {
+        #[tool("Works")]
+        fn work() -> &'static str {
+            "done"
+        }
+        let builder = Agent::builder(NothingToSay).tools(tools![work]).run_store(InMemoryStore::new());
+        let agent = builder.build().unwrap();
+        let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
+        let mut driver = agent.resume(Run::with_call(agent.name(), "Go on", request).unwrap()).start();
+        while driver.advance().await.unwrap() {}
+        let mut listed = agent.list_runs(&RunFilter::new()).await.unwrap().remove(0);
+        listed.status = RunStatus::Expired;
+        let found = FoundTask { id: TaskId::new().unwrap(), run: driver.run().clone(), listed };
+        let task = found.describe(&BTreeMap::new(), None, Duration::from_secs(60));
+        let task = serde_json::to_value(task).unwrap();
+        assert_eq!((&task["status"], &task["statusMessage"]), (&json!("completed"), &Value::Null));
+    }
 }

@@ -24,10 +24,10 @@ use tokio::task::AbortHandle;
 use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::tool::Progress;
 use tool_core::{ToolCall, ToolError};
-use tool_http::server::{Caller, Shutdown};
+use tool_http::server::{Caller, SenderPermits, Shutdown};
 
 use super::authorize::Principal;
-use super::call::Executed;
+use super::call::{Executed, abandon};
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::exclusivity::Exclusivity;
@@ -35,7 +35,7 @@ use super::found_task::FoundTask;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::protected_resource::Protection;
-use super::questions::{HostCall, is_newest, why_unable_to_ask};
+use super::questions::{HostCall, is_newest, permits_to_ask, why_unable_to_ask};
 use super::sealed_state::StateSealer;
 use super::task_id::TaskId;
 use super::tasks::Tasks;
@@ -53,6 +53,7 @@ pub(super) struct ServerState {
     tasks: Option<Arc<Tasks>>,
     next_call: AtomicU64,
     sealer: StateSealer,
+    asking: SenderPermits,
     runtime: SdkRuntime,
     /// The runtime that serves the tools and executes them.
     host: Mutex<Option<Handle>>,
@@ -69,8 +70,20 @@ impl ServerState {
         sealer: StateSealer,
     ) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
-        let (next_call, host) = (AtomicU64::new(1), Mutex::default());
-        Self { tools, config, shutdown, catalog, exclusivity, tasks, next_call, sealer, runtime, host }
+        let (next_call, host, asking) = (AtomicU64::new(1), Mutex::default(), permits_to_ask());
+        Self {
+            tools,
+            config,
+            shutdown,
+            catalog,
+            exclusivity,
+            tasks,
+            next_call,
+            sealer,
+            asking,
+            runtime,
+            host,
+        }
     }
 
     /// Returns the runtime of the SDK's tasks.
@@ -260,7 +273,11 @@ impl ServerHandler for Handler {
                     match executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted"))) {
                         Ok(Executed::Asks(mut asked)) if !is_newest(&context) => {
                             log.ended("call asked the user", started_at.elapsed()).await;
-                            asked.ask_now(&context.peer, &state.shutdown).await?;
+                            let answered = asked.ask_now(&context.peer, &state.shutdown, &state.asking).await;
+                            if let Err(why) = answered {
+                                let (host, request) = (state.host(), asked.request);
+                                return Err(abandon(&host, &catalog.set, request, &call_context, why).await);
+                            }
                             call = *asked;
                         }
                         executed => return executed,
@@ -270,7 +287,13 @@ impl ServerHandler for Handler {
             let response = match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
                     log.ended("call asked the user", started_at.elapsed()).await;
-                    call.ask(&state.sealer, &catalog.set).map(CallToolResponse::from)
+                    let request = call.request.clone();
+                    match call.ask(&state.sealer, &catalog.set) {
+                        Ok(required) => Ok(CallToolResponse::from(required)),
+                        Err(why) => {
+                            Err(abandon(&state.host(), &catalog.set, request, &call_context, why).await)
+                        }
+                    }
                 }
                 Ok(Executed::Waits(call)) => {
                     log.ended("call became a task", started_at.elapsed()).await;

@@ -57,8 +57,8 @@
 //! ends with the questions, and the host calls again with the answers and a state that only this process opens, for the same caller, tool and arguments,
 //! within 10 minutes, and once. The tool is then executed again from its start, and its questions return the answers.
 //!
-//! A host of a revision before 2026-07-28 is asked by a request of the server (`elicitation/create`) while its call stays open, for 10 minutes a question.
-//! Nothing else is different.
+//! A host of a revision before 2026-07-28 is asked by a request of the server (`elicitation/create`) while its call stays open, for 10 minutes a question,
+//! in at most 64 calls of one caller at a time, and 512 of all. Nothing else is different.
 //!
 //! | | |
 //! | --- | --- |
@@ -91,9 +91,10 @@
 //!
 //! A server that [stops](RunningServer::stop) waits for the tasks that run as for other calls, and starts no more. What it has not started, or interrupts, is
 //! continued by the next one that serves the store, as soon as that starts; calls that were interrupted are repeated, unless their tools are `at_most_once`.
+//! Calls that are parked or have asked belong to the definition of their tool: with a new one, also a new description, they end with an error.
 //!
-//! A call of an `exclusive` tool waits for long calls of others to end. Meanwhile it holds back the calls after it for 5 seconds at a time. Agents among
-//! the tools do not share the lock of `exclusive` tools.
+//! A call of an `exclusive` tool waits for calls of others to end. Meanwhile it holds back the calls after it, for at most 30 seconds at a time, and lets
+//! them pass for as long in between. While calls that take longer overlap, it does not get its turn. Agents among the tools do not share the lock of `exclusive` tools.
 //!
 //! # Traces
 //!

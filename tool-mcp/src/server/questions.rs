@@ -6,18 +6,22 @@
 //!
 //! A host of an older revision is asked during its call instead, which stays open.
 
+use std::future::ready;
+use std::time::Duration;
+
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitResult, ElicitationAction, ErrorData, InputRequest, InputRequests,
     InputRequiredResult, InputResponses, ProtocolVersion, ServerRequest,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RoleServer};
+use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RequestHandle, RoleServer};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tool_core::__internals::CallRequest;
 use tool_core::model::RunUser;
 use tool_core::run::{Decision, Wait};
 use tool_core::tool::Timestamp;
 use tool_core::{ToolCall, ToolError, ToolSet};
-use tool_http::server::{Caller, Shutdown};
+use tool_http::server::{Caller, SenderPermits, Shutdown};
 
 use super::form::{form_of, read_answer};
 use super::sealed_state::{AskedCall, StateSealer, TIME_TO_LIVE};
@@ -25,6 +29,15 @@ use super::task_id::TaskId;
 
 /// The number of times that a call may ask the host.
 const MAX_ROUNDS: usize = 10;
+
+/// The most calls whose host is asked while they are open, and those of one caller. Each holds a permit of the requests in flight.
+const MAX_ASKING: usize = 512;
+const MAX_ASKING_OF_CALLER: usize = 64;
+
+/// Returns the permits of [`HostCall::ask_now`].
+pub(super) fn permits_to_ask() -> SenderPermits {
+    SenderPermits::new(MAX_ASKING, MAX_ASKING_OF_CALLER)
+}
 
 /// A call of a host, which may go on with answers.
 pub(super) struct HostCall {
@@ -191,14 +204,25 @@ impl HostCall {
         &mut self,
         peer: &Peer<RoleServer>,
         shutdown: &Shutdown,
+        asking: &SenderPermits,
     ) -> Result<(), ToolError> {
         self.begin_round()?;
+        let permit = asking.acquire(&*self.caller);
         for (_, wait) in questions(&self.request) {
+            // It may have expired while another one was answered.
+            if !self.request.waits().iter().any(|open| open.id == wait.id) {
+                continue;
+            }
+            let remaining = wait.deadline.map(|deadline| deadline.since(Timestamp::now()));
+            let time = remaining.unwrap_or(TIME_TO_LIVE).min(TIME_TO_LIVE);
             let Some(InputRequest::Elicitation(form)) = wait.question().and_then(form_of) else { continue };
             let decision = tokio::select! {
                 biased;
                 () = shutdown.requested() => Decision::unavailable().because("the server stops"),
-                response = show_form(peer, form) => match response {
+                () = ready(()), if permit.is_err() => {
+                    Decision::unavailable().because("too many questions are open")
+                }
+                response = show_form(peer, form, time) => match response {
                     Some(response) => decision_of(&wait, response),
                     None => Decision::unavailable().because("the host has not answered the question"),
                 },
@@ -239,14 +263,26 @@ fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
     waits.enumerate().map(|(position, wait)| (format!("{position:02}_{}", wait.id), wait)).collect()
 }
 
-/// Returns the answer of a host of an older revision, or `None` if there is none.
-async fn show_form(peer: &Peer<RoleServer>, form: ElicitRequest) -> Option<ElicitResult> {
-    let mut options = PeerRequestOptions::no_options();
-    options.timeout = Some(TIME_TO_LIVE);
-    let sent = peer.send_request_with_option(ServerRequest::ElicitRequest(form), options).await;
-    match sent.ok()?.await_response().await {
-        Ok(ClientResult::ElicitResult(response)) => Some(response),
+/// Returns the answer of a host of an older revision, or `None` if there is none in time.
+async fn show_form(peer: &Peer<RoleServer>, form: ElicitRequest, time: Duration) -> Option<ElicitResult> {
+    let (form, options) = (ServerRequest::ElicitRequest(form), PeerRequestOptions::no_options());
+    let mut question = OpenQuestion(Some(peer.send_request_with_option(form, options).await.ok()?));
+    let response = tokio::time::timeout(time, &mut question.0.as_mut()?.rx).await.ok()?;
+    question.0 = None;
+    match response {
+        Ok(Ok(ClientResult::ElicitResult(response))) => Some(response),
         _ => None,
+    }
+}
+
+/// A question that is shown. If it is dropped without a response, the host is notified, and the SDK forgets it.
+struct OpenQuestion(Option<RequestHandle<RoleServer>>);
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        if let (Some(request), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(request.cancel(None));
+        }
     }
 }
 

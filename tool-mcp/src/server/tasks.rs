@@ -171,16 +171,26 @@ impl Tasks {
         }
         if is_deferred {
             let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);
-            store.save_run(&run_id, &mut run).await.map_err(|_| not_stored())?;
+            if store.save_run(&run_id, &mut run).await.is_err() {
+                return Err(self.withdraw(&run_id).await);
+            }
         }
         let ask = agent.resume(run);
         let mut driver = start(context.get::<Principal>().cloned().into_iter().fold(ask, Ask::context));
-        if !is_deferred {
-            // Otherwise another process continues it before this one does.
-            driver.store_under_lease().await.map_err(|_| not_stored())?;
+        // Without a lease, another process would continue it before this one does.
+        if !is_deferred && driver.store_under_lease().await.is_err() {
+            return Err(self.withdraw(driver.run().id().as_str()).await);
         }
         let created = task_of(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
         Ok((CreateTaskResult::new(created), driver))
+    }
+
+    /// Cancels a run that may be stored although its store has failed, because the host calls again. Returns what the host reads.
+    async fn withdraw(&self, run: &str) -> ToolError {
+        match self.agent().post(run, RunCommand::Cancel).await {
+            Ok(PostOutcome::Posted | PostOutcome::UnknownRun) => not_stored(),
+            Ok(PostOutcome::Unsupported) | Err(_) => ToolError::outcome_unknown(),
+        }
     }
 
     /// Removes tasks that have ended, and ends those that have expired after effects, or could not be undone.
@@ -219,8 +229,8 @@ impl Tasks {
     }
 
     fn drive(&self, driver: RunDriver) {
-        let id = driver.run().id().to_string();
-        tokio::spawn(self.driver.clone().drive(id, ready(Some(driver)).boxed()));
+        let (id, cancellation) = (driver.run().id().to_string(), driver.cancellation());
+        tokio::spawn(self.driver.clone().drive(id, ready(Some(driver)).boxed(), cancellation));
     }
 
     /// Returns a task of this caller, if `may_use` admits its tool.
@@ -283,9 +293,10 @@ impl Tasks {
         Ok(())
     }
 
-    /// Cancels a task, unless it has ended.
+    /// Cancels a task, unless it has ended or is cancelled already.
     pub(super) async fn cancel(&self, task: FoundTask) -> Result<(), ErrorData> {
         match task.listed.status {
+            _ if task.listed.is_cancellation_posted => Ok(()),
             RunStatus::Expired => {
                 self.end(&task.listed).await;
                 Ok(())
@@ -297,12 +308,13 @@ impl Tasks {
 
     async fn cancel_run(&self, mut driver: RunDriver) -> Result<(), ErrorData> {
         let id = driver.run().id().to_string();
-        if self.agent().post(&id, RunCommand::Cancel).await.map_err(not_read)? == PostOutcome::Unsupported {
+        let posted = self.agent().post(&id, RunCommand::Cancel).await;
+        if !matches!(posted, Ok(PostOutcome::Posted)) {
             driver.cancel();
         }
         // Unless another driver works on it, and takes the command.
         self.drive(driver);
-        Ok(())
+        posted.map(drop).map_err(not_read)
     }
 }
 

@@ -79,6 +79,13 @@ impl RunDriver {
         self.store_run().await
     }
 
+    /// Returns a token that is cancelled with the run, also by others once [`store_under_lease`](Self::store_under_lease) has taken the lease.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.question.cancellation.clone().unwrap_or_default()
+    }
+
     /// Returns `true` if nobody has continued the stored run for too long, and nobody has decided what becomes of it.
     async fn has_expired(&self, store: &dyn RunStore) -> Result<bool, RunErrorKind> {
         let max_age = self.origin.0.stored_runs.max_age;
