@@ -566,6 +566,36 @@ async fn a_value_is_computed_once() {
     assert_eq!(log.take(), [expected]);
 }
 
+/// A use that fails records nothing, so that the next one has its value also when the call is executed again.
+#[tokio::test]
+async fn a_value_that_is_computed_at_the_second_attempt_is_computed_once() {
+    #[tool("Books a room")]
+    async fn book(#[inject] user: &Asker, #[inject] log: &SharedLog) -> Result<String, ToolError> {
+        let mut rooms = Vec::new();
+        while rooms.len() < 2 {
+            let room = user.once("room", async {
+                log.add("asked");
+                match log.0.lock().unwrap().len() {
+                    asked if asked % 2 == 1 => Err(ToolError::failed("down")),
+                    asked => Ok(asked),
+                }
+            });
+            rooms.extend(room.await.ok());
+        }
+        let yes = user.ask::<bool>(format!("Take {rooms:?}?")).await?;
+        Ok(format!("{rooms:?} {yes}"))
+    }
+    let log = SharedLog::default();
+    let model = ScriptedModel::new().calls("book", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![book]).context(log.clone()).build().unwrap();
+    let mut run = waiting(agent.ask("Go").await);
+    answer(&mut run, "Take [2, 4]?", true);
+    log.take();
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "[2, 4] true");
+    assert_eq!(log.take(), [""; 0]);
+}
+
 /// A process that dies after a value was recorded does not compute it again.
 #[tokio::test(start_paused = true)]
 async fn a_recorded_value_is_stored_before_the_call_goes_on() {

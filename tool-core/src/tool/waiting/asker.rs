@@ -1,5 +1,6 @@
 //! Asks a person from inside a call.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -167,13 +168,21 @@ impl Asker {
     {
         let lost = |why: String| AskError::new(AskErrorKind::Invalid, why);
         let Some(asking) = self.of_call() else { return value.await };
-        let occurrence = self.count(&format!("once {name}"));
+        let used = format!("once {name}");
+        let occurrence = self.count(&used);
         let recorded = asking.lock().notes.value(name, occurrence).map(str::to_owned);
         if let Some(recorded) = recorded {
             return serde_json::from_str(&recorded).map_err(|error| lost(error.to_string()).into());
         }
         let _computing = Computing::start(asking);
-        let value = value.await?;
+        let value = match value.await {
+            Ok(value) => value,
+            Err(error) => {
+                // The next use has it, as if there was no failure, which the next execution does not see.
+                asking.lock().failed.entry(used).or_default().insert(occurrence);
+                return Err(error);
+            }
+        };
         let text = serde_json::to_string(&value).map_err(|error| lost(error.to_string()))?;
         let notes = {
             let mut state = asking.lock();
@@ -251,6 +260,9 @@ impl Asker {
     fn count(&self, used: &str) -> u32 {
         let Ok(asking) = &self.0 else { return 0 };
         let mut state = asking.lock();
+        if let Some(failed) = state.failed.get_mut(used).and_then(BTreeSet::pop_first) {
+            return failed;
+        }
         let next = state.occurrences.entry(used.to_owned()).or_default();
         *next += 1;
         *next - 1

@@ -6,7 +6,7 @@
 //! The future of a question registers it and stays pending. The executor then drops the future of the call and returns its notes: open
 //! questions, answers, and recorded values. The run puts them into the call's record, and the call is `Waiting`, under the same attempt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,8 @@ pub(crate) type StoreNotes = Arc<dyn Fn(CallNotes) -> BoxFuture<'static, bool> +
 pub(super) struct State {
     pub(super) notes: CallNotes,
     pub(super) occurrences: HashMap<String, u32>,
+    /// The uses that have failed and recorded nothing.
+    pub(super) failed: HashMap<String, BTreeSet<u32>>,
     /// The questions that are awaited, each with a number of its own.
     open: Vec<(usize, Question)>,
     next: usize,
