@@ -3,10 +3,11 @@
 
 use axum::body::{Body, to_bytes};
 use serde_json::{Value, json};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Event, ToolCall, ToolError, ToolExecution, ToolOutput};
+use tool_core::toolset::provide;
+use tool_core::{Agent, Event, ToolCall, ToolError, ToolExecution, ToolOutput, ToolSet};
 use tower_service::Service;
 
 use super::adapter::Executors;
@@ -218,6 +219,31 @@ async fn the_tools_of_a_frontend_are_bounded_and_leave_with_the_run() {
     let done = send_ag_ui(&frontend, "t", tools, Some("call_1_0")).await;
     assert!(done.contains("Done."), "{done}");
     assert!(log.tools().is_empty() && log.bytes() < 100_000, "{}", log.bytes());
+}
+
+/// A browser answers for no tool of a server, even while that one does not supply it, unless the application names the tool.
+#[tokio::test]
+async fn a_frontend_offers_only_listed_tools_to_an_agent_with_providers() {
+    let servers = || provide(|_| ToolSet::default());
+    let other = Agent::builder(ScriptedModel::new()).tool_provider(servers()).build().unwrap();
+    for is_handed_off in [false, true] {
+        let agent = |is_offered: bool| {
+            let expected = move |request: &ChatRequest<'_>| {
+                request.tools().iter().filter(|tool| tool.name() != "other").count() == usize::from(is_offered)
+            };
+            let agent = Agent::builder(ScriptedModel::new().expects(expected).says("Done."));
+            let agent = match is_handed_off {
+                true => agent.handoff_to("other", "Helps", &other),
+                false => agent.tool_provider(servers()),
+            };
+            crate::ag_ui(agent.build().unwrap())
+        };
+        let listed = agent(true).browser_tools(["orders_status"]).unwrap();
+        for frontend in [agent(false), listed] {
+            let done = send_ag_ui(&frontend, "t", json!([tool("orders_status", 0)]), None).await;
+            assert!(done.contains("Done."), "{done}");
+        }
+    }
 }
 
 /// The application executes the calls of `lookup`, also calls of an agent inside and of another agent's tool of that name.
