@@ -98,10 +98,7 @@ impl Request {
 }
 
 /// Returns the tools of a frontend that are taken by their names.
-fn read_tools(
-    tools: Vec<FrontendTool>,
-    is_taken: impl Fn(&str) -> bool,
-) -> Result<FrontendTools, HttpError> {
+fn read_tools(tools: Vec<FrontendTool>, is_taken: impl Fn(&str) -> bool) -> Result<FrontendTools, HttpError> {
     let size = |tool: &FrontendTool| {
         let parameters = tool.parameters.as_ref().map_or(0, |json| json.get().len());
         tool.name.len() + tool.description.len() + parameters

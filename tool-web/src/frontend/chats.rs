@@ -141,7 +141,8 @@ impl Chats {
                     // A run that was loaded again gets the tools, but not the open calls of others.
                     let (loaded, waits) = (&loaded.run, loaded.run.waits());
                     let calls = loaded.current_calls().filter(|(_, outcome)| outcome.is_none());
-                    let names = calls.map(|(call, _)| &*call.name).chain(waits.iter().map(|wait| &*wait.tool));
+                    let names =
+                        calls.map(|(call, _)| &*call.name).chain(waits.iter().map(|wait| &*wait.tool));
                     let open: HashSet<_> = names.collect();
                     let is_free = |tool: &ToolDefinition| !open.contains(tool.name());
                     log.offer(FrontendTools { set: tools.set.filter(is_free), ..tools });
