@@ -506,7 +506,8 @@ async fn an_untrusted_provider_does_not_ask_before_other_calls() {
         agent.tool_search(ToolSearch::bm25().min_tools(0)).build().unwrap()
     };
     // Another server's call, which was approved.
-    let model = ScriptedModel::new().calls_all([("search_tools", r#"{"query": "note"}"#)]).calls("note", "{}");
+    let model =
+        ScriptedModel::new().calls_all([("search_tools", r#"{"query": "note"}"#)]).calls("note", "{}");
     let mut run = waiting(agent(model).ask("Go").await);
     run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
     log_in(false);

@@ -125,7 +125,10 @@ async fn book(#[inject] user: &Asker) -> Result<String, ToolError> {
 #[tokio::test]
 async fn a_form_is_asked_field_by_field_and_shown_before_it_is_sent() {
     let cases = [
-        ("3\n\n2\nquiet\n[\"dog\"]\ny\n", r#"{"nights":3,"room":"small","view":"g","wishes":"quiet","zones":["dog"]}"#),
+        (
+            "3\n\n2\nquiet\n[\"dog\"]\ny\n",
+            r#"{"nights":3,"room":"small","view":"g","wishes":"quiet","zones":["dog"]}"#,
+        ),
         ("3\n2\n\n\n\nx\na\n4\n2\n\n\n\ny\n", r#"{"nights":4,"room":"large"}"#),
         ("3\n-\n\n\n\ny\n", r#"{"nights":3}"#),
         ("3\n\n\n\n\nn\n", "the user declined to answer"),
