@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tests::support::ways::{resolved_in_all_ways, restored};
-use tool_core::agent::{AgentBuilder, Outcome, on_question};
+use tool_core::agent::{AgentBuilder, Outcome, ToolSearch, on_question};
 use tool_core::memory::{InMemoryStore, RunStatus};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
+use tool_core::run::{Decision, InFlight, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, AskErrorKind, Asker, DecisionKind, Progress, Question, Timestamp};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -412,6 +412,32 @@ async fn a_call_elsewhere_has_the_replies() {
 /// A server whose tools are there while its user is logged in.
 struct Tickets(Arc<Mutex<bool>>);
 
+/// The same, whose provider returns the error of its asker.
+struct Strict(Tickets);
+
+impl ToolProvider for Strict {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move {
+            if !*self.0.0.lock().unwrap() {
+                while request.asker().ask::<bool>("Have you logged in?").await? {}
+            }
+            self.0.tools(request).await
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "tickets"
+    }
+}
+
 #[tool("Writes a ticket", needs_approval)]
 fn write(text: String) -> String {
     format!("wrote {text}")
@@ -441,13 +467,91 @@ impl ToolProvider for Tickets {
     }
 }
 
+/// A server that is always there.
+struct Notes;
+
+#[tool("Writes a note", needs_approval)]
+fn note() -> String {
+    "noted".into()
+}
+
+impl ToolProvider for Notes {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(tools![note]) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+}
+
+#[tool("Books", undo = "cancel_booking")]
+fn book() {}
+
+#[tool("Cancels")]
+fn cancel_booking() {}
+
+/// A login that has ended keeps none of the calls that need no tool of the provider: of others, and those that undo.
+#[tokio::test]
+async fn an_untrusted_provider_does_not_ask_before_other_calls() {
+    let is_logged_in = Arc::new(Mutex::new(true));
+    let log_in = |is: bool| *is_logged_in.lock().unwrap() = is;
+    let agent = |model: ScriptedModel| {
+        let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![cancel_booking]);
+        let agent = agent.tool_provider(Tickets(is_logged_in.clone())).tool_provider(Notes);
+        agent.tool_search(ToolSearch::bm25().min_tools(0)).build().unwrap()
+    };
+    // Another server's call, which was approved.
+    let model =
+        ScriptedModel::new().calls_all([("search_tools", r#"{"query": "note"}"#)]).calls("note", "{}");
+    let mut run = waiting(agent(model).ask("Go").await);
+    run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+    log_in(false);
+    let run = waiting(agent(ScriptedModel::new()).resume(restored(run)).await);
+    assert_eq!((&*run.waits()[0].tool, run.tool_executions().len()), ("tickets", 2));
+
+    // A search that was interrupted.
+    log_in(true);
+    let model = ScriptedModel::new().calls("search_tools", r#"{"query": "note"}"#);
+    let mut driver = agent(model).ask("Go").start();
+    driver.advance().await.unwrap();
+    let run = driver.into_run();
+    assert!(run.tool_executions().is_empty());
+    log_in(false);
+    let run = waiting(agent(ScriptedModel::new()).resume(restored(run)).await);
+    assert_eq!((&*run.waits()[0].tool, run.tool_executions().len()), ("tickets", 1));
+
+    // A booking is undone.
+    log_in(true);
+    let agent = |model: ScriptedModel| {
+        let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![cancel_booking]);
+        agent.tool_provider(Tickets(is_logged_in.clone())).build().unwrap()
+    };
+    let calls = [("book", "{}"), ("write", r#"{"text": "b"}"#)];
+    let mut run = waiting(agent(ScriptedModel::new().calls_all(calls)).ask("Go").await);
+    log_in(false);
+    run.cancel();
+    let error = agent(ScriptedModel::new()).resume(restored(run)).await.unwrap_err();
+    assert!(error.run().is_done(), "{error}");
+    assert_eq!(error.run().undo_executions().len(), 1);
+}
+
 /// A login that has ended while its call waits keeps the call, and nobody else's.
 #[tokio::test]
 async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
     let is_logged_in = Arc::new(Mutex::new(true));
     let log_in = |is: bool| *is_logged_in.lock().unwrap() = is;
+    let is_strict = Arc::new(Mutex::new(false));
     let agent = |model: ScriptedModel| {
-        let agent = Agent::builder(model).tools(tools![read]).tool_provider(Tickets(is_logged_in.clone()));
+        let (agent, tickets) = (Agent::builder(model).tools(tools![read]), Tickets(is_logged_in.clone()));
+        let agent = match *is_strict.lock().unwrap() {
+            true => agent.tool_provider(Strict(tickets)),
+            false => agent.tool_provider(tickets),
+        };
         agent.build().unwrap()
     };
     let begun = async || {
@@ -466,20 +570,24 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
         wait.id.clone()
     };
 
-    let mut run = waiting(resume(begun().await).await);
-    let first = asked(&run);
-    // It is not so.
-    run.resolve(&first, Decision::answer(true)).unwrap();
-    let mut run = waiting(resume(run).await);
-    let second = asked(&run);
-    assert_ne!(first, second);
-    assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
-    run.resolve(&second, Decision::answer(true)).unwrap();
-    log_in(true);
-    let answer = resume(restored(run)).await.unwrap();
-    let outputs: Vec<_> =
-        answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
-    assert_eq!(outputs, ["the text of a", "wrote b"]);
+    for strict in [true, false] {
+        *is_strict.lock().unwrap() = strict;
+        let mut run = waiting(resume(begun().await).await);
+        let first = asked(&run);
+        // It is not so.
+        run.resolve(&first, Decision::answer(true)).unwrap();
+        let mut run = waiting(resume(run).await);
+        let second = asked(&run);
+        assert_ne!(first, second);
+        assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
+        assert!(!run.awaits_layers() && run.startable(&InFlight::new(8)).is_empty());
+        run.resolve(&second, Decision::answer(true)).unwrap();
+        log_in(true);
+        let answer = resume(restored(run)).await.unwrap();
+        let outputs: Vec<_> =
+            answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
+        assert_eq!(outputs, ["the text of a", "wrote b"]);
+    }
 
     // Declined, the call stays open until somebody has logged in.
     let mut run = waiting(resume(begun().await).await);

@@ -29,7 +29,7 @@ impl<W: Write> Session<W> {
         if !fields.is_empty() {
             return self.reply_to_form(question, &fields).await;
         }
-        let answer = self.read_answer(question, "answer, or nothing to decline").await?;
+        let answer = self.read_answer(question, "answer, or nothing to decline", false).await?;
         Ok(answer.map(|answer| answer.map_or_else(Decision::decline, Decision::answer_json)))
     }
 
@@ -41,11 +41,16 @@ impl<W: Write> Session<W> {
                 if !question.text().is_empty() {
                     self.screen.line(question.text())?;
                 }
-                let kind = question.schema()["type"].as_str().filter(|kind| *kind != "string");
-                let kind = kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
-                let optional = if *is_required { "" } else { ", or nothing" };
-                let prompt = format!("{name}{kind}{optional}");
-                let Some(value) = self.read_answer(question, &prompt).await? else { return Ok(None) };
+                // An empty line is the default.
+                let may_omit = !is_required && question.default().is_some();
+                let optional = match is_required {
+                    true => "",
+                    false if may_omit => ", or - for nothing",
+                    false => ", or nothing",
+                };
+                let prompt = format!("{name}{}{optional}", kind(question.schema()));
+                let value = self.read_answer(question, &prompt, may_omit).await?;
+                let Some(value) = value else { return Ok(None) };
                 members.extend(value.map(|value| format!("{}: {value}", Value::from(&**name))));
             }
             let answer = format!("{{{}}}", members.join(", "));
@@ -64,7 +69,12 @@ impl<W: Write> Session<W> {
     }
 
     /// Reads an answer as JSON text, or the default for an empty line. Returns `None` at the end of the input and for Ctrl-C.
-    async fn read_answer(&mut self, question: &Question, prompt: &str) -> io::Result<Option<Option<String>>> {
+    async fn read_answer(
+        &mut self,
+        question: &Question,
+        prompt: &str,
+        may_omit: bool,
+    ) -> io::Result<Option<Option<String>>> {
         for (position, (label, _)) in question.labeled_choices().enumerate() {
             self.screen.line(&format!("  {}: {label}", position + 1))?;
         }
@@ -81,6 +91,7 @@ impl<W: Write> Session<W> {
                 line.parse::<usize>().ok().and_then(|number| question.choices().get(number.checked_sub(1)?));
             match (line, chosen, question.choices().is_empty()) {
                 ("", ..) => return Ok(Some(question.default().map(Value::to_string))),
+                ("-", ..) if may_omit => return Ok(Some(None)),
                 (_, Some(choice), _) => return Ok(Some(Some(choice.to_string()))),
                 (_, None, false) => self.screen.line("choose by number")?,
                 (text, None, true) => return Ok(Some(Some(question.answer_of(text)))),
@@ -96,12 +107,8 @@ fn fields(question: &Question) -> Vec<Field> {
     let field = |(name, property): (&String, &Value)| {
         let definition = property["$ref"].as_str().and_then(|path| schema.pointer(path.strip_prefix('#')?));
         let definition = definition.unwrap_or(property);
-        let titled =
-            || ["oneOf", "anyOf"].into_iter().filter_map(|name| definition[name].as_array()).flatten();
-        let titled = || titled().filter(|one| one.get("const").is_some());
-        let choices = definition["enum"].as_array().into_iter().flatten();
-        let choices: Vec<_> = choices.chain(titled().map(|one| &one["const"])).collect();
-        let labels: Vec<_> = titled().filter_map(|one| one["title"].as_str()).collect();
+        let choices = choices(definition);
+        let labels: Vec<_> = titled(definition).filter_map(|one| one["title"].as_str()).collect();
         let described =
             [property, definition].map(|one| one["description"].as_str().or(one["title"].as_str()));
         let suggested = question.default().and_then(|default| default.get(name));
@@ -119,6 +126,28 @@ fn fields(question: &Question) -> Vec<Field> {
         Some(Field { name: name.clone(), is_required, question })
     };
     properties.into_iter().flatten().filter_map(field).collect()
+}
+
+/// Returns the constants of a schema, which can have titles.
+fn titled(schema: &Value) -> impl Iterator<Item = &Value> {
+    let all = ["oneOf", "anyOf"].into_iter().filter_map(|name| schema[name].as_array()).flatten();
+    all.filter(|one| one.get("const").is_some())
+}
+
+/// Returns the values that a schema allows, if it lists them.
+fn choices(schema: &Value) -> Vec<&Value> {
+    let values = schema["enum"].as_array().into_iter().flatten();
+    values.chain(titled(schema).map(|one| &one["const"])).collect()
+}
+
+/// Returns the JSON type that an answer must have, unless it is a text, and what the items of an array can be.
+fn kind(schema: &Value) -> String {
+    let items: Vec<_> = choices(&schema["items"]).into_iter().map(Value::to_string).collect();
+    match schema["type"].as_str().filter(|kind| *kind != "string") {
+        Some(kind) if items.is_empty() => format!(" ({kind})"),
+        Some(kind) => format!(" ({kind} of {})", items.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// Shows a value on one line: a string without quotes, anything else as JSON.

@@ -114,6 +114,7 @@ async fn book(#[inject] user: &Asker) -> Result<String, ToolError> {
             "room": { "$ref": "#/$defs/Room", "default": "small" },
             "view": { "type": "string", "oneOf": [{ "const": "s", "title": "Sea" }, { "const": "g", "title": "Garden" }] },
             "wishes": { "type": "string", "title": "Wishes" },
+            "zones": { "type": "array", "items": { "type": "string", "enum": ["bed", "dog"] } },
         },
         "required": ["nights"],
         "$defs": { "Room": { "type": "string", "enum": ["small", "large"] } },
@@ -124,9 +125,13 @@ async fn book(#[inject] user: &Asker) -> Result<String, ToolError> {
 #[tokio::test]
 async fn a_form_is_asked_field_by_field_and_shown_before_it_is_sent() {
     let cases = [
-        ("3\n\n2\nquiet\ny\n", r#"{"nights":3,"room":"small","view":"g","wishes":"quiet"}"#),
-        ("3\n2\n\n\nx\na\n4\n2\n\n\ny\n", r#"{"nights":4,"room":"large"}"#),
-        ("3\n\n\n\nn\n", "the user declined to answer"),
+        (
+            "3\n\n2\nquiet\n[\"dog\"]\ny\n",
+            r#"{"nights":3,"room":"small","view":"g","wishes":"quiet","zones":["dog"]}"#,
+        ),
+        ("3\n2\n\n\n\nx\na\n4\n2\n\n\n\ny\n", r#"{"nights":4,"room":"large"}"#),
+        ("3\n-\n\n\n\ny\n", r#"{"nights":3}"#),
+        ("3\n\n\n\n\nn\n", "the user declined to answer"),
     ];
     for (lines, outcome) in cases {
         let model = ScriptedModel::new().calls("book", "{}").says("Done.");
@@ -139,9 +144,9 @@ async fn a_form_is_asked_field_by_field_and_shown_before_it_is_sent() {
     }
     let model = ScriptedModel::new().calls("book", "{}").says("Done.");
     let agent = Agent::builder(model).tools(tools![book]).build().unwrap();
-    let shown = chat(agent, "A room\n3\n\n2\n\ny\n").await;
-    let form = "Which room?\nhow long\nnights (integer): 3\n  1: small\n  2: large\nroom, or nothing [small]: \n  1: Sea\n  2: Garden\n\
-                view, or nothing: 2\nWishes\nwishes, or nothing: \n\
+    let shown = chat(agent, "A room\n3\n\n2\n\n\ny\n").await;
+    let form = "Which room?\nhow long\nnights (integer): 3\n  1: small\n  2: large\nroom, or - for nothing [small]: \n  1: Sea\n  2: Garden\n\
+                view, or nothing: 2\nWishes\nwishes, or nothing: \nzones (array of \"bed\", \"dog\"), or nothing: \n\
                 Send {\"nights\": 3, \"room\": \"small\", \"view\": \"g\"}? [y]es, [n]o, [a]gain: y\n";
     assert!(shown.contains(form), "{shown}");
 }

@@ -434,8 +434,8 @@ def documented_chat(driver):
     assert links == ["https://air.example/classes"], links
     click(driver, "#log form button", "business")
     find(driver, "#log li", "Which seat?")
-    find(driver, "#log input[name=row]").send_keys("12")
-    find(driver, "#log input[name=letter]").send_keys("C")
+    find(driver, '#log input[placeholder="the row"]').send_keys("12")
+    find(driver, '#log input[placeholder="letter"]').send_keys("C")
     click(driver, "#log form button", "Answer")
     find(driver, "#log input[type=password]").send_keys("1234")
     click(driver, "#log form button", "Answer")

@@ -88,6 +88,8 @@ impl Entry {
                 Message::Assistant(message) => {
                     turn += 1;
                     replay_turn(turn, message, run, &mut entries);
+                    let handed_off = run.handoffs().iter().filter(|handoff| handoff.turn() == turn);
+                    entries.extend(handed_off.map(|handoff| Event::handed_off(handoff.agent()).into()));
                 }
                 _ => {}
             }

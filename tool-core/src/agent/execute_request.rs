@@ -259,10 +259,10 @@ impl Agent {
         }
         for index in 0..self.0.providers.len() {
             let request = ToolProviderRequest::new(&[], context);
-            let Ok(tools) = self.ask_provider(index, request, asked.iter(), false).await else {
+            let Ok(reply) = self.ask_provider(index, request, asked.iter(), false).await else {
                 continue;
             };
-            let tools = tools?;
+            let tools = reply.tools?;
             if tools.get(name).is_some() {
                 return Ok(Some(tools));
             }

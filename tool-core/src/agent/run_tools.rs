@@ -8,7 +8,7 @@
 //! - An untrusted server names its tools (`ToolProvider::has_untrusted_names`). A taken name leaves out the tool, and of two servers both
 //!   tools, because a server must neither end a run nor take the place of another's tool.
 //! - Behind open calls of a resumed run, such a provider asks the user only if it has failed and one of the calls may be of its tools, because
-//!   a login must not keep the calls of other tools waiting.
+//!   a login must not keep turns waiting that have no call of its tools. Behind calls that are undone, it asks nothing.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -21,7 +21,7 @@ use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
 use crate::content::printable;
-use crate::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
+use crate::model::{ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::run::{Run, RunErrorKind};
 use crate::tool::{AskError, Asker, Asking, CallNotes, ProviderNotes, ToolContext};
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
@@ -91,6 +91,13 @@ pub(super) enum Resolved {
 
 /// What the providers supply for a step, or which of them asks the user first.
 type Provided = Result<Vec<(Source, ToolSet)>, AskingProvider>;
+
+/// What a provider replies without a new question.
+pub(super) struct ProviderReply {
+    pub(super) tools: Result<ToolSet, ToolsError>,
+    /// It would have asked one.
+    was_refused: bool,
+}
 
 /// A provider that asks the user, with its position among those of its name.
 pub(super) struct AskingProvider {
@@ -212,76 +219,116 @@ impl RunTools {
     }
 
     /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit. A server that is not available stops
-    /// no open calls of the application's own tools, and leaves its own open.
+    /// no open calls and no undoing by the application's own tools, and leaves its own calls open.
     async fn ask_providers(
         &mut self,
         providers: &[Box<dyn ToolProvider>],
         run: &Run,
     ) -> Result<Provided, RunErrorKind> {
         let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        let is_calling = !run.is_asking() && !run.is_undoing();
         for (index, provider) in providers.iter().enumerate() {
             let source = Source::Provider(index);
-            let tools = match self.supplied_by(source) {
-                Some(tools) if !provider.is_dynamic() => Ok(tools.clone()),
-                _ => {
-                    let request = ToolProviderRequest::new(run.messages(), &self.context);
-                    let (agent, asked) = (self.agent.clone(), run.provider_notes());
-                    match agent.ask_provider(index, request, asked, run.is_asking()).await {
-                        // Nobody can be asked, and the run must not stop for that.
-                        Ok(Err(error)) if error.is::<AskError>() && !run.is_asking() => {
-                            Ok(ToolSet::default())
-                        }
-                        Ok(tools) => tools.map_err(|error| {
-                            let what = format!("the tool provider `{}` failed", provider.name());
-                            RunErrorKind::tools(what, error)
-                        }),
-                        Err(asking) => {
-                            self.remember(fixed);
-                            return Ok(Err(asking));
-                        }
-                    }
+            let supplied = self.supplied_by(source).filter(|_| !provider.is_dynamic()).cloned();
+            let reply = match supplied {
+                Some(tools) => Ok(ProviderReply { tools: Ok(tools), was_refused: false }),
+                None => self.ask_provider(index, run, run.is_asking()).await,
+            };
+            let ProviderReply { tools, was_refused } = match reply {
+                Ok(reply) => reply,
+                Err(asking) => {
+                    self.remember(fixed);
+                    return Ok(Err(asking));
                 }
             };
+            let is_optional = !run.is_asking() && provider.is_dynamic() && provider.has_untrusted_names();
+            let may_ask = was_refused && !run.is_undoing();
             let tools = match tools {
                 // Asked again before the next request to the model.
-                Err(error) if is_calling && provider.is_dynamic() && provider.has_untrusted_names() => {
-                    failed.push((index, error));
+                Err(error) if is_optional && (may_ask || !error.is::<AskError>()) => {
+                    failed.push((index, may_ask, error));
                     continue;
                 }
-                tools => tools?,
+                // Nobody can be asked, and the run must not stop for that.
+                Err(error) if !run.is_asking() && error.is::<AskError>() => ToolSet::default(),
+                tools => tools.map_err(|error| provider_failed(&**provider, error))?,
             };
             if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
         }
-        if failed.is_empty() {
-            fixed.append(&mut dynamic);
-            return Ok(Ok(fixed));
-        }
-        let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
-        // Another server must not take the name of a tool that is missing now.
-        let is_trusted = |source: &Source| match source {
-            Source::Provider(index) => providers.get(*index).is_some_and(|one| !one.has_untrusted_names()),
-            _ => true,
-        };
-        let supplied = fixed.iter().chain(&dynamic);
-        let trusted = supplied.filter(|(source, _)| is_trusted(source)).map(|(_, tools)| tools);
-        let all = own.into_iter().chain(&self.question.offered).chain(trusted);
-        let names: HashSet<_> =
-            all.flat_map(|tools| tools.definitions().iter()).map(ToolDefinition::name).collect();
-        if run.open_calls().iter().all(|call| names.contains(&*call.name)) {
-            fixed.append(&mut dynamic);
-            return Ok(Ok(fixed));
-        }
-        // An open call needs its tools, for which the user can do something.
-        for (index, _) in &failed {
-            let request = ToolProviderRequest::new(run.messages(), &self.context);
-            let (agent, asked) = (self.agent.clone(), run.provider_notes());
-            if let Err(asking) = agent.ask_provider(*index, request, asked, true).await {
-                self.remember(fixed);
-                return Ok(Err(asking));
+        if !failed.is_empty() && !self.has_tools_of_calls(run, &fixed, &dynamic) {
+            let mut missing = None;
+            for (index, may_ask, error) in failed {
+                // A call needs the tools, for which the user can do something.
+                let asked = match may_ask {
+                    true => self.ask_provider(index, run, true).await.map(|reply| reply.tools),
+                    false => Ok(Err(error)),
+                };
+                match asked {
+                    Ok(Ok(tools)) => dynamic.push((Source::Provider(index), tools)),
+                    Ok(Err(error)) => _ = missing.get_or_insert((index, error)),
+                    Err(asking) => {
+                        self.remember(fixed);
+                        return Ok(Err(asking));
+                    }
+                }
+            }
+            if let Some((index, error)) = missing
+                && !self.has_tools_of_calls(run, &fixed, &dynamic)
+            {
+                return Err(provider_failed(&*providers[index], error));
             }
         }
-        Err(failed.swap_remove(0).1)
+        fixed.append(&mut dynamic);
+        Ok(Ok(fixed))
+    }
+
+    async fn ask_provider(
+        &self,
+        index: usize,
+        run: &Run,
+        may_ask: bool,
+    ) -> Result<ProviderReply, AskingProvider> {
+        let request = ToolProviderRequest::new(run.messages(), &self.context);
+        self.agent.ask_provider(index, request, run.provider_notes(), may_ask).await
+    }
+
+    /// Returns `true` if the open calls, or the call that undoes another, have their tools without those of the untrusted providers that have
+    /// failed. The tool of one of them could be that of another server with the same name, unless that is the one that was approved.
+    fn has_tools_of_calls(
+        &self,
+        run: &Run,
+        fixed: &[(Source, ToolSet)],
+        dynamic: &[(Source, ToolSet)],
+    ) -> bool {
+        let own = [&self.agent.0.tools, &self.given, &self.question.answer_tool];
+        let own = || own.into_iter().chain(&self.question.offered);
+        let is_trusted = |source: Source| match source {
+            Source::Provider(index) => !self.agent.0.providers[index].has_untrusted_names(),
+            _ => true,
+        };
+        let has_tool = |call: &ToolCall| {
+            let supplied = || fixed.iter().chain(dynamic);
+            let is_of_server = |definition| run.was_approval_asked(&call.id, definition);
+            own().any(|tools| tools.get(&call.name).is_some())
+                || self.is_reserved(&call.name)
+                || supplied().any(|(source, tools)| {
+                    let tool = tools.get(&call.name);
+                    tool.is_some_and(|tool| is_trusted(*source) || is_of_server(tool.definition()))
+                })
+        };
+        match run.next_undo_call() {
+            Some(undo) => {
+                // The agent before a handoff undoes its own calls.
+                let is_of_other = run.handoffs_before_undone() != Some(run.handoffs().len());
+                is_of_other || self.undo.set_with(&undo.name).is_some() || has_tool(undo)
+            }
+            None => run.open_calls().iter().all(has_tool),
+        }
+    }
+
+    /// Returns `true` if the agent adds a tool with this name by itself.
+    fn is_reserved(&self, name: &str) -> bool {
+        self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
+            || self.agent.0.reads_back() && name == READ_OUTPUT
     }
 
     /// Records what fixed providers have supplied, which are asked once.
@@ -328,8 +375,7 @@ impl RunTools {
         let is_taken = |name: &str| {
             all.iter().any(|(other, tools)| *other != source && tools.get(name).is_some())
                 || self.undo.is_reserved(name, source)
-                || self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
-                || self.agent.0.reads_back() && name == READ_OUTPUT
+                || self.is_reserved(name)
         };
         tools.filter(|tool| {
             let is_taken = is_taken(tool.name());
@@ -443,7 +489,7 @@ impl Agent {
         request: ToolProviderRequest<'_>,
         mut asked: impl Iterator<Item = &'n ProviderNotes>,
         may_ask: bool,
-    ) -> Result<Result<ToolSet, ToolsError>, AskingProvider> {
+    ) -> Result<ProviderReply, AskingProvider> {
         let providers = &self.0.providers;
         let (provider, name) = (&providers[index], providers[index].name());
         let number = providers[..index].iter().filter(|earlier| earlier.name() == name).count();
@@ -451,8 +497,13 @@ impl Agent {
         let asking = Arc::new(Asking::for_provider(notes.unwrap_or_default(), !may_ask));
         let asker = Asker::new(&asking, false, &ToolPolicy::default());
         let tools = asking.execute(provider.tools(&request.with_asker(&asker))).await;
-        tools.map_err(|notes| AskingProvider { name: name.to_owned(), number, notes })
+        let tools = tools.map_err(|notes| AskingProvider { name: name.to_owned(), number, notes })?;
+        Ok(ProviderReply { tools, was_refused: asking.was_refused() })
     }
+}
+
+fn provider_failed(provider: &dyn ToolProvider, error: ToolsError) -> RunErrorKind {
+    RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
 }
 
 pub(super) fn invalid_tools(error: BuildError) -> RunErrorKind {

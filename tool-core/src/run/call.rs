@@ -322,7 +322,8 @@ impl CallRecord {
         outcome
     }
 
-    fn approval_scope(&self) -> Option<&ApprovalScope> {
+    /// Returns the definition to which the approval of the call is bound.
+    pub(super) fn approval_scope(&self) -> Option<&ApprovalScope> {
         match &self.state {
             CallState::AwaitingApproval(scope) => Some(scope),
             CallState::Ready { approved, .. }

@@ -210,10 +210,10 @@ impl Run {
         self.has_unjudged_answer() || self.unjudged_calls().next().is_some()
     }
 
-    /// Returns the calls that could start once layers have judged them.
+    /// Returns the calls that could start once layers have judged them: none while their tools are not known.
     #[doc(hidden)] // For the crates of this project.
     pub fn unjudged_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        let calls = self.calls_with_records();
+        let calls = self.calls_with_records().filter(|_| !self.awaits_tools());
         calls.filter(|(_, record)| record.is_ready() && record.awaits_layers()).map(|(call, _)| call)
     }
 

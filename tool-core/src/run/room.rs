@@ -157,6 +157,8 @@ impl Run {
     /// Returns the calls that can be started now.
     pub(crate) fn can_start(&self, in_flight: &InFlight) -> Vec<&ToolCall> {
         match &self.stage {
+            // The tools of the calls are not known yet.
+            Stage::Calling(_) if self.awaits_tools() => Vec::new(),
             Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
             Stage::Undoing(undoing)
                 if in_flight.takes(&undoing.call.id) && !in_flight.contains(&undoing.call.id) =>

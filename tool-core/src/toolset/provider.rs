@@ -81,8 +81,9 @@ pub trait ToolProvider: Send + Sync {
     /// # Errors
     ///
     /// The future can return any error if the tools are not available; it ends the run. If that of an untrusted provider whose tools may differ
-    /// fails while calls of a resumed run are open, those of other tools go on; if one may be of its tools, it is called again and can [ask the
-    /// user](ToolProviderRequest::asker). A refused question then leaves the run without the tools of the provider.
+    /// fails while calls of a resumed run are open, those of other tools go on; if one may be of its tools, and a question was refused, it is
+    /// called again and can [ask the user](ToolProviderRequest::asker). If it returns the error of a question that was declined, the run goes on
+    /// without its tools.
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a>;
 
     /// Returns `true` if the tools may differ from turn to turn, so that the provider is called before every request to

@@ -1,11 +1,12 @@
 //! Questions and answers, retries and limits.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::layer::{CallVerdict, guard};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, RunUser,
 };
@@ -81,6 +82,62 @@ async fn a_provider_of_tools_asks_before_a_turn() {
             if is_inside { answer.inner_runs()[0].run().tool_executions() } else { answer.tool_executions() };
         assert_eq!(called[0].output().unwrap().to_string(), "42.0");
     }
+}
+
+/// A server whose tools are there while its user is logged in.
+struct Tickets(Arc<AtomicBool>);
+
+#[tool("Writes a ticket", needs_approval)]
+fn write(text: String) -> String {
+    format!("wrote {text}")
+}
+
+impl ToolProvider for Tickets {
+    fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async move {
+            if !self.0.load(Ordering::SeqCst) {
+                let _ = request.asker().ask::<bool>("Have you logged in?").await;
+                return Err("log in first".into());
+            }
+            Ok(tools![write])
+        })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        true
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+}
+
+/// Layers see the approved call once somebody has logged in, and nothing is done meanwhile.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_provider_of_tools_asks_before_layers_judge_its_open_calls() {
+    let (name, is_logged_in) = (unique("clerk"), Arc::new(AtomicBool::new(true)));
+    let model = ScriptedModel::new().calls("write", r#"{"text": "b"}"#).says("Done.");
+    let clerk = Agent::builder(model).name(&*name).tool_provider(Tickets(Arc::clone(&is_logged_in)));
+    let clerk = clerk.layer(guard::call(|_: &ToolCall| CallVerdict::Pass)).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let approval = waiting_calls(&run).await.remove(0);
+    is_logged_in.store(false, Ordering::SeqCst);
+    run.decide(&approval.id, Decision::approve().by("ada")).await.unwrap();
+    let login = within("the login is asked for", async {
+        loop {
+            let wait = waiting_calls(&run).await.remove(0);
+            if wait.question().is_some() {
+                break wait;
+            }
+        }
+    });
+    let login = login.await;
+    is_logged_in.store(true, Ordering::SeqCst);
+    run.decide(&login.id, Decision::answer(true).by("ada")).await.unwrap();
+    let answer = answer(&run).await;
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "wrote b");
 }
 
 struct Member(String);

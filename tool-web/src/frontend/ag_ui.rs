@@ -8,14 +8,13 @@ use serde_json::{Map, Value, json};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{ExternalTool, WaitId};
-use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
+use tool_core::{Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Executors, Json, Part};
 use super::asked::{Asked, Reply, question};
 use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::log::FrontendTools;
-use crate::source::Source;
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
@@ -47,15 +46,15 @@ const MAX_TOOL_BYTES: usize = 128 << 10;
 const MEMORY_FACTOR: usize = 16;
 
 impl Request {
-    /// Returns what is asked for, and the tools of the frontend. They do not replace the agent's.
+    /// Returns what is asked for, and those tools of the frontend that are taken by their names.
     /// A run that waits takes nothing but a complete `resume`.
     pub(super) fn asked(
         mut self,
-        source: &Source,
+        is_taken: impl Fn(&str) -> bool,
         waits: &[Wait],
         is_recorded: impl Fn(&WaitId) -> bool,
     ) -> Result<(Asked, FrontendTools), HttpError> {
-        let tools = read_tools(std::mem::take(&mut self.tools), source)?;
+        let tools = read_tools(std::mem::take(&mut self.tools), is_taken)?;
         let asked = self.reply(waits)?;
         match &asked {
             Asked::Question(_) if waits.is_empty() => {}
@@ -98,8 +97,8 @@ impl Request {
     }
 }
 
-/// Returns the tools of a frontend that the agent does not have.
-fn read_tools(tools: Vec<FrontendTool>, source: &Source) -> Result<FrontendTools, HttpError> {
+/// Returns the tools of a frontend that are taken by their names.
+fn read_tools(tools: Vec<FrontendTool>, is_taken: impl Fn(&str) -> bool) -> Result<FrontendTools, HttpError> {
     let size = |tool: &FrontendTool| {
         let parameters = tool.parameters.as_ref().map_or(0, |json| json.get().len());
         tool.name.len() + tool.description.len() + parameters
@@ -111,9 +110,8 @@ fn read_tools(tools: Vec<FrontendTool>, source: &Source) -> Result<FrontendTools
             tools.len()
         )));
     }
-    let own = source.agent.as_ref().map(Agent::tools);
-    let foreign = tools.into_iter().filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
-    let external = foreign.map(|FrontendTool { name, description, parameters }| {
+    let taken = tools.into_iter().filter(|tool| is_taken(&tool.name));
+    let external = taken.map(|FrontendTool { name, description, parameters }| {
         let definition = ToolDefinition::new(name).with_description(description);
         let parameters = parameters.and_then(|json| serde_json::from_str(json.get()).ok());
         let parameters = parameters.filter(Value::is_object);

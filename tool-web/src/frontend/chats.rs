@@ -1,5 +1,6 @@
 //! The conversations of one router: what their runs wait for, and what a request of their user does to them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tool_core::memory::{ChatStore, RunStatus};
@@ -53,7 +54,20 @@ pub(super) fn conversation(sender: &Principal, chat: &str) -> Result<Conversatio
     Ok(ConversationId::new(format!("{}/{chat}", sender.name())))
 }
 
+/// Returns `true` if the agent, or one that it hands runs over to, has providers of tools.
+pub(super) fn has_providers(agent: &Agent) -> bool {
+    agent.tool_providers().len() > 0 || agent.handoffs().any(|(_, next)| has_providers(next))
+}
+
 impl Chats {
+    /// Returns `true` if a browser may offer a tool with this name: no own tool of the agent has it, and the application lists it if a
+    /// provider could supply it.
+    pub(super) fn may_offer(&self, name: &str) -> bool {
+        let agent = self.source.agent.as_ref();
+        let is_listed = || self.executors.browser.contains(name);
+        agent.is_none_or(|agent| agent.tools().get(name).is_none() && (is_listed() || !has_providers(agent)))
+    }
+
     /// Returns what the sender may do in a run.
     pub(super) fn executors(&self, sender: &Principal, log: Option<&RunLog>) -> Executors {
         let mut executors = Executors { decides: sender.may(Right::Decide), ..self.executors.clone() };
@@ -124,9 +138,13 @@ impl Chats {
             Asked::Replies(replies) => {
                 if let Some((loaded, log)) = loaded.as_ref().zip(log) {
                     check_budget(&loaded.run)?;
-                    // A run that was loaded again gets the tools, but not the calls of others that wait.
-                    let open = loaded.run.waits();
-                    let is_free = |tool: &ToolDefinition| open.iter().all(|wait| wait.tool != tool.name());
+                    // A run that was loaded again gets the tools, but not the open calls of others.
+                    let (loaded, waits) = (&loaded.run, loaded.run.waits());
+                    let calls = loaded.current_calls().filter(|(_, outcome)| outcome.is_none());
+                    let names =
+                        calls.map(|(call, _)| &*call.name).chain(waits.iter().map(|wait| &*wait.tool));
+                    let open: HashSet<_> = names.collect();
+                    let is_free = |tool: &ToolDefinition| !open.contains(tool.name());
                     log.offer(FrontendTools { set: tools.set.filter(is_free), ..tools });
                 }
                 self.decide(sender, run, &waits, replies).await

@@ -8,8 +8,8 @@
 //! the right `Decide`, arguments are not edited there, because that would be a call of the user's.
 //!
 //! The tools of a browser are fixed when its question is asked; for a run that was loaded again, with the first replies, without those of
-//! calls that wait (`RunLog::offer`), because a browser could otherwise claim an open call of the application by offering a tool of its
-//! name.
+//! open calls (`RunLog::offer`), because a browser could otherwise claim an open call of the application by offering a tool of its
+//! name. With providers, the application names them (`Chats::may_offer`), because a server's tool can be away for a turn.
 
 mod adapter;
 mod stream;
@@ -41,7 +41,7 @@ use tower_service::Service;
 use self::adapter::Executors;
 use self::ag_ui::AgUi;
 pub(crate) use self::chats::ProtocolName;
-use self::chats::{Chats, conversation, message_id};
+use self::chats::{Chats, conversation, has_providers, message_id};
 use self::stream::{Encoder, Protocol, events};
 use self::ui::UiStream;
 use crate::auth::{Principal, Right};
@@ -96,17 +96,19 @@ impl Frontend {
     }
 
     /// Lets the browser execute the calls of these [external tools](tool_core::tool::ExternalTool) of the agent: it reads their arguments
-    /// and supplies their results, which nothing trusts. Calls of others are the application's. Tools that an AG-UI frontend sends need no
-    /// permission.
+    /// and supplies their results, which nothing trusts. Calls of others are the application's.
+    ///
+    /// Tools that an AG-UI frontend sends need no permission, unless the agent or one that it hands runs over to has
+    /// [providers](Agent::tool_providers): a user could then answer for a tool of a server, so only those with these names are taken.
     ///
     /// # Errors
     ///
-    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent.
+    /// Returns an error if a name is not the one of an [own tool](Agent::tools) of the agent, and the agent has no providers.
     pub fn browser_tools(
         mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, UnknownToolError> {
-        let names = self.own_tools(names)?;
+        let names = self.known_tools(names)?;
         let Executors { browser, application, .. } = &mut self.chats.executors;
         application.retain(|name, _| !names.contains(name));
         browser.extend(names);
@@ -149,21 +151,17 @@ impl Frontend {
         mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, UnknownToolError> {
-        let has_providers = |agent: &Agent| agent.tool_providers().len() > 0;
-        let names = match self.chats.source.agent.as_ref().is_some_and(has_providers) {
-            true => names.into_iter().map(Into::into).collect(),
-            false => self.own_tools(names)?,
-        };
+        let names = self.known_tools(names)?;
         self.chats.executors.approvable.extend(names);
         Ok(Self::of(self.chats))
     }
 
-    /// Returns the names, which are those of own tools of the agent.
-    fn own_tools(
+    /// Returns the names, which are those of own tools of the agent, unless it has providers.
+    fn known_tools(
         &self,
         names: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Vec<String>, UnknownToolError> {
-        let agent = self.chats.source.agent.as_ref();
+        let agent = self.chats.source.agent.as_ref().filter(|agent| !has_providers(agent));
         let known = |name: String| match agent.filter(|agent| agent.tools().get(&name).is_none()) {
             Some(agent) => Err(UnknownToolError::new(agent, name)),
             None => Ok(name),
@@ -254,7 +252,8 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             let mut protocol = AgUi { thread, run, message: String::new(), may_edit };
             let started = protocol.start();
             let is_recorded = |wait: &WaitId| chats.hub.decisions.get(wait).is_some();
-            let read = |waits: &[Wait]| request.asked(&chats.source, waits, is_recorded);
+            let is_taken = |name: &str| chats.may_offer(name);
+            let read = |waits: &[Wait]| request.asked(is_taken, waits, is_recorded);
             // Clients expect errors of the run in the stream.
             match chats.take(&sender, &conversation, read).await {
                 Ok((log, from)) => {

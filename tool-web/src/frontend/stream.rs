@@ -72,6 +72,7 @@ pub(crate) fn events<P: Protocol>(
 ) -> impl Stream<Item = Bytes> + Send {
     stream::unfold(Some((reader, encoder)), move |state| async move {
         let (mut reader, mut encoder) = state?;
+        let mut has_end = false;
         loop {
             let (events, position, is_end) = match reader.next().await {
                 Found::Entry(position, logged) => {
@@ -80,12 +81,12 @@ pub(crate) fn events<P: Protocol>(
                 Found::End if reader.log().status() == Status::Waiting => {
                     (encoder.stop(Stop::Waits), None, true)
                 }
-                // The client has the end.
-                Found::End if reader.log().status().is_end() => (Vec::new(), None, true),
+                Found::End if has_end && reader.log().status().is_end() => (Vec::new(), None, true),
                 Found::Gap | Found::End => (encoder.stop(Stop::Cut), None, true),
             };
+            has_end = is_end;
             if position.is_some() && position <= after {
-                // A run that failed before goes on.
+                // A run that failed before can go on.
                 continue;
             }
             if is_end {

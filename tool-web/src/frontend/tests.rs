@@ -2,16 +2,21 @@
 //! could take: memory, and calls of other parties.
 
 use axum::body::{Body, to_bytes};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition};
+use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Event, ToolCall, ToolError, ToolExecution, ToolOutput};
+use tool_core::toolset::provide;
+use tool_core::{
+    Agent, Event, Message, ToolCall, ToolError, ToolExecution, ToolOutput, ToolSet, tool, tools,
+};
 use tower_service::Service;
 
 use super::adapter::Executors;
 use super::ag_ui::AgUi;
-use super::stream::{Encoder, Protocol, Stop};
+use super::stream::{Encoder, Protocol, Stop, events};
 use super::ui::UiStream;
 use super::{Frontend, conversation};
 use crate::Principal;
@@ -172,6 +177,24 @@ fn a_stream_that_waits_or_breaks_says_so() {
     assert_eq!(types(&encoder.stop(Stop::Cut)), ["RUN_ERROR"]);
 }
 
+/// Nothing follows the end of a run that a client has, unless another process goes on with it.
+#[tokio::test]
+async fn a_stream_after_an_end_is_silent_until_the_run_goes_on() {
+    let log = std::sync::Arc::new(RunLog::new("run", &"desk".into(), &Run::new([Message::user("Go")])));
+    let end = log.push(Entry::Failed { kind: "the run failed", error: String::new() });
+    let read = async |after: u64| {
+        let encoder = Encoder::new("run", Executors::default(), UiStream);
+        let frames: Vec<_> = events(log.read(log.first()), encoder, Some(after)).collect().await;
+        String::from_utf8(frames.concat()).unwrap()
+    };
+    assert_eq!(read(end).await, "data: [DONE]\n\n");
+    let question = log.push(Entry::Question { text: "Go on".into() });
+    for after in [end, question] {
+        let shown = read(after).await;
+        assert!(shown.contains("the stream was interrupted; read it again"), "{shown}");
+    }
+}
+
 /// Sends a request and returns the stream.
 async fn send(frontend: &Frontend, body: Value) -> String {
     let request =
@@ -218,6 +241,49 @@ async fn the_tools_of_a_frontend_are_bounded_and_leave_with_the_run() {
     let done = send_ag_ui(&frontend, "t", tools, Some("call_1_0")).await;
     assert!(done.contains("Done."), "{done}");
     assert!(log.tools().is_empty() && log.bytes() < 100_000, "{}", log.bytes());
+}
+
+/// A browser answers for no tool of a server, even while that one does not supply it, unless the application names the tool.
+#[tokio::test]
+async fn a_frontend_offers_only_listed_tools_to_an_agent_with_providers() {
+    let servers = || provide(|_| ToolSet::default());
+    let other = Agent::builder(ScriptedModel::new()).tool_provider(servers()).build().unwrap();
+    for is_handed_off in [false, true] {
+        let agent = |is_offered: bool| {
+            let expected = move |request: &ChatRequest<'_>| {
+                request.tools().iter().filter(|tool| tool.name() != "other").count()
+                    == usize::from(is_offered)
+            };
+            let agent = Agent::builder(ScriptedModel::new().expects(expected).says("Done."));
+            let agent = match is_handed_off {
+                true => agent.handoff_to("other", "Helps", &other),
+                false => agent.tool_provider(servers()),
+            };
+            crate::ag_ui(agent.build().unwrap())
+        };
+        let listed = agent(true).browser_tools(["orders_status"]).unwrap();
+        for frontend in [agent(false), listed] {
+            let done = send_ag_ui(&frontend, "t", json!([tool("orders_status", 0)]), None).await;
+            assert!(done.contains("Done."), "{done}");
+        }
+    }
+}
+
+/// The tool of another agent has no approval by its name, in a process as well that has only the stored run.
+#[tokio::test]
+async fn a_run_that_was_loaded_again_has_its_handoff() {
+    #[tool("Cancels", needs_approval)]
+    fn cancel() {}
+    let next = Agent::builder(ScriptedModel::new().calls("cancel", "{}")).tools(tools![cancel]);
+    let agent = Agent::builder(ScriptedModel::new().calls("other", "{}").calls("cancel", "{}"));
+    let agent = agent.tools(tools![cancel]).handoff_to("other", "Helps", &next.build().unwrap());
+    let run = agent.build().unwrap().ask("Go").await.unwrap_err().into_run();
+    assert_eq!(run.handoffs().len(), 1);
+    let executors = Executors { approvable: ["cancel".to_owned()].into(), ..Executors::default() };
+    let shown = encode(Encoder::new("run", executors, UiStream), &Entry::replay(&run));
+    let position = |what: &str| shown.iter().position(|event| event.contains(what));
+    assert!(position("\"handoff\"") < position("waiting for a decision"), "{shown:?}");
+    assert!(position("handoff").is_some() && position("tool-approval-request").is_none(), "{shown:?}");
 }
 
 /// The application executes the calls of `lookup`, also calls of an agent inside and of another agent's tool of that name.

@@ -97,6 +97,10 @@ impl RunDriver {
         if !self.offer.is_resolved {
             self.resolve_offer().await?;
         }
+        if self.run.awaits_tools() {
+            // The call stays open until they are known.
+            return Ok(());
+        }
         let not_started = RunErrorKind::Step(StepError("the call was not started"));
         let (call, attempt) = self.run.call_in_flight(call_id).ok_or(not_started)?;
         if let Some(execution) = self.execute_one(call, attempt).await? {

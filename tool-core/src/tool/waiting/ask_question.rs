@@ -115,7 +115,7 @@ impl<'a, T> AskQuestion<'a, T> {
                 let checked = self.question.check(&answer);
                 match checked.and_then(|()| (self.read)(&answer, &self.contract)) {
                     Ok(answer) => return Ok(answer),
-                    Err(_) if asking.is_closed => return self.read_default(AskError::OUTSIDE),
+                    Err(_) if asking.refuses() => return self.read_default(AskError::OUTSIDE),
                     Err(problem) => {
                         asking.lock().notes.forget(&self.question);
                         // The problem of a secret answer can quote it.
@@ -139,7 +139,7 @@ impl<'a, T> AskQuestion<'a, T> {
                 let error = AskError::new(AskErrorKind::Unavailable, why);
                 return self.read_default(error);
             }
-            None if asking.is_closed => return self.read_default(AskError::OUTSIDE),
+            None if asking.refuses() => return self.read_default(AskError::OUTSIDE),
             None => {}
         }
         let _open = Open::new(asking, self.question)?;

@@ -25,7 +25,7 @@ pub(crate) struct Asking {
     /// It is a provider of tools that asks. It has no call to park, and none to record values for.
     pub(super) is_of_provider: bool,
     /// Questions without a reply are not asked.
-    pub(super) is_closed: bool,
+    is_closed: bool,
 }
 
 /// Stores the notes of a call in flight. Returns `false` if that is not possible.
@@ -41,6 +41,8 @@ pub(super) struct State {
     open: Vec<(usize, Question)>,
     next: usize,
     pub(super) parked: Option<Parked>,
+    /// A question was refused, because only earlier ones have replies.
+    was_refused: bool,
     /// The number of values that are being computed. The call does not end before they are recorded.
     computing: usize,
     /// Wakes the executor, because a task of its own can ask as well.
@@ -98,6 +100,16 @@ impl Asking {
     /// Returns the notes of a call that has ended.
     pub(crate) fn notes(&self) -> Option<CallNotes> {
         Some(self.lock().notes.clone()).filter(|notes| !notes.is_empty())
+    }
+
+    /// Returns `true` if a question is refused now, because only earlier ones have replies.
+    pub(super) fn refuses(&self) -> bool {
+        self.lock().was_refused |= self.is_closed;
+        self.is_closed
+    }
+
+    pub(crate) fn was_refused(&self) -> bool {
+        self.lock().was_refused
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
