@@ -505,17 +505,7 @@ async fn an_untrusted_provider_does_not_ask_before_other_calls() {
         let agent = agent.tool_provider(Tickets(is_logged_in.clone())).tool_provider(Notes);
         agent.tool_search(ToolSearch::bm25().min_tools(0)).build().unwrap()
     };
-    // Another server's call, which was approved.
-    let model =
-        ScriptedModel::new().calls_all([("search_tools", r#"{"query": "note"}"#)]).calls("note", "{}");
-    let mut run = waiting(agent(model).ask("Go").await);
-    run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
-    log_in(false);
-    let run = waiting(agent(ScriptedModel::new()).resume(restored(run)).await);
-    assert_eq!((&*run.waits()[0].tool, run.tool_executions().len()), ("tickets", 2));
-
     // A search that was interrupted.
-    log_in(true);
     let model = ScriptedModel::new().calls("search_tools", r#"{"query": "note"}"#);
     let mut driver = agent(model).ask("Go").start();
     driver.advance().await.unwrap();

@@ -292,7 +292,7 @@ impl RunTools {
     }
 
     /// Returns `true` if the open calls, or the call that undoes another, have their tools without those of the untrusted providers that have
-    /// failed. The tool of one of them could be that of another server with the same name, unless that is the one that was approved.
+    /// failed: another server must not take the name of a tool that is missing now, even with the same definition.
     fn has_tools_of_calls(
         &self,
         run: &Run,
@@ -306,14 +306,9 @@ impl RunTools {
             _ => true,
         };
         let has_tool = |call: &ToolCall| {
-            let supplied = || fixed.iter().chain(dynamic);
-            let is_of_server = |definition| run.was_approval_asked(&call.id, definition);
-            own().any(|tools| tools.get(&call.name).is_some())
-                || self.is_reserved(&call.name)
-                || supplied().any(|(source, tools)| {
-                    let tool = tools.get(&call.name);
-                    tool.is_some_and(|tool| is_trusted(*source) || is_of_server(tool.definition()))
-                })
+            let supplied = fixed.iter().chain(dynamic).filter(|(source, _)| is_trusted(*source));
+            let mut sets = own().chain(supplied.map(|(_, tools)| tools));
+            self.is_reserved(&call.name) || sets.any(|tools| tools.get(&call.name).is_some())
         };
         match run.next_undo_call() {
             Some(undo) => {

@@ -10,7 +10,7 @@ use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, Wait, WaitReason};
 use crate::content::Content;
-use crate::model::{ToolCall, ToolDefinition};
+use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
 
 /// Why a run takes no message.
@@ -45,12 +45,6 @@ impl Run {
             .filter(|(_, record)| record.is_open())
             .map(|(call, _)| call.clone())
             .collect()
-    }
-
-    /// Returns `true` if a person was asked to approve this open call with this definition of its tool.
-    pub(crate) fn was_approval_asked(&self, call_id: &str, definition: &ToolDefinition) -> bool {
-        let scope = self.record(call_id).and_then(CallRecord::approval_scope);
-        matches!(scope, Some(ApprovalScope::Definition(hash)) if *hash == definition.hash())
     }
 
     /// Makes an open call await approval, whatever the policy of its tool. A call that was approved or awaits its result from

@@ -322,8 +322,7 @@ impl CallRecord {
         outcome
     }
 
-    /// Returns the definition to which the approval of the call is bound.
-    pub(super) fn approval_scope(&self) -> Option<&ApprovalScope> {
+    fn approval_scope(&self) -> Option<&ApprovalScope> {
         match &self.state {
             CallState::AwaitingApproval(scope) => Some(scope),
             CallState::Ready { approved, .. }

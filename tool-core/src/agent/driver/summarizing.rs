@@ -13,6 +13,7 @@ use crate::agent::RunDriver;
 use crate::agent::compaction::Compaction;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::agent::tool_search::Mode;
 use crate::content::abbreviate;
 use crate::layer::{Phase, RunEnded};
 use crate::model::{
@@ -43,6 +44,9 @@ const MIN_PROVIDER_TOKENS: u32 = 8_192;
 
 /// What takes the place of messages if there is no summary.
 const NO_SUMMARY: &str = "Earlier messages of this conversation were removed to save room.";
+
+/// What precedes the tools that a summary names.
+const FOUND: &str = "\n\nThese tools were found; search for them again to read their parameters:";
 
 /// What precedes the calls that a summary names.
 const FACTS: &str = "\n\nThese calls were made, and what they did must not be repeated:";
@@ -88,8 +92,10 @@ impl RunDriver {
     pub(super) fn without_summary(&self, before: usize, max_output_chars: usize) -> String {
         // Without what is added anew.
         let earlier = self.run.hidden_for(Some(self.tools.agent.model())).summary.unwrap_or_default();
-        let earlier = earlier.rsplit_once(FACTS).map_or(earlier, |(text, _)| text);
-        let earlier = earlier.rsplit_once(NO_SUMMARY).map_or(earlier, |(text, _)| text).trim_end();
+        let earlier = [FACTS, FOUND, NO_SUMMARY]
+            .into_iter()
+            .fold(earlier, |earlier, text| earlier.rsplit_once(text).map_or(earlier, |(before, _)| before));
+        let earlier = earlier.trim_end();
         let gap = if earlier.is_empty() { "" } else { "\n\n" };
         let search = if self.can_read_back() { " `read_output` searches them." } else { "" };
         format!("{earlier}{gap}{NO_SUMMARY}{search}{}", self.facts(0..before, max_output_chars))
@@ -268,9 +274,19 @@ impl RunDriver {
             let output = abbreviate(&output, max_output_chars);
             let _ = write!(facts, "\n- {} {arguments}: {failed}{output}", call.name);
         }
-        match facts.is_empty() {
-            true => facts,
-            false => format!("{FACTS}{facts}"),
+        let heading = if facts.is_empty() { "" } else { FACTS };
+        format!("{}{heading}{facts}", self.found_tools())
+    }
+
+    /// Returns the tools whose definitions were only in the results of searches. Others are offered from then on.
+    fn found_tools(&self) -> String {
+        let found = self.run.found_tools();
+        let is_called_through =
+            self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
+        if !is_called_through || found.is_empty() {
+            return String::new();
         }
+        let names: Vec<_> = found.iter().rev().take(MAX_FACTS).map(|name| format!(" `{name}`")).collect();
+        format!("{FOUND}{}", names.join(","))
     }
 }

@@ -95,8 +95,7 @@ impl Divided {
         let tool = self.tools.get(&execution.call().name);
         let is_search =
             execution.was_executed() && tool.is_some_and(|tool| tool.definition().kind() == ToolKind::Search);
-        let data =
-            execution.output().filter(|_| is_search && self.mode == Mode::Append).and_then(|one| one.data());
+        let data = execution.output().filter(|_| is_search).and_then(|one| one.data());
         let names = data.and_then(|data| data.get("found")?.as_array());
         names.into_iter().flatten().filter_map(|name| name.as_str())
     }

@@ -138,9 +138,10 @@ fn list_groups(sources: &[ToolDefinitions], max_bytes: usize) -> ToolOutput {
     ToolOutput::text(text)
 }
 
-/// Shows the definitions of the tools, each on one line.
+/// Shows the definitions of the tools, each on one line. The data of the output has their names, for when the text is removed.
 fn show(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
     let mut text = first_line(found, "Call them with `call_tool`:");
+    let names: Vec<_> = found.iter().map(|definition| definition.name()).collect();
     let mut left = max_bytes.saturating_sub(text.len());
     for definition in found {
         let mut line = definition.to_json().to_string();
@@ -150,7 +151,7 @@ fn show(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
         left = left.saturating_sub(line.len() + 1);
         text.extend(["\n", &line]);
     }
-    ToolOutput::text(text)
+    ToolOutput::text(text).with_data(json!({ "found": names }))
 }
 
 fn first_line(found: &[&ToolDefinition], how: &str) -> String {
