@@ -206,9 +206,17 @@ async fn the_user_of_a_host_answers() {
             table.push(("pay", json!({ "cents": 2 }), &failed, true, 1));
         }
         for (tool, arguments, expected, is_error, questions) in table {
-            let called = client.call_tool(params(tool, arguments));
+            // The call before counts until all of its response is sent.
+            let called = async {
+                loop {
+                    match client.call_tool(params(tool, arguments.clone())).await {
+                        Err(rmcp::ServiceError::TransportSend(_)) => tokio::task::yield_now().await,
+                        called => break called.unwrap(),
+                    }
+                }
+            };
             let result: CallToolResult =
-                tokio::time::timeout(Duration::from_secs(120), called).await.unwrap().unwrap();
+                tokio::time::timeout(Duration::from_secs(120), called).await.unwrap();
             assert_eq!(text(&result), (expected.into(), is_error), "{connection:?}");
             let asked = std::mem::take(&mut *user.0.lock().unwrap());
             assert_eq!(asked.len(), questions, "{connection:?}: {asked:?}");
