@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::IntoFuture;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -94,6 +94,10 @@ impl Span {
 impl Spans {
     /// Records the spans of this thread.
     fn listen(&self) -> DefaultGuard {
+        // While one dispatcher lives, no thread without one disables a call site for all.
+        static KEPT: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&KEPT);
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
