@@ -182,7 +182,8 @@ async fn the_user_of_a_host_answers() {
         let (client, _server);
         if matches!(connection, Connection::Http | Connection::HttpNewest) {
             // The answer to a question is accepted while its call is the one that is allowed.
-            let server = server.max_concurrent_requests(1).spawn("127.0.0.1:0").await.unwrap();
+            let limit = if connection.is_newest() { 100 } else { 1 };
+            let server = server.max_concurrent_requests(limit).spawn("127.0.0.1:0").await.unwrap();
             client = connect_http(&server.url(), None, connection, user.clone()).await.unwrap();
             _server = Some(server);
         } else {
