@@ -97,10 +97,12 @@ impl CallRecord {
         matches!(self.state, CallState::Waiting { .. })
     }
 
-    /// Returns the hash of the definition that a person approved, if the call is in flight.
+    /// Returns the hash of the definition for which the call is approved.
     pub(super) fn approved_definition(&self) -> Option<&str> {
         match &self.state {
-            CallState::Running { approved: Some(ApprovalScope::Definition(hash)), .. } => Some(hash),
+            CallState::Ready { approved: Some(ApprovalScope::Definition(hash)), .. }
+            | CallState::Running { approved: Some(ApprovalScope::Definition(hash)), .. }
+            | CallState::Waiting { approved: Some(ApprovalScope::Definition(hash)), .. } => Some(hash),
             _ => None,
         }
     }

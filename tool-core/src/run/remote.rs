@@ -5,9 +5,9 @@ use super::id::RunId;
 use super::room::InFlight;
 use super::state::CallRecord;
 use crate::content::Content;
-use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolDefinitions};
+use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall, ToolDefinitions};
 use crate::run::{Run, Step, StepError};
-use crate::tool::CallRequest;
+use crate::tool::{Attempt, CallRequest};
 
 #[doc(hidden)] // For the crates of this project.
 impl Run {
@@ -50,26 +50,28 @@ impl Run {
         let call = self.requested_call(call_id).cloned();
         let call = call.ok_or(StepError("the current turn has no call with this id"))?;
         let undone = self.next_undone();
-        let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
-        let user = self.head.user.clone();
-        let conversation = self.head.conversation.as_ref().map(ConversationId::outermost);
-        let notes = self.notes(call_id).cloned().map(Box::new);
-        let (providers, nobody_to_ask) = (self.provider_notes().cloned().collect(), None);
-        Ok(CallRequest {
-            call,
+        Ok(CallRequest { undone, ..self.request_of(call, attempt) })
+    }
+
+    /// Returns all that another process needs to know of an open call and this attempt of it.
+    pub(super) fn request_of(&self, call: ToolCall, attempt: Attempt) -> CallRequest {
+        let record = self.record(&call.id);
+        CallRequest {
             attempt,
-            undone,
-            user,
-            conversation,
-            definition,
-            notes,
-            providers,
-            nobody_to_ask,
-        })
+            undone: None,
+            user: self.head.user.clone(),
+            conversation: self.head.conversation.as_ref().map(ConversationId::outermost),
+            definition: record.and_then(CallRecord::approved_definition).map(str::to_owned),
+            notes: record.and_then(CallRecord::notes).cloned().map(Box::new),
+            providers: self.provider_notes().cloned().collect(),
+            nobody_to_ask: None,
+            call,
+        }
     }
 
     /// Creates the run, of an agent with this name, that goes on with a call which belonged to no run so far, such as one received over another
-    /// protocol. Its id is that in the key of the call, which stays the same, as does what the call has recorded and waits for.
+    /// protocol. Its id is that in the key of the call, which stays the same, as does what the call has recorded and waits for. A call with a
+    /// [definition](CallRequest::definition) is approved for it.
     ///
     /// ```
     /// use tool_core::__internals::CallRequest;
@@ -98,12 +100,35 @@ impl Run {
         run.set_agent_name(agent);
         run.head.user = user;
         run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
-        if attempt.is_continued {
-            let record = run.open_record(&id)?;
-            let approved = definition.map(ApprovalScope::Definition);
-            record.state = CallState::Waiting { attempt: attempt.number, approved };
-            record.notes = notes;
-        }
+        let record = run.open_record(&id)?;
+        let approved = definition.map(ApprovalScope::Definition);
+        record.state = match attempt.is_continued {
+            true => CallState::Waiting { attempt: attempt.number, approved },
+            false => CallState::Ready { attempts: 0, approved },
+        };
+        record.notes = notes;
         Ok(run)
+    }
+
+    /// Returns the call of a run that [`with_call`](Self::with_call) has created, to create the run again later, or `None` if the call has
+    /// an outcome. Decisions about the call are not part of it.
+    ///
+    /// ```
+    /// use tool_core::__internals::CallRequest;
+    /// use tool_core::ToolCall;
+    /// use tool_core::run::Run;
+    ///
+    /// let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
+    /// let run = Run::with_call(None, "Go on", request)?;
+    /// let (id, request) = (run.id().clone(), run.into_call().ok_or("it has ended")?);
+    /// assert_eq!(Run::with_call(None, "Go on", request)?.id(), &id);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_call(self) -> Option<CallRequest> {
+        let (call, record) = self.calls_with_records().next().filter(|(_, record)| record.is_open())?;
+        let mut attempt = Attempt::new(self.key(&call.id), record.running_attempt().unwrap_or(1));
+        attempt.is_continued = record.has_waited();
+        Some(self.request_of(call.clone(), attempt))
     }
 }

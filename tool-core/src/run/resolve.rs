@@ -15,8 +15,7 @@ use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallDecision, CallNotes, CallRequest, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp,
-    ToolExecution, WaitId,
+    CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
 };
 
 /// Returns the digest of what a wait of a call shows. The owner is the run, or the key of a call that belongs to none.
@@ -392,41 +391,5 @@ impl Run {
             self.touch();
         }
         has_changed
-    }
-}
-
-#[doc(hidden)] // For the crates of this project.
-impl CallRequest {
-    /// Returns what a call that belongs to no run waits for, like [`Run::waits`].
-    #[must_use]
-    pub fn waits(&self) -> Vec<Wait> {
-        let notes = self.notes.as_deref();
-        let waits = |notes| waits_of_notes(&self.attempt.key, &self.call, notes, Timestamp::default());
-        notes.map(waits).unwrap_or_default()
-    }
-
-    /// Records a decision about something that the call waits for, like [`Run::resolve`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if the call does not wait for this, or if the decision does not fit.
-    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
-        let found = self.waits().into_iter().find(|own| own.id == *wait);
-        let found = found.ok_or_else(|| ResolveError::new(ResolveErrorKind::UnknownWait))?;
-        found.check(&decision)?;
-        let Decision { verdict, mut author, .. } = decision;
-        if let (Some(question), Some(reply), Some(notes)) =
-            (found.question(), reply_to_question(verdict, &mut author), &mut self.notes)
-        {
-            notes.reply(question, reply);
-        }
-        Ok(())
-    }
-
-    /// Sets the time, like [`Run::tick`]: questions expire, and a call that is parked until then continues.
-    pub fn tick(&mut self, now: Timestamp) {
-        if let Some(notes) = &mut self.notes {
-            notes.tick(now).iter().for_each(|question| notes.reply(question, Reply::Expired));
-        }
     }
 }

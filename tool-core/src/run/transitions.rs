@@ -3,9 +3,7 @@
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
 use super::state::{CallRecord, Fact, GivenUp, Stage};
-use crate::model::{
-    ChatRequest, ChatResponse, ConversationId, ToolCall, ToolDefinitions, ToolPolicy, max_tokens,
-};
+use crate::model::{ChatRequest, ChatResponse, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolExecution};
 
@@ -339,20 +337,12 @@ impl Run {
     /// Remembers a call that will not be continued, if it has recorded something.
     fn give_up(&mut self, position: usize, call: &ToolCall) {
         let Some(record) = self.stage.records().get(position) else { return };
-        let Some(notes) = record.notes().filter(|notes| notes.has_effects()) else { return };
+        if !record.notes().is_some_and(CallNotes::has_effects) {
+            return;
+        }
         let mut attempt = Attempt::new(self.key(&call.id), record.attempts());
         attempt.is_continued = true;
-        let request = CallRequest {
-            call: call.clone(),
-            attempt,
-            undone: None,
-            user: self.head.user.clone(),
-            conversation: self.head.conversation.as_ref().map(ConversationId::outermost),
-            definition: None,
-            notes: Some(Box::new(notes.clone())),
-            providers: self.provider_notes().cloned().collect(),
-            nobody_to_ask: None,
-        };
+        let request = CallRequest { definition: None, ..self.request_of(call.clone(), attempt) };
         self.given_up.push(GivenUp { asked_by: Vec::new(), request });
     }
 }

@@ -111,19 +111,6 @@ impl Wait {
         Self { path, ..self }
     }
 
-    /// Creates the wait for the approval of a call that belongs to no run.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn for_approval(call: ToolCall) -> Self {
-        Self {
-            id: WaitId::from(&*call.id),
-            path: call.id.clone(),
-            tool: call.name.clone(),
-            reason: WaitReason::Approval(call),
-            since: Timestamp::now(),
-            deadline: None,
-        }
-    }
-
     /// Returns `true` if the call waits for a point in time, and nobody has to decide.
     #[must_use]
     pub fn is_until(&self) -> bool {

@@ -1,25 +1,18 @@
-//! Execution of a call under the options of its tool.
+//! One call of a host, as a run with one call and no model.
+//!
+//! What the call waits for, whether it is approved, retried or has expired, is decided by its run. The host decides how it leaves this loop:
+//! with an outcome, with questions, or as a task.
 
 use tokio::runtime::Handle;
 use tool_core::__internals::CallRequest;
-use tool_core::agent::Decider;
-use tool_core::run::Wait;
-use tool_core::tool::{DecisionKind, Progress, Timestamp, ToolErrorKind};
-use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet};
+use tool_core::run::Step;
+use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
+use tool_core::{CancellationToken, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet};
 
 use super::config::Config;
-use super::decider::ServerDecider;
 use super::exclusivity::Exclusivity;
-use super::questions::HostCall;
+use super::questions::{HostCall, Next};
 use crate::quiet::run_on;
-
-/// The most bytes of the arguments of a task.
-const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
-
-/// Returns `true` if a call has too many arguments to be stored.
-pub(super) fn has_long_arguments(call: &ToolCall) -> bool {
-    call.arguments.len() > MAX_ARGUMENTS_BYTES
-}
 
 /// What a call has led to.
 pub(super) enum Executed {
@@ -30,7 +23,7 @@ pub(super) enum Executed {
     Waits(Box<HostCall>),
 }
 
-/// Executes a call. Dropping the future cancels it.
+/// Executes a call until it has ended or its host has to act. Dropping the future cancels it.
 pub(super) async fn execute(
     tools: &ToolSet,
     config: &Config,
@@ -39,104 +32,65 @@ pub(super) async fn execute(
     context: &ToolContext,
     progress: Progress,
 ) -> Result<Executed, ToolError> {
-    if call.has_to_ask() {
-        return Ok(Executed::Asks(Box::new(call)));
-    }
-    let definition = tools.get(&call.request.call.name).map(|tool| tool.definition().clone());
-    let policy = definition.as_ref().map(|definition| definition.policy().clone()).unwrap_or_default();
-    // The call, and its approval, are for the tool as it is now, also if the call waits.
-    call.request.definition = definition.map(|definition| definition.hash().to_owned());
     // A task asks for approval itself.
-    if call.can_become_task() && !call.is_continued() && config.long_calls.contains(&call.request.call.name) {
+    if call.can_become_task() && !call.is_continued() && config.long_calls.contains(call.tool()) {
         return Ok(Executed::Waits(Box::new(call)));
     }
-    // A call that has asked was approved before.
-    if policy.needs_approval
-        && !call.is_continued()
-        && let Some(decider) = &config.decider
-    {
-        match approve(decider, &mut call.request.call).await? {
-            Approval::Given => {}
-            Approval::Deferred if call.can_become_task() => {
-                call.defer();
-                return Ok(Executed::Waits(Box::new(call)));
-            }
-            Approval::Deferred => return Err(ToolError::denied(Some(call.why_not_approved()))),
-        }
-    }
-    if has_long_arguments(&call.request.call) {
-        // It would be refused only after its effect.
-        call.refuse_task();
-    }
+    let id = call.id().to_owned();
     loop {
-        let request = &mut call.request;
-        let cancellation = CancellationToken::new();
-        // Cancels the token if the call ends before its tool does.
-        let guard = cancellation.clone().drop_guard();
-        let execution = {
-            let _running = exclusivity.enter(policy.exclusive).await;
-            tools.execute_request(request.clone(), context, &cancellation, progress.clone()).await
+        call.run.tick(Timestamp::now());
+        let waits = match call.run.next(tools.definitions()) {
+            Step::Waiting(waits) => waits,
+            // The effects of a call that has ended its run are not undone.
+            Step::CallTools(calls) if calls.first().is_some_and(|next| next.id == id) => {
+                let request = call.request()?;
+                let execution = execute_once(tools, exclusivity, request, context, progress.clone()).await;
+                call.run.record_result(execution).map_err(ToolError::failed)?;
+                continue;
+            }
+            _ => return call.into_outcome().map(Executed::Output),
         };
-        match execution.error() {
-            // The tool may still run in a task that it spawned.
-            Some(error) if error.kind() == ToolErrorKind::TimedOut => drop(guard),
-            _ => drop(guard.disarm()),
+        match call.decide(waits, config.decider.as_ref()).await? {
+            Next::Decided => {}
+            Next::Asks => return Ok(Executed::Asks(Box::new(call))),
+            Next::Waits => return Ok(Executed::Waits(Box::new(call))),
+            Next::Sleeps(until) => tokio::time::sleep(until.since(Timestamp::now())).await,
         }
-        request.record(&execution);
-        let waits = request.waits();
-        if execution.is_waiting() && !waits.is_empty() {
-            request.tick(Timestamp::now());
-            if call.has_to_ask() {
-                return Ok(Executed::Asks(Box::new(call)));
-            }
-            if call.can_become_task() && !call.request.waits().is_empty() {
-                return Ok(Executed::Waits(Box::new(call)));
-            }
-            // The host waits for what the call was parked for.
-            let until = waits.iter().filter(|wait| wait.is_until()).filter_map(|wait| wait.deadline).max();
-            tokio::time::sleep(until.map(|until| until.since(Timestamp::now())).unwrap_or_default()).await;
-            continue;
-        }
-        let next = execution.error().and_then(|error| policy.next_attempt(&request.attempt, error));
-        let Some(next) = next else { return execution.into_outcome().map(Executed::Output) };
-        request.attempt = next;
     }
+}
+
+/// Executes one attempt of a call, alone if its tool is exclusive.
+async fn execute_once(
+    tools: &ToolSet,
+    exclusivity: &Exclusivity,
+    request: CallRequest,
+    context: &ToolContext,
+    progress: Progress,
+) -> ToolExecution {
+    let is_exclusive = tools.get(&request.call.name).is_some_and(|tool| tool.definition().policy().exclusive);
+    let cancellation = CancellationToken::new();
+    // Cancels the token if the call ends before its tool does.
+    let guard = cancellation.clone().drop_guard();
+    let execution = {
+        let _running = exclusivity.enter(is_exclusive).await;
+        tools.execute_request(request, context, &cancellation, progress).await
+    };
+    // After a timeout, the tool may still run in a task that it spawned.
+    if execution.error().is_none_or(|error| error.kind() != ToolErrorKind::TimedOut) {
+        drop(guard.disarm());
+    }
+    execution
 }
 
 /// Reports to its tool that a call was executed and cannot go on. Returns what the host reads, for this reason.
 pub(super) async fn abandon(
     host: &Handle,
     tools: &ToolSet,
-    request: CallRequest,
+    call: HostCall,
     context: &ToolContext,
     why: ToolError,
 ) -> ToolError {
     let (tools, context) = (tools.clone(), context.clone());
-    let _ = run_on(host, async move { tools.give_up(request, &context) }).await;
+    let _ = run_on(host, async move { call.give_up(&tools, &context) }).await;
     ToolError::failed(format!("{why}; the call may have had an effect"))
-}
-
-enum Approval {
-    Given,
-    /// Nobody has decided yet.
-    Deferred,
-}
-
-async fn approve(decider: &ServerDecider, call: &mut ToolCall) -> Result<Approval, ToolError> {
-    let wait = Wait::for_approval(call.clone());
-    let decision = decider.decide(&wait).await;
-    let record = decision.record(&wait.id);
-    match record.as_ref().map(|record| record.kind) {
-        Some(DecisionKind::Approved) => Ok(Approval::Given),
-        Some(DecisionKind::ApprovedWithChanges) => {
-            if let Some(arguments) = decision.edited_arguments() {
-                arguments.clone_into(&mut call.arguments);
-            }
-            Ok(Approval::Given)
-        }
-        Some(DecisionKind::Denied | DecisionKind::Declined) => {
-            Err(ToolError::denied(record.and_then(|record| record.why).as_deref()))
-        }
-        _ => Ok(Approval::Deferred),
-    }
 }

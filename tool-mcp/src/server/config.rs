@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use rmcp::model::Implementation;
-use tool_core::ToolContext;
 use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
+use tool_core::{Tool, ToolContext};
 use tool_http::server::{Access, Limits};
 
 use super::authorize::Principal;
@@ -95,6 +95,18 @@ impl Config {
             Some(format!("`{}` is not a scope", invalid.escape_debug()))
         });
         problem.map_or(Ok(()), |problem| Err(ServerError::authorization(&problem)))
+    }
+
+    /// Returns the hash of the definition for which the calls of a tool are approved, unless the decider is asked.
+    pub(super) fn approved(&self, tool: &dyn Tool) -> Option<String> {
+        let definition = tool.definition();
+        let is_asked = definition.policy().needs_approval && self.decider.is_some();
+        (!is_asked).then(|| definition.hash().to_owned())
+    }
+
+    /// Returns the name of the agent whose runs are tasks.
+    pub(super) fn task_agent_name(&self) -> String {
+        format!("tasks of {}", self.implementation.name)
     }
 
     /// Returns `true` if tools that need approval are served.

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tool_core::__internals::CallRequest;
 use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::tool::Progress;
 use tool_core::{ToolCall, ToolError};
@@ -235,10 +236,14 @@ impl ServerHandler for Handler {
         let user = extension::<RunUser>(&context).cloned();
         let call_context = state.config.context_of(user.clone(), principal.cloned());
         let caller = caller(&context);
-        let mut call = HostCall::new(ToolCall::new(id.clone(), &*request.name, arguments), caller);
-        if let Some(task) = state.tasks.as_ref().and_then(|_| TaskId::new()) {
-            call = call.with_task(task, caller, user);
+        let mut called = CallRequest::standalone(ToolCall::new(id.clone(), &*request.name, arguments));
+        called.definition = catalog.set.get(&request.name).and_then(|tool| state.config.approved(tool));
+        let task = state.tasks.as_ref().and_then(|_| TaskId::new());
+        if let Some(task) = &task {
+            task.bind(&mut called, caller, user);
         }
+        let call = HostCall::new(called, task, caller, state.config.task_agent_name());
+        let mut call = call.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         if let Some(request_state) = &request.request_state {
             let responses = request.input_responses.unwrap_or_default();
             call.resume(request_state, &responses, &state.sealer, &catalog.set)?;
@@ -275,8 +280,8 @@ impl ServerHandler for Handler {
                             log.ended("call asked the user", started_at.elapsed()).await;
                             let answered = asked.ask_now(&context.peer, &state.shutdown, &state.asking).await;
                             if let Err(why) = answered {
-                                let (host, request) = (state.host(), asked.request);
-                                return Err(abandon(&host, &catalog.set, request, &call_context, why).await);
+                                let (host, tools) = (state.host(), &catalog.set);
+                                return Err(abandon(&host, tools, *asked, &call_context, why).await);
                             }
                             call = *asked;
                         }
@@ -287,11 +292,10 @@ impl ServerHandler for Handler {
             let response = match with_progress(&context.peer, token, execute).await {
                 Ok(Executed::Asks(call)) => {
                     log.ended("call asked the user", started_at.elapsed()).await;
-                    let request = call.request.clone();
                     match call.ask(&state.sealer, &catalog.set) {
                         Ok(required) => Ok(CallToolResponse::from(required)),
-                        Err(why) => {
-                            Err(abandon(&state.host(), &catalog.set, request, &call_context, why).await)
+                        Err((call, why)) => {
+                            Err(abandon(&state.host(), &catalog.set, *call, &call_context, why).await)
                         }
                     }
                 }

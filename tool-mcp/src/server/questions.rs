@@ -1,7 +1,6 @@
 //! Questions of tools during a call: the host asks its user, and calls again with the answers.
 //!
-//! A call that asks is one by request (`CallRequest`) that ends with its notes, as for calls on other machines, so there is no replay of its
-//! own here. The host keeps the request, encrypted, because values of `Asker::once` are none of its business, and because the next call need
+//! A call is a run that waits, and is at rest the request of its only call (`CallRequest`). The host keeps that, encrypted, because values of `Asker::once` are none of its business, and because the next call need
 //! not find a session. It is redeemed once in the process that sealed it, because what follows a question may be `at_most_once`.
 //!
 //! A host of an older revision is asked during its call instead, which stays open.
@@ -17,12 +16,13 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RequestHandle, Rol
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tool_core::__internals::CallRequest;
-use tool_core::model::RunUser;
-use tool_core::run::{Decision, Wait};
+use tool_core::agent::Decider;
+use tool_core::run::{Decision, Run, StepError, Wait, WaitReason};
 use tool_core::tool::Timestamp;
-use tool_core::{ToolCall, ToolError, ToolSet};
+use tool_core::{ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet};
 use tool_http::server::{Caller, SenderPermits, Shutdown};
 
+use super::decider::ServerDecider;
 use super::form::{form_of, read_answer};
 use super::sealed_state::{AskedCall, StateSealer, TIME_TO_LIVE};
 use super::task_id::TaskId;
@@ -30,9 +30,20 @@ use super::task_id::TaskId;
 /// The number of times that a call may ask the host.
 const MAX_ROUNDS: usize = 10;
 
+/// The question of the run of a call, which no model reads.
+const QUESTION: &str = "An MCP host calls a tool.";
+
 /// The most calls whose host is asked while they are open, and those of one caller. Each holds a permit of the requests in flight.
 const MAX_ASKING: usize = 512;
 const MAX_ASKING_OF_CALLER: usize = 64;
+
+/// The most bytes of the arguments of a task.
+const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
+
+/// Returns `true` if a call has too many arguments to be stored.
+pub(super) fn has_long_arguments(call: &ToolCall) -> bool {
+    call.arguments.len() > MAX_ARGUMENTS_BYTES
+}
 
 /// Returns the permits of [`HostCall::ask_now`].
 pub(super) fn permits_to_ask() -> SenderPermits {
@@ -41,7 +52,12 @@ pub(super) fn permits_to_ask() -> SenderPermits {
 
 /// A call of a host, which may go on with answers.
 pub(super) struct HostCall {
-    pub(super) request: CallRequest,
+    /// The run of this call alone.
+    pub(super) run: Run,
+    id: String,
+    tool: String,
+    /// The name of the agent that drives the call if it becomes a task.
+    agent: String,
     round: usize,
     /// The arguments of the host: a person may have approved others.
     arguments: String,
@@ -55,22 +71,51 @@ pub(super) struct HostCall {
     is_deferred: bool,
 }
 
+/// What happens next to a call that waits.
+pub(super) enum Next {
+    /// Some of what it waits for was decided.
+    Decided,
+    /// The host has to ask its user.
+    Asks,
+    /// It goes on as a task.
+    Waits,
+    /// The host waits until then.
+    Sleeps(Timestamp),
+}
+
 impl HostCall {
     /// Creates a call that begins.
-    pub(super) fn new(call: ToolCall, caller: Caller) -> Self {
-        let (arguments, caller) = (call.arguments.clone(), caller.derive_id("request state"));
-        let request = CallRequest::standalone(call);
-        let (task, can_become_task, is_deferred) = (None, false, false);
-        Self { request, round: 0, arguments, caller, unable: None, task, can_become_task, is_deferred }
+    pub(super) fn new(
+        request: CallRequest,
+        task: Option<TaskId>,
+        caller: Caller,
+        agent: String,
+    ) -> Result<Self, StepError> {
+        let ToolCall { id, name, arguments, .. } = request.call.clone();
+        let run = Run::with_call(Some(&agent), QUESTION, request)?;
+        let caller = caller.derive_id("request state");
+        let (round, can_become_task, is_deferred) = (0, false, false);
+        Ok(Self {
+            run,
+            id,
+            tool: name,
+            agent,
+            round,
+            arguments,
+            caller,
+            unable: None,
+            task,
+            can_become_task,
+            is_deferred,
+        })
     }
 
-    /// Gives a call that begins the key of a run, of which it may become a part.
-    pub(super) fn with_task(mut self, task: TaskId, caller: Caller, user: Option<RunUser>) -> Self {
-        let key = format!("{}/{}", task.run_id(caller), self.request.call.id);
-        self.request.attempt.key = key.into();
-        self.request.user = user;
-        self.task = Some(task);
-        self
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn tool(&self) -> &str {
+        &self.tool
     }
 
     /// States that the host follows tasks: a call that waits for something else than its user becomes one.
@@ -83,19 +128,9 @@ impl HostCall {
         self.can_become_task
     }
 
-    /// Makes the request wait for the call, as for hosts that do not follow tasks.
-    pub(super) fn refuse_task(&mut self) {
-        self.can_become_task = false;
-    }
-
     /// Returns `true` if the call was executed until it had to wait, and so may have had an effect.
     pub(super) fn was_executed(&self) -> bool {
-        !self.request.waits().is_empty()
-    }
-
-    /// Records that the decider of the server has deferred the approval of the call.
-    pub(super) fn defer(&mut self) {
-        self.is_deferred = true;
+        self.run.waits().iter().any(|wait| !matches!(wait.reason, WaitReason::Approval(_)))
     }
 
     /// Returns `true` if the decider of the server has been asked and has not decided.
@@ -103,8 +138,78 @@ impl HostCall {
         self.is_deferred
     }
 
+    /// Starts an attempt.
+    pub(super) fn request(&mut self) -> Result<CallRequest, ToolError> {
+        let mut request = self.run.request_call(&self.id).map_err(ToolError::failed)?;
+        // A call that has not asked yet need not be executed up to its question. That of a task is answered by others.
+        if let Some(why) = self.unable.filter(|_| !self.is_continued() && !self.can_become_task) {
+            request.refuse_questions(why);
+        }
+        if has_long_arguments(&request.call) {
+            // It would be refused only after its effect.
+            self.can_become_task = false;
+        }
+        Ok(request)
+    }
+
+    /// Decides about what the call waits for, as far as that is up to this server.
+    pub(super) async fn decide(
+        &mut self,
+        waits: Vec<Wait>,
+        decider: Option<&ServerDecider>,
+    ) -> Result<Next, ToolError> {
+        let mut next = None;
+        for wait in waits {
+            let decision = match (&wait.reason, decider) {
+                (WaitReason::Approval(_), Some(decider)) => match decider.decide(&wait).await {
+                    decision if !decision.is_deferred() => decision,
+                    _ if self.can_become_task => {
+                        self.is_deferred = true;
+                        return Ok(Next::Waits);
+                    }
+                    _ => Decision::deny(self.why_not_approved()),
+                },
+                (WaitReason::CallerResult(_), _) => {
+                    Decision::result(Err(ToolError::failed("the caller executes this call")))
+                }
+                // Without a decider, such a tool is served only if the host is trusted to ask.
+                (WaitReason::Approval(_), None) => Decision::approve(),
+                _ => continue,
+            };
+            self.run.resolve(&wait.id, decision).map_err(ToolError::failed)?;
+            next = Some(Next::Decided);
+        }
+        Ok(next.unwrap_or_else(|| self.next_of_waiting()))
+    }
+
+    fn next_of_waiting(&mut self) -> Next {
+        if self.has_to_ask() {
+            return Next::Asks;
+        }
+        let waits = self.run.waits();
+        if self.can_become_task && !waits.is_empty() {
+            return Next::Waits;
+        }
+        // The host waits for what the call was parked for.
+        waits.iter().filter_map(|wait| wait.deadline).max().map_or(Next::Decided, Next::Sleeps)
+    }
+
+    /// Returns the outcome of a call that has ended.
+    pub(super) fn into_outcome(self) -> Result<ToolOutput, ToolError> {
+        let execution = self.run.tool_executions().last().cloned();
+        let interrupted = || Err(ToolError::failed("the call was interrupted"));
+        execution.map_or_else(interrupted, ToolExecution::into_outcome)
+    }
+
+    /// Reports to its tool that the call will not be continued.
+    pub(super) fn give_up(self, tools: &ToolSet, context: &ToolContext) {
+        if let Some(request) = self.run.into_call() {
+            tools.give_up(request, context);
+        }
+    }
+
     /// Returns why nobody approves the call, if it cannot become a task.
-    pub(super) fn why_not_approved(&self) -> &'static str {
+    fn why_not_approved(&self) -> &'static str {
         match self.task {
             Some(_) => "a person of this service has to approve it, and this host cannot wait for that",
             None => "no one is available to approve it",
@@ -112,13 +217,13 @@ impl HostCall {
     }
 
     /// Returns what becomes a task, with its id.
-    pub(super) fn into_task(self) -> Option<(TaskId, CallRequest)> {
-        Some((self.task?, self.request))
+    pub(super) fn into_task(self) -> Option<(TaskId, Run)> {
+        Some((self.task?, self.run))
     }
 
     /// Returns what a state of this call is valid for: its caller, its tool as it is, and its arguments in any order.
     fn binding(&self, tools: &ToolSet) -> Vec<u8> {
-        let name = &self.request.call.name;
+        let name = &self.tool;
         let definition = tools.get(name).map(|tool| tool.definition().hash());
         let mut arguments: Value = serde_json::from_str(&self.arguments).unwrap_or_default();
         arguments.sort_all_objects();
@@ -127,10 +232,6 @@ impl HostCall {
 
     /// Sets the reason why the host cannot ask its user.
     pub(super) fn set_unable(&mut self, why: &'static str) {
-        // A call that has not asked yet need not be executed up to its question. That of a task is answered by others.
-        if !self.is_continued() && !self.can_become_task {
-            self.request.refuse_questions(why);
-        }
         self.unable = Some(why);
     }
 
@@ -154,8 +255,14 @@ impl HostCall {
             ErrorData::invalid_params(message, Some(data))
         };
         let mut asked = sealer.open(state, &self.binding(tools), now).ok_or_else(invalid)?;
+        if asked.omits_arguments {
+            asked.request.call.arguments.clone_from(&self.arguments);
+        }
+        let id = asked.request.call.id.clone();
+        let run = Run::with_call(Some(&self.agent), QUESTION, asked.request.clone());
+        let mut run = run.map_err(|_| invalid())?;
         let mut answers = Vec::new();
-        for (key, wait) in questions(&asked.request) {
+        for (key, wait) in questions(&run) {
             if let Some(response) = responses.get(&key) {
                 answers.push((wait, read_response(response)?));
             }
@@ -163,30 +270,27 @@ impl HostCall {
         if !sealer.redeem(&asked, &self.caller, now) {
             return Err(invalid());
         }
-        asked.request.tick(now);
+        run.tick(now);
         for (wait, response) in answers {
             // What does not fit, or has come too late, is asked for again or has expired.
-            let _ = asked.request.resolve(&wait.id, decision_of(&wait, response));
+            let _ = run.resolve(&wait.id, decision_of(&wait, response));
         }
-        if asked.omits_arguments {
-            asked.request.call.arguments.clone_from(&self.arguments);
-        }
-        (self.request, self.round, self.task) = (asked.request, asked.round, asked.task);
+        (self.run, self.id, self.round, self.task) = (run, id, asked.round, asked.task);
         Ok(())
     }
 
     /// Returns `true` if the host has to ask its user. What it must not or cannot ask gets a reply with the reason, unless the call can wait
     /// for others.
-    pub(super) fn has_to_ask(&mut self) -> bool {
-        for (_, wait) in questions(&self.request) {
+    fn has_to_ask(&mut self) -> bool {
+        for (_, wait) in questions(&self.run) {
             let Some(why) = self.unable.or_else(|| why_not_asked(&wait)) else { continue };
             if self.can_become_task {
                 return false;
             }
             // An open question takes this.
-            let _ = self.request.resolve(&wait.id, Decision::unavailable().because(why));
+            let _ = self.run.resolve(&wait.id, Decision::unavailable().because(why));
         }
-        !questions(&self.request).is_empty()
+        !questions(&self.run).is_empty()
     }
 
     fn begin_round(&mut self) -> Result<(), ToolError> {
@@ -208,9 +312,9 @@ impl HostCall {
     ) -> Result<(), ToolError> {
         self.begin_round()?;
         let permit = asking.acquire(&*self.caller);
-        for (_, wait) in questions(&self.request) {
+        for (_, wait) in questions(&self.run) {
             // It may have expired while another one was answered.
-            if !self.request.waits().iter().any(|open| open.id == wait.id) {
+            if !self.run.waits().iter().any(|open| open.id == wait.id) {
                 continue;
             }
             let remaining = wait.deadline.map(|deadline| deadline.since(Timestamp::now()));
@@ -227,39 +331,49 @@ impl HostCall {
                     None => Decision::unavailable().because("the host has not answered the question"),
                 },
             };
-            self.request.tick(Timestamp::now());
+            self.run.tick(Timestamp::now());
             // What does not fit is asked for again, and what has come too late has expired.
-            let _ = self.request.resolve(&wait.id, decision);
+            let _ = self.run.resolve(&wait.id, decision);
         }
         Ok(())
     }
 
     /// Asks the host for what the call waits for.
+    ///
+    /// # Errors
+    ///
+    /// Returns the call, which cannot go on, and the reason.
     pub(super) fn ask(
         mut self,
         sealer: &StateSealer,
         tools: &ToolSet,
-    ) -> Result<InputRequiredResult, ToolError> {
-        self.begin_round()?;
+    ) -> Result<InputRequiredResult, (Box<Self>, ToolError)> {
+        if let Err(why) = self.begin_round() {
+            return Err((Box::new(self), why));
+        }
         let form = |(key, wait): (String, Wait)| Some((key, form_of(wait.question()?)?));
-        let forms: InputRequests = questions(&self.request).into_iter().filter_map(form).collect();
-        let binding = self.binding(tools);
-        let mut asked = AskedCall::new(self.request, self.round);
+        let forms: InputRequests = questions(&self.run).into_iter().filter_map(form).collect();
+        let Some(state) = self.seal(sealer, tools) else {
+            let why = "the tool has to ask the user, but has recorded too much to continue later";
+            return Err((Box::new(self), ToolError::failed(why)));
+        };
+        Ok(InputRequiredResult::new(Some(forms), Some(state)))
+    }
+
+    fn seal(&self, sealer: &StateSealer, tools: &ToolSet) -> Option<String> {
+        let mut asked = AskedCall::new(self.run.clone().into_call()?, self.round);
         asked.omits_arguments = asked.request.call.arguments == self.arguments;
-        asked.task = self.task;
+        asked.task.clone_from(&self.task);
         if asked.omits_arguments {
             asked.request.call.arguments.clear();
         }
-        let state = sealer.seal(&asked, &binding).ok_or_else(|| {
-            ToolError::failed("the tool has to ask the user, but has recorded too much to continue later")
-        })?;
-        Ok(InputRequiredResult::new(Some(forms), Some(state)))
+        sealer.seal(&asked, &self.binding(tools))
     }
 }
 
 /// Returns the questions of a call in their order, each with its key.
-fn questions(request: &CallRequest) -> Vec<(String, Wait)> {
-    let waits = request.waits().into_iter().filter(|wait| wait.question().is_some());
+fn questions(run: &Run) -> Vec<(String, Wait)> {
+    let waits = run.waits().into_iter().filter(|wait| wait.question().is_some());
     waits.enumerate().map(|(position, wait)| (format!("{position:02}_{}", wait.id), wait)).collect()
 }
 

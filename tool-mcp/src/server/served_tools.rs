@@ -32,7 +32,7 @@ pub(super) fn task_agent(
 ) -> Result<Agent, BuildError> {
     let serves_all = config.serves_tools_with_approval();
     let builder = Agent::builder(NothingToSay)
-        .name(format!("tasks of {}", config.implementation.name))
+        .name(config.task_agent_name())
         .tool_provider(ServedTools { tools, serves_all, exclusivity })
         .values_of(&config.context)
         .per_run(Users { are_principals: config.http.protection.is_some() })

@@ -2,6 +2,8 @@
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
+use tool_core::__internals::CallRequest;
+use tool_core::model::RunUser;
 use tool_core::tool::Timestamp;
 use tool_http::server::Caller;
 
@@ -39,6 +41,12 @@ impl TaskId {
     /// Returns the id of the run of this task, which only its caller finds: a digest of both.
     pub(super) fn run_id(&self, caller: Caller) -> String {
         format!("{}{}", Self::run_prefix(caller), caller.derive_id(&format!("task {}", self.0)))
+    }
+
+    /// Gives a call that begins the key of the run of this task, of which it may become a part.
+    pub(super) fn bind(&self, call: &mut CallRequest, caller: Caller, user: Option<RunUser>) {
+        call.attempt.key = format!("{}/{}", self.run_id(caller), call.call.id).into();
+        call.user = user;
     }
 
     /// Returns the start of the ids of the runs of all tasks of a caller.

@@ -15,16 +15,14 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tool_core::agent::{Ask, RecoveryTask, RunDriver};
 use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
-use tool_core::run::{InFlight, Run};
 use tool_core::tool::Timestamp;
-use tool_core::{Agent, ToolContext, ToolError, ToolSet};
+use tool_core::{Agent, Message, ToolContext, ToolError, ToolSet};
 use tool_http::server::{Caller, SenderPermits};
 
 use super::authorize::Principal;
-use super::call::has_long_arguments;
 use super::found_task::{FoundTask, task_of};
 use super::output::OutputSchema;
-use super::questions::{HostCall, decision_of, read_response, why_not_asked};
+use super::questions::{HostCall, decision_of, has_long_arguments, read_response, why_not_asked};
 use super::shares::{RequestPermits, Shares};
 use super::task_driver::{TaskDriver, start};
 use super::task_id::TaskId;
@@ -92,9 +90,9 @@ impl Tasks {
         let (tasks, permit) = (Arc::clone(self), self.storing.acquire(TaskId::run_prefix(caller)));
         host.spawn(async move {
             let (mut surplus, is_deferred) = (Vec::new(), call.is_deferred());
-            let executed = call.was_executed().then(|| call.request.clone());
+            let executed = call.was_executed().then(|| call.run.clone());
             let stored = match &permit {
-                Ok(_) => tasks.store(caller, call, &tools, &context, &mut surplus).await,
+                Ok(_) => tasks.store(caller, call, &context, &mut surplus).await,
                 Err(_) => Err(too_many()),
             };
             drop(permits);
@@ -112,7 +110,9 @@ impl Tasks {
                 Err(error) => {
                     let error = match executed {
                         Some(executed) => {
-                            tools.give_up(executed, &context);
+                            if let Some(request) = executed.into_call() {
+                                tools.give_up(request, &context);
+                            }
                             ToolError::outcome_unknown()
                         }
                         None => error,
@@ -133,13 +133,14 @@ impl Tasks {
         &self,
         caller: Caller,
         call: HostCall,
-        tools: &ToolSet,
         context: &ToolContext,
         surplus: &mut Vec<RunSummary>,
     ) -> Result<(CreateTaskResult, RunDriver), ToolError> {
-        let (is_deferred, was_executed) = (call.is_deferred(), call.was_executed());
-        let (id, request) = call.into_task().ok_or_else(not_stored)?;
-        if has_long_arguments(&request.call) {
+        let is_deferred = call.is_deferred();
+        let (id, mut run) = call.into_task().ok_or_else(not_stored)?;
+        let mut calls =
+            run.messages().iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
+        if calls.any(has_long_arguments) {
             return Err(ToolError::failed(
                 "the call has to wait, and its arguments are too long to be stored",
             ));
@@ -162,12 +163,6 @@ impl Tasks {
             || open >= MAX_OPEN_TASKS
         {
             return Err(too_many());
-        }
-        let run = Run::with_call(agent.name(), "An MCP host calls a tool.", request);
-        let mut run = run.map_err(|_| not_stored())?;
-        if is_deferred || was_executed {
-            // Before there is a driver, it shows what it waits for, and knows what undoes it.
-            run.apply_tool_policies(tools.definitions(), |_, _| None, &InFlight::new(0));
         }
         if is_deferred {
             let (run_id, store) = (run.id().to_string(), agent.run_store().ok_or_else(not_stored)?);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ConversationId, RunUser, ToolCall};
-use crate::tool::{Attempt, CallNotes, ProviderNotes, ToolExecution, Undone};
+use crate::tool::{Attempt, CallNotes, ProviderNotes, Undone};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -42,32 +42,8 @@ pub struct CallRequest {
 
 #[doc(hidden)] // For the crates of this project.
 impl CallRequest {
-    /// Creates the request of a call that belongs to no run, such as one received over another protocol. Its key is unique.
-    ///
-    /// ```
-    /// use tool_core::run::Decision;
-    /// use tool_core::__internals::CallRequest;
-    /// use tool_core::tool::{Asker, Progress};
-    /// use tool_core::{CancellationToken, ToolCall, ToolContext, ToolError, tool, tools};
-    ///
-    /// #[tool("Greets the user")]
-    /// async fn greet(#[inject] user: &Asker) -> Result<String, ToolError> {
-    ///     Ok(format!("hello {}", user.ask::<String>("What is your name?").await?))
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (context, token) = (ToolContext::new(), CancellationToken::new());
-    /// let mut request = CallRequest::standalone(ToolCall::new("call_1", "greet", "{}"));
-    /// let first = tools![greet].execute_request(request.clone(), &context, &token, Progress::default()).await;
-    /// request.record(&first);
-    /// let wait = request.waits().remove(0);
-    /// request.resolve(&wait.id, Decision::answer("Ada"))?;
-    /// let second = tools![greet].execute_request(request, &context, &token, Progress::default()).await;
-    /// assert_eq!(second.into_outcome()?.to_string(), "hello Ada");
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Creates the request of a call that belongs to no run, such as one received over another protocol. Its key is unique. A run
+    /// [takes it over](crate::run::Run::with_call).
     #[must_use]
     pub fn standalone(call: ToolCall) -> Self {
         Self {
@@ -86,12 +62,6 @@ impl CallRequest {
     /// States that nobody can be asked where the call is executed. Tools read the reason.
     pub fn refuse_questions(&mut self, why: impl Into<String>) {
         self.nobody_to_ask = Some(why.into());
-    }
-
-    /// Takes over what an execution of the call has recorded. One that waits is continued by the next execution.
-    pub fn record(&mut self, execution: &ToolExecution) {
-        self.notes.clone_from(&execution.notes);
-        self.attempt.is_continued = execution.is_waiting();
     }
 }
 
