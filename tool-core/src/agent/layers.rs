@@ -20,7 +20,7 @@ use crate::layer::{
     QuestionVerdict, Review, RunEnded, Seat, panicked,
 };
 use crate::model::{ToolDefinition, Usage};
-use crate::run::{Run, RunErrorKind, RunLimits, StepError};
+use crate::run::{Run, RunErrorKind, RunLimits, RunView};
 use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The longest time that a layer may take to record what happened to a call.
@@ -80,6 +80,17 @@ pub(super) struct OpenQuestion {
     key: String,
     /// Its position among the questions of the run.
     number: usize,
+    question: Content,
+}
+
+impl OpenQuestion {
+    /// Returns the question in the form that layers asked meanwhile gave it.
+    pub(super) fn as_it_is(mut self, run: &Run) -> Self {
+        if let Some((_, question)) = run.questions().nth(self.number) {
+            self.question.clone_from(question);
+        }
+        self
+    }
 }
 
 /// The verdict about a question.
@@ -181,12 +192,12 @@ impl Layers {
     }
 
     /// Returns the layers that see the requests to the model, with their places.
-    pub(super) fn of_model<'a>(&'a self, run: &'a Run) -> Vec<(&'a dyn Layer, Place<'a>)> {
+    pub(super) fn of_model<'a>(&'a self, run: &'a RunView) -> Vec<(&'a dyn Layer, Place<'a>)> {
         self.that_see(Phase::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
     }
 
     /// Returns `true` if the model is offered this tool in the turn of the run.
-    pub(super) fn offer(&self, tool: &ToolDefinition, run: &Run) -> Result<bool, RunErrorKind> {
+    pub(super) fn offer(&self, tool: &ToolDefinition, run: &RunView) -> Result<bool, RunErrorKind> {
         for placed in self.that_see(Phase::Offer) {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
@@ -206,12 +217,12 @@ impl Layers {
         VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
     }
 
-    fn place<'a>(&'a self, placed: &'a Placed, run: &'a Run) -> Place<'a> {
+    fn place<'a>(&'a self, placed: &'a Placed, run: &'a RunView) -> Place<'a> {
         Place {
             agents: &self.paths[placed.level],
-            turn: run.turn(),
+            turn: run.turn,
             messages: run.messages(),
-            executions: run.tool_executions(),
+            executions: run.executions(),
             context: &self.levels[placed.level].context,
             accounts: Some((placed.layer.name(), self)),
         }
@@ -222,13 +233,13 @@ impl Layers {
         std::mem::take(&mut lock(&self.charges))
     }
 
-    fn seat<'a>(&'a self, placed: &'a Placed, run: &'a Run) -> Seat<'a> {
+    fn seat<'a>(&'a self, placed: &'a Placed, run: &'a RunView) -> Seat<'a> {
         let Placed { level, agent, layer } = placed;
         Seat { layer: &**layer, level: *level, agent: *agent, place: self.place(placed, run) }
     }
 
     /// Returns the review of the calls of a run by all layers.
-    pub(super) fn review<'a>(&'a self, run: &'a Run) -> Review<'a> {
+    pub(super) fn review<'a>(&'a self, run: &'a RunView) -> Review<'a> {
         Review::new(self.all.iter().map(|placed| self.seat(placed, run)))
     }
 
@@ -242,23 +253,25 @@ impl Layers {
                 verdict.layer == key && matches!(verdict.kind, VerdictKind::Passed | VerdictKind::Rewritten)
             };
             let passed = run.verdicts().iter().filter(has_passed).count();
-            let open = passed..run.questions().count();
-            open.map(move |number| OpenQuestion { placed: placed.clone(), key: key.clone(), number })
+            let open = run.questions().enumerate().skip(passed);
+            open.map(move |(number, (_, question))| OpenQuestion {
+                placed: placed.clone(),
+                key: key.clone(),
+                number,
+                question: question.clone(),
+            })
         });
         open.collect()
     }
 
-    /// Judges a question of a run, in the form that earlier layers gave it.
+    /// Judges a question of a run.
     pub(super) async fn question(
         &self,
         open: &OpenQuestion,
-        run: &Run,
+        run: RunView,
     ) -> Result<QuestionRuling, RunErrorKind> {
-        let OpenQuestion { placed, key, number } = open;
-        let Some((_, question)) = run.questions().nth(*number) else {
-            return Err(RunErrorKind::Step(StepError("the run no longer has this question")));
-        };
-        let verdict = self.seat(placed, run).ask(question, |layer, it, at| layer.question(it, at)).await?;
+        let OpenQuestion { placed, key, number, question } = open;
+        let verdict = self.seat(placed, &run).ask(question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(key, 0, kind);
         let (record, effect) = match verdict {
             QuestionVerdict::Pass => (record(VerdictKind::Passed), QuestionEffect::Pass),
@@ -272,7 +285,7 @@ impl Layers {
             QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), QuestionEffect::Answer(text)),
             QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), QuestionEffect::End),
         };
-        self.review(run).report(&record, None).await?;
+        self.review(&run).report(&record, None).await?;
         Ok(QuestionRuling { record, effect })
     }
 
@@ -292,10 +305,10 @@ impl Layers {
     pub(super) async fn output(
         &self,
         execution: &mut ToolExecution,
-        run: &Run,
+        run: &RunView,
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
         // The agent that executed a call undoes it; agents that took the run over do not see that.
-        let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
+        let last = run.handoffs_before_undone.unwrap_or(usize::MAX);
         let end = self
             .review(run)
             .output(execution, |seat| seat.level > 0 || seat.agent <= last || seat.agent == OF_RUN)
@@ -308,12 +321,12 @@ impl Layers {
     pub(super) async fn output_to_read(
         &self,
         execution: &mut ToolExecution,
-        run: &Run,
+        run: RunView,
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
         let own = own_limit(execution);
-        let end = self.output(execution, run).await?;
+        let end = self.output(execution, &run).await?;
         if let Some(outputs) = self.outputs() {
-            outputs.shorten(execution, run.id(), own).await?;
+            outputs.shorten(execution, &run.id, own).await?;
         }
         Ok(end)
     }
@@ -340,14 +353,14 @@ impl Layers {
     pub(super) async fn reply(
         &self,
         text: &str,
-        run: &Run,
+        run: RunView,
     ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
         let (mut records, mut ruling) = (Vec::new(), ReplyRuling::Pass);
-        let review = self.review(run);
+        let review = self.review(&run);
         for placed in self.that_see(Phase::Answer).filter(|placed| placed.level == 0) {
             let text = if let ReplyRuling::Replace(text) = &ruling { text } else { text };
             let kind;
-            let seat = self.seat(placed, run);
+            let seat = self.seat(placed, &run);
             (kind, ruling) = match seat.ask(text, |layer, it, at| layer.answer(it, at)).await? {
                 AnswerVerdict::Pass => continue,
                 AnswerVerdict::Replace(text) => (VerdictKind::Replaced, ReplyRuling::Replace(text)),
@@ -368,9 +381,9 @@ impl Layers {
         Ok((records, ruling))
     }
 
-    /// Tells the layers what happened to a call, if the event says so. All of them are told, also if one fails. Neither a cancellation nor the
-    /// limit of the run interrupts them, because they record its end as well.
-    pub(super) async fn record(&self, event: &Event, run: &Run) -> Result<(), RunErrorKind> {
+    /// Reports to the layers what happened to a call, if the event states it. All of them get the report, also if one fails. Neither a
+    /// cancellation nor the limit of the run interrupts them, because they record its end as well.
+    pub(super) async fn record(&self, event: &Event, run: RunView) -> Result<(), RunErrorKind> {
         let entry = match event {
             Event::CallDecided(decision) => CallEntry::Decided(decision),
             Event::CallFinished(execution) => CallEntry::Finished(execution),
@@ -378,7 +391,7 @@ impl Layers {
         };
         let mut told = Ok(());
         for placed in self.that_see(Phase::Record) {
-            let seat = self.seat(placed, run);
+            let seat = self.seat(placed, &run);
             let recorded = seat.ask(&entry, |layer, entry, at| layer.record(*entry, at)).boxed();
             let recorded = run_until_interrupted(recorded, None, Some(RECORD_PATIENCE)).await;
             told = told.and(recorded.unwrap_or_else(|_| {

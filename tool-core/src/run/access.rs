@@ -7,6 +7,7 @@ use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
 use super::revision::Format;
+use super::shared_vec::SharedVec;
 use super::state::{CallRecord, Fact, Head, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
@@ -26,7 +27,7 @@ impl Run {
             history: History::new(messages.into()),
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
-            inner_runs: Vec::new(),
+            inner_runs: SharedVec::default(),
             stage: Stage::Asking,
             recording: None,
             cache: RequestCache::default(),

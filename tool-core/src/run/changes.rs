@@ -258,7 +258,8 @@ impl Run {
             _ => &mut [],
         };
         let open = open.iter_mut().rev().filter_map(CallRecord::inner_mut);
-        open.chain(self.inner_runs.iter_mut().rev()).find_map(|inner| inner.run.run_with_id(id))
+        let ended = self.inner_runs.make_mut().iter_mut().rev();
+        open.chain(ended).find_map(|inner| inner.run.run_with_id(id))
     }
 
     /// Restores a stored run from its [parts](RunChanges::parts), with their keys, and from all [entries](RunChanges::entries) of its

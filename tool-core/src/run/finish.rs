@@ -179,7 +179,7 @@ impl Run {
             own_usage_by_agent,
             usage_by_layer,
             handoffs: self.head.handoffs,
-            inner_runs: self.inner_runs,
+            inner_runs: self.inner_runs.into_vec(),
             turns: self.head.turns,
             cache,
             compactions,

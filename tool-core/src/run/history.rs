@@ -8,17 +8,18 @@ use super::amendment::Amendment;
 use super::cache_use::CacheUse;
 use super::compaction::CompactionRecord;
 use super::saved_execution;
+use super::shared_vec::SharedVec;
 use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
 
 /// The conversation of a run and the records of its calls.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct History {
-    messages: Vec<Message>,
+    messages: SharedVec<Message>,
     /// The number of messages before the ones that the run added. The first one added is the user's.
     given: usize,
-    #[serde(with = "saved_execution", default, skip_serializing_if = "Vec::is_empty")]
-    executions: Vec<ToolExecution>,
+    #[serde(with = "saved_execution", default, skip_serializing_if = "<[_]>::is_empty")]
+    executions: SharedVec<ToolExecution>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     undo_executions: Vec<ToolExecution>,
     /// What layers decided about the question and the answer.
@@ -40,14 +41,14 @@ pub(super) struct History {
 impl History {
     /// Creates the history of a run that is given a conversation, whose last message is the question.
     pub(super) fn new(messages: Vec<Message>) -> Self {
-        Self { given: messages.len().saturating_sub(1), messages, ..Self::default() }
+        Self { given: messages.len().saturating_sub(1), messages: messages.into(), ..Self::default() }
     }
 
     /// Adds the calls and results of the messages to the executions of a restored history. Returns `None` if one is missing, or if a
     /// call was recorded twice, which would be undone twice.
     pub(super) fn restore_executions(&mut self) -> Option<()> {
         let mut calls: HashMap<&str, (Option<&ToolCall>, Option<&ToolMessage>)> = HashMap::new();
-        for message in &self.messages {
+        for message in &*self.messages {
             match message {
                 Message::Assistant(message) => {
                     for call in &message.tool_calls {
@@ -58,7 +59,7 @@ impl History {
                 _ => {}
             }
         }
-        for execution in &mut self.executions {
+        for execution in self.executions.make_mut() {
             let (Some(call), Some(result)) = calls.remove(&*execution.call.id)? else { return None };
             execution.call = call.clone();
             execution.outcome = match &execution.outcome {
@@ -67,6 +68,11 @@ impl History {
             };
         }
         Some(())
+    }
+
+    /// Returns the messages and the executions as they are now.
+    pub(super) fn share(&self) -> (SharedVec<Message>, SharedVec<ToolExecution>) {
+        (self.messages.clone(), self.executions.clone())
     }
 
     pub(super) fn messages(&self) -> &[Message] {
@@ -138,9 +144,9 @@ impl History {
             |one: &&CompactionRecord| one.is_before(position) && one.executions <= executions.len();
         let compactions = self.compactions.iter().filter(is_known).cloned().collect();
         Self {
-            messages,
+            messages: messages.into(),
             given: self.given,
-            executions,
+            executions: executions.into(),
             given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
             compactions,
@@ -149,8 +155,8 @@ impl History {
     }
 
     /// Moves the messages that the run added, the executions and the use of the cache out of the history.
-    pub(super) fn into_added(mut self) -> (Vec<Message>, Vec<ToolExecution>, Vec<CacheUse>) {
-        (self.messages.split_off(self.given), self.executions, self.cache)
+    pub(super) fn into_added(self) -> (Vec<Message>, Vec<ToolExecution>, Vec<CacheUse>) {
+        (self.messages.into_vec().split_off(self.given), self.executions.into_vec(), self.cache)
     }
 
     /// Adds the results of the open turn, in the order of its calls.
@@ -168,11 +174,11 @@ impl History {
         let is_system = |message: &&Message| matches!(message, Message::System(_));
         let place = self.messages.iter().take_while(is_system).count().min(self.given);
         self.given += messages.len();
-        self.messages.splice(place..place, messages);
+        self.messages.make_mut().splice(place..place, messages);
     }
 
     pub(super) fn add_message(&mut self, message: Message) {
-        self.messages.push(message);
+        self.messages.make_mut().push(message);
     }
 
     pub(super) fn add_undo_execution(&mut self, execution: ToolExecution) {
@@ -194,12 +200,12 @@ impl History {
     pub(super) fn amend(&mut self, amendment: Amendment) {
         match amendment {
             Amendment::Question { message, question } => {
-                if let Some(message) = self.messages.get_mut(message) {
+                if let Some(message) = self.messages.make_mut().get_mut(message) {
                     *message = Message::User(question);
                 }
             }
             Amendment::Arguments { call, arguments, is_rewritten } => {
-                let Some(Message::Assistant(message)) = self.messages.last_mut() else { return };
+                let Some(Message::Assistant(message)) = self.messages.make_mut().last_mut() else { return };
                 let Some(call) = message.tool_calls.get_mut(call) else { return };
                 call.arguments = arguments;
                 if is_rewritten {
@@ -208,28 +214,30 @@ impl History {
                 }
             }
             Amendment::Text(text) => {
-                if let Some(Message::Assistant(message)) = self.messages.last_mut() {
+                if let Some(Message::Assistant(message)) = self.messages.make_mut().last_mut() {
                     message.replace_text(&text);
                 }
             }
             Amendment::Result(execution) => {
                 let id = &execution.call.id;
                 let is_its = |message: &&mut Message| matches!(message, Message::Tool(result) if result.call_id == *id);
-                if let Some(message) = self.messages.iter_mut().rev().find(is_its) {
+                if let Some(message) = self.messages.make_mut().iter_mut().rev().find(is_its) {
                     *message = Message::from(&*execution);
                 }
-                if let Some(known) = self.executions.iter_mut().rev().find(|known| known.call.id == *id) {
+                if let Some(known) =
+                    self.executions.make_mut().iter_mut().rev().find(|known| known.call.id == *id)
+                {
                     *known = *execution;
                 }
             }
             Amendment::Instructions { had_some, instructions } => {
                 let before = self.messages.len();
                 if had_some && matches!(self.messages.first(), Some(Message::System(_))) {
-                    self.messages.remove(0);
+                    self.messages.make_mut().remove(0);
                     self.given = self.given.saturating_sub(1);
                 }
                 if let Some(instructions) = instructions {
-                    self.messages.insert(0, Message::System(instructions));
+                    self.messages.make_mut().insert(0, Message::System(instructions));
                     self.given += 1;
                 }
                 let moved = |position: &mut usize| {

@@ -177,7 +177,7 @@ impl Run {
         let Some((call, rest)) = calls.split_first() else { return Some(change(self)) };
         let undone = self.undone_inner_run(call);
         let inner = match undone {
-            Some(position) => &mut self.inner_runs[position],
+            Some(position) => &mut self.inner_runs.make_mut()[position],
             None => self.open_record(call).ok()?.inner_mut()?,
         };
         let changed = inner.run.change_inner_run_at(rest, change);
@@ -227,7 +227,7 @@ impl Run {
         changes: &RunChanges,
     ) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(call_id) {
-            return self.inner_runs[position].run.apply_changes(changes);
+            return self.inner_runs.make_mut()[position].run.apply_changes(changes);
         }
         let inner = self.open_record(call_id)?.inner_mut().ok_or(StepError(NO_CALL))?;
         inner.run.apply_changes(changes)?;

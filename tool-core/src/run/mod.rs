@@ -1,7 +1,7 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
 //! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone
-//! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
+//! changes the `history` (shared by copies of the run, `shared_vec`, and by what layers see, `view`) and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
 //! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `visible` (what the model sees), `fork` and
@@ -29,6 +29,7 @@ mod amendment;
 mod saved_execution;
 mod compaction;
 mod cache_use;
+mod shared_vec;
 mod history;
 mod state;
 mod access;
@@ -43,6 +44,7 @@ mod changes;
 mod revise;
 mod inner;
 mod hand_off;
+mod view;
 mod opening;
 mod visible;
 mod repeated_calls;
@@ -87,5 +89,6 @@ pub use self::step::Step;
 pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
+pub(crate) use self::view::RunView;
 pub(crate) use self::visible::reading_hint;
 pub use self::wait::{Decision, Wait, WaitReason};

@@ -113,7 +113,9 @@ impl Run {
                 .filter_map(CallRecord::inner_mut)
                 .for_each(|inner| inner.run.for_each_run(visit));
         }
-        self.inner_runs.iter_mut().for_each(|inner| inner.run.for_each_run(visit));
+        if !self.inner_runs.is_empty() {
+            self.inner_runs.make_mut().iter_mut().for_each(|inner| inner.run.for_each_run(visit));
+        }
     }
 
     /// Ends the save of a state that is stored.

@@ -13,6 +13,7 @@ use super::call_state::CallState;
 use super::compaction::CompactionRecord;
 use super::history::History;
 use super::revision::Format;
+use super::shared_vec::SharedVec;
 use super::state::{CallRecord, GivenUp, Head, Recording, Stage};
 use crate::model::{Message, RequestCache, ToolCall};
 use crate::run::{InnerRun, Run, RunId};
@@ -31,8 +32,8 @@ struct SavedRun {
     elapsed: Duration,
     #[serde(skip)]
     now: Timestamp,
-    #[serde(rename = "agents", default, skip_serializing_if = "Vec::is_empty")]
-    inner_runs: Vec<InnerRun>,
+    #[serde(rename = "agents", default, skip_serializing_if = "<[_]>::is_empty")]
+    inner_runs: SharedVec<InnerRun>,
     stage: Stage,
     #[serde(skip)]
     recording: Option<Box<Recording>>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::settings::is_default;
+use super::shared_vec::SharedVec;
 use crate::model::ToolCall;
 use crate::tool::{CallHistory, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -64,7 +65,7 @@ pub(super) fn serialize<S: Serializer>(all: &[ToolExecution], serializer: S) -> 
 /// Returns executions with empty calls and outputs, which the messages complete.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<ToolExecution>, D::Error> {
+) -> Result<SharedVec<ToolExecution>, D::Error> {
     let all = Vec::<SavedExecution<'_>>::deserialize(deserializer)?;
-    Ok(all.into_iter().map(SavedExecution::into_execution).collect())
+    Ok(all.into_iter().map(SavedExecution::into_execution).collect::<Vec<_>>().into())
 }

@@ -17,6 +17,7 @@ use super::history::History;
 use super::id::RunId;
 use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
+use super::shared_vec::SharedVec;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
@@ -43,7 +44,7 @@ pub struct Run {
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
-    pub(super) inner_runs: Vec<InnerRun>,
+    pub(super) inner_runs: SharedVec<InnerRun>,
     pub(super) stage: Stage,
     /// What has changed since the last save, once there was one.
     pub(super) recording: Option<Box<Recording>>,

@@ -41,7 +41,7 @@ impl Run {
         match self.tool_executions()[..end].iter().rposition(|execution| self.is_undoable(execution)) {
             Some(position) => {
                 if let Some(inner) = self.undoing_inner_run(&self.tool_executions()[position]) {
-                    self.inner_runs[inner].revoke();
+                    self.inner_runs.make_mut()[inner].revoke();
                 }
                 self.undoing_at(position, reason, CallRecord::default())
             }

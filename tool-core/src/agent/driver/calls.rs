@@ -146,7 +146,7 @@ impl RunDriver {
     ) -> Result<Option<Event>, RunErrorKind> {
         let (execution, ruling) = match self.ruling_without_layers(&execution) {
             Some(ruling) => (execution, ruling),
-            None => self.judge_output(execution, &self.run).await,
+            None => self.judge_output(execution).await,
         };
         self.record_outcome(execution, ruling)
     }

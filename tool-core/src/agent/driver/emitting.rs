@@ -22,7 +22,7 @@ impl RunDriver {
             // The run no longer has the events, so all of them are recorded and emitted before a failure is reported.
             let mut recorded = Ok(());
             for event in events {
-                recorded = recorded.and(self.layers.record(&event, &self.run).await);
+                recorded = recorded.and(self.layers.record(&event, self.run.view()).await);
                 self.emitter.emit(|| event).await;
             }
             recorded

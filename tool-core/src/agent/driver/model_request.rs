@@ -73,7 +73,8 @@ impl RunDriver {
         let is_streamed = self.emitter.streams_replies();
         let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
         let model = &*self.tools.agent.0.model;
-        let passage = Passage { layers: &layers.of_model(&self.run), beside, hold };
+        let view = self.run.view();
+        let passage = Passage { layers: &layers.of_model(&view), beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
         self.emit_charge().await;
@@ -165,8 +166,8 @@ impl RunDriver {
                 Ok(ended) => {
                     self.trace.interrupt();
                     let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
-                    let review = layers.review(&self.run);
-                    let reported = review.report(&end, None).boxed();
+                    let view = self.run.view();
+                    let reported = async { layers.review(&view).report(&end, None).await }.boxed();
                     match self.run_until_interrupted(reported).await {
                         Ok(reported) => {
                             reported?;

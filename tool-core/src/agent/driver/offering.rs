@@ -24,7 +24,10 @@ impl RunDriver {
         };
         let (layers, run) = (&self.layers, &self.run);
         let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
-            true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,
+            true => {
+                let view = run.view();
+                self.tools.choose(tools, |tool| layers.offer(tool, &view))?
+            }
             false => tools,
         };
         if run.is_asking() {

@@ -2,7 +2,7 @@
 //!
 //! A layer is asked only by the one driver and by tools of layered sets (`toolset/layered.rs`), because nothing may lead past it.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -13,7 +13,7 @@ use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Phase, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{REJECTED, Run, RunErrorKind};
+use crate::run::{REJECTED, RunErrorKind};
 use crate::tool::{Judgement, ToolExecution, VerdictRecord};
 
 /// The verdicts of layers that judge a question while the model works: those that let it pass, or one that does not.
@@ -49,7 +49,9 @@ impl RunDriver {
             if !self.run.is_asking() {
                 break;
             }
-            let asked = layers.question(&open, &self.run).boxed();
+            // Earlier layers can have rewritten it.
+            let open = open.as_it_is(&self.run);
+            let asked = layers.question(&open, self.run.view()).boxed();
             match self.run_until_interrupted(asked).await {
                 Ok(ruling) => self.rule_on_question(ruling?).await,
                 Err(interruption) => self.interrupt(&interruption),
@@ -64,12 +66,11 @@ impl RunDriver {
         if open.is_empty() {
             return None;
         }
-        // The request borrows the run meanwhile. This happens once per question.
-        let (layers, run) = (Arc::clone(&self.layers), self.run.clone());
+        let (layers, view) = (Arc::clone(&self.layers), self.run.view());
         let verdicts = async move {
             let mut passed = Vec::new();
             for open in open {
-                let ruling = layers.question(&open, &run).await?;
+                let ruling = layers.question(&open, view.clone()).await?;
                 if !passes(&ruling) {
                     return Ok(vec![ruling]);
                 }
@@ -156,18 +157,23 @@ impl RunDriver {
         // A layer can be added while a run waits.
         let rewriters = layers.rewriter_names(&call.id, &self.run);
         if !is_final || !rewriters.is_empty() {
-            let (mut records, run, id) = (Vec::new(), &self.run, call.id.clone());
-            let can_rewrite = |seat: &Seat<'_>| run.can_be_rewritten(&id, seat.level, seat.layer.name());
+            let (mut records, view) = (Vec::new(), self.run.view());
+            let can_rewrite = |seat: &Seat<'_>| {
+                rewriters.iter().any(|(level, name)| (*level, &**name) == (seat.level, seat.layer.name()))
+            };
             let check = |call: &ToolCall| self.offer.tools.check_arguments(call);
-            let review = layers.review(run);
+            let review = layers.review(&view);
             let refused = review.rewrite(&mut call, false, &mut records, can_rewrite, check).await?;
+            drop(review);
+            drop(view);
             self.change_run().rewrite_call(&call, rewriters, records).map_err(RunErrorKind::Step)?;
             if let Some(error) = refused {
                 let refused = ToolExecution::new(call, Err(error));
                 return self.give_outcome(layers, Vec::new(), refused).await;
             }
         }
-        match layers.review(&self.run).judge(&call).await? {
+        let ruled = layers.review(&self.run.view()).judge(&call).await?;
+        match ruled {
             (verdicts, Ruling::Give(given)) => self.give_outcome(layers, verdicts, *given).await,
             (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
         }
@@ -191,7 +197,7 @@ impl RunDriver {
         verdicts: Vec<VerdictRecord>,
         mut given: ToolExecution,
     ) -> Result<(), RunErrorKind> {
-        let end = layers.output_to_read(&mut given, &self.run).await?;
+        let end = layers.output_to_read(&mut given, self.run.view()).await?;
         let call = given.call().clone();
         self.rule_on_call(&call, verdicts, Ruling::Give(Box::new(given)))?;
         if let Some(end) = end {
@@ -211,18 +217,16 @@ impl RunDriver {
         (!self.layers.see_output(execution)).then_some(OutputRuling::Seen(None))
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
-    /// meanwhile.
-    pub(super) fn judge_output<'a>(
+    /// Asks the layers about the outcome of a call after its last attempt. The run can change meanwhile.
+    pub(super) fn judge_output(
         &self,
         mut execution: ToolExecution,
-        run: impl Borrow<Run> + Send + Sync + 'a,
-    ) -> BoxFuture<'a, (ToolExecution, OutputRuling)> {
-        let layers = Arc::clone(&self.layers);
+    ) -> BoxFuture<'static, (ToolExecution, OutputRuling)> {
+        let (layers, view) = (Arc::clone(&self.layers), self.run.view());
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());
         let judged = async move {
-            let asked = layers.output_to_read(&mut execution, run.borrow()).boxed();
+            let asked = layers.output_to_read(&mut execution, view).boxed();
             let ruling = match run_until_interrupted(asked, cancellation.as_ref(), time_left).await {
                 Ok(Ok(end)) => OutputRuling::Seen(end),
                 Ok(Err(kind)) => OutputRuling::Failed(kind),
@@ -241,7 +245,7 @@ impl RunDriver {
         }
         for execution in self.run.unjudged_results() {
             let was_pending = execution.history.judgement == Some(Judgement::Pending);
-            let (execution, ruling) = self.judge_output(execution, &self.run).await;
+            let (execution, ruling) = self.judge_output(execution).await;
             let end = match ruling {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
@@ -291,7 +295,7 @@ impl RunDriver {
 
     async fn ask_about_reply(&mut self, text: &str) -> Result<Option<ReplyRuling>, RunErrorKind> {
         let layers = Arc::clone(&self.layers);
-        let asked = layers.reply(text, &self.run).boxed();
+        let asked = layers.reply(text, self.run.view()).boxed();
         match self.run_until_interrupted(asked).await {
             Ok(judged) => judged.map(|judged| Some(self.record_judged(judged))),
             Err(interruption) => {
@@ -327,7 +331,7 @@ impl RunDriver {
             self.run.set_answer_judged();
             return Ok(());
         }
-        let judged = self.layers.reply(&text, &self.run).boxed();
+        let judged = self.layers.reply(&text, self.run.view()).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
             Ok(judged) => self.record_judged(judged?),

@@ -163,7 +163,8 @@ impl RunDriver {
             }
         };
         let request = request.metered(meter.as_deref().map(|meter| meter as _));
-        let of_model = layers.of_model(&self.run);
+        let view = self.run.view();
+        let of_model = layers.of_model(&view);
         let passage = Passage { layers: &of_model, beside: None, hold: Hold::default() };
         let mut nobody = EventEmitter::default();
         let left = self.time_left();
@@ -227,7 +228,8 @@ impl RunDriver {
         let layers = Arc::clone(&self.layers);
         let call = ToolCall::new("compaction", "summarize", "{}");
         let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
-        let judged = layers.output(&mut execution, &self.run).boxed();
+        let view = self.run.view();
+        let judged = layers.output(&mut execution, &view).boxed();
         let end = match self.run_until_interrupted(judged).await {
             Ok(judged) => judged?,
             Err(interruption) => {

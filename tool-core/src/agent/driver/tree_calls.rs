@@ -94,11 +94,10 @@ impl RunTree<'_> {
                 calls.to_judge.push_back(execution);
                 return Ok(());
             }
-            None if is_alone => driver.judge_output(execution, &driver.run).await,
+            None if is_alone => driver.judge_output(execution).await,
             None => {
                 calls.is_judging = true;
-                // The run changes meanwhile.
-                let judged = driver.judge_output(execution, driver.run.clone());
+                let judged = driver.judge_output(execution);
                 running.push(judged.map(|judged| Progress::Judged(Box::new(judged))).boxed());
                 return Ok(());
             }
