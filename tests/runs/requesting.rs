@@ -1,12 +1,10 @@
 //! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
 
-use std::borrow::Cow;
+use futures_util::FutureExt;
 use tests::support::deciding::Decide;
 use tool_core::__internals::CallRequest;
-use tool_core::model::{
-    AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
-};
-use tool_core::run::{Decision, InFlight, Run, Step, StopReason, TreeInFlight};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::run::{Decision, Profile, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
@@ -34,13 +32,6 @@ fn ready(step: &Step<'_>) -> Vec<String> {
     }
 }
 
-/// Calls in flight, beside which there is room for one.
-fn in_flight(ids: &[&str]) -> InFlight {
-    let mut in_flight = InFlight::new(ids.len() + 1);
-    ids.iter().for_each(|id| in_flight.begin(*id));
-    in_flight
-}
-
 #[test]
 fn calls_in_flight_are_not_lost_and_not_returned_again() {
     let once = ToolDefinition::new("once").with_policy(policy(|policy| policy.at_most_once = true));
@@ -51,89 +42,78 @@ fn calls_in_flight_are_not_lost_and_not_returned_again() {
     assert_eq!(ready(&run.next(&tools)), ["a"]);
     run.begin_call("a").unwrap();
     // The exclusive call waits for the one in flight, and the run for both.
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), [""; 0]);
+    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
     run.decide_call("b", Decision::approve()).unwrap();
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), ["b"]);
+    assert_eq!(ready(&run.next_beside(&tools)), ["b"]);
     for id in ["a", "b"] {
         let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
         run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("done")))).unwrap();
     }
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&[]))), ["c"]);
+    assert_eq!(ready(&run.next_beside(&tools)), ["c"]);
     run.begin_call("c").unwrap();
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["c"]))), [""; 0]);
-    // A call that was begun and is not in flight counts as interrupted.
+    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
+}
+
+/// What was in flight when a run is restored, or when its driver asks for the next step, counts as interrupted.
+#[test]
+fn what_a_driver_had_in_flight_is_lost_without_it() {
+    let once = ToolDefinition::new("once").with_policy(policy(|policy| policy.at_most_once = true));
+    let tools = ToolDefinitions::from_iter([once]);
+    let restored = |run: &Run| serde_json::from_str(&serde_json::to_string(run).unwrap()).unwrap();
     let mut lost = run_with_calls(&[("a", "once")]);
     assert_eq!(ready(&lost.next(&tools)), ["a"]);
     lost.begin_call("a").unwrap();
+    let mut of_store: Run = restored(&lost);
     assert!(matches!(lost.next(&tools), Step::CallModel(_)));
-    assert_eq!(lost.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
+    assert!(matches!(of_store.next_beside(&tools), Step::CallModel(_)));
+    for run in [lost, of_store] {
+        assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
+    }
+}
+
+/// A call that was started is executed once: a second execution, also after one that was dropped, fails if the tool is `at_most_once`.
+#[tokio::test]
+async fn a_call_that_was_started_is_executed_once() {
+    #[tool("Works", at_most_once)]
+    async fn once() {
+        std::future::pending().await
+    }
+
+    let agent = Agent::builder(ScriptedModel::new().calls("once", "{}")).tools(tools![once]).build().unwrap();
+    let mut driver = agent.start("Go");
+    let response = driver.call_model().await.unwrap();
+    driver.record_response(response).await.unwrap();
+    let Step::CallTools(calls) = driver.next().await.unwrap() else { panic!() };
+    let call = calls[0].clone();
+    let first = driver.begin_call(&call).await.unwrap();
+    assert_eq!(driver.begin_call(&call).await.unwrap(), first);
+    assert!(driver.execute(call.clone()).now_or_never().is_none());
+    let error = driver.execute(call).await.unwrap_err();
+    assert!(
+        error.to_string().contains("the call was started before and its tool is `at_most_once`"),
+        "{error}"
+    );
 }
 
 #[test]
 fn calls_are_started_as_far_as_there_is_room() {
     let tools = ToolDefinitions::from_iter([ToolDefinition::new("work")]);
     let mut run = run_with_calls(&[("a", "work"), ("b", "work"), ("c", "work"), ("d", "work")]);
-    let mut in_flight = InFlight::new(2);
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), ["a", "b"]);
+    run.set_profile(Profile::new(2));
+    assert_eq!(ready(&run.next_beside(&tools)), ["a", "b"]);
     for id in ["a", "b"] {
         run.begin_call(id).unwrap();
-        in_flight.begin(id);
     }
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), [""; 0]);
-    in_flight.end("a");
+    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
     let done = ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("done")));
     run.record_result(done).unwrap();
-    assert_eq!(run.startable(&in_flight).len(), 1);
-    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), ["c"]);
+    assert_eq!(run.startable().len(), 1);
+    assert_eq!(ready(&run.next_beside(&tools)), ["c"]);
     // A run that has stopped takes no outcome of what is in flight.
     assert!(run.has_open_call("b"));
     run.cancel();
     assert!(!run.has_open_call("b"));
-    assert_eq!(run.startable(&in_flight).len(), 0);
-}
-
-/// An agent in whose run everything waits holds no room and excludes nothing. Once it goes on, its calls do not overlap with those that have
-/// started meanwhile.
-#[test]
-fn waiting_agents_hold_no_room() {
-    let clerk = ToolDefinition::new("clerk").with_policy(policy(|policy| policy.exclusive = true));
-    let tools = ToolDefinitions::from_iter([clerk.with_kind(ToolKind::Agent), ToolDefinition::new("work")]);
-    let mut outer = run_with_calls(&[("a", "clerk"), ("b", "clerk")]);
-    let mut calls = InFlight::new(1);
-    let startable = |outer: &Run, calls: &InFlight, inside: &[(&str, &InFlight)], place: &[&str]| {
-        let mut tree = TreeInFlight::default();
-        tree.add(Vec::new(), outer, Cow::Borrowed(calls));
-        for (id, calls) in inside {
-            tree.add(vec![id], outer.inner_run_at([*id]).unwrap(), Cow::Borrowed(calls));
-        }
-        tree.startable(place).into_iter().map(|call| call.id).collect::<Vec<_>>()
-    };
-    let ask = |outer: &mut Run, calls: &mut InFlight, id: &str| {
-        outer.begin_call(id).unwrap();
-        calls.begin(id);
-        let mut inner = run_with_calls(&[("work", "work")]);
-        let _ = inner.next(&tools);
-        outer.add_inner_run(&ToolCall::new(id, "clerk", "{}"), false, inner).unwrap();
-    };
-    let (none, mut works) = (InFlight::new(1), InFlight::new(1));
-    let _ = outer.next(&tools);
-    assert_eq!(startable(&outer, &calls, &[], &[]), ["a"]);
-    ask(&mut outer, &mut calls, "a");
-    assert_eq!(startable(&outer, &calls, &[("a", &none)], &[]), [""; 0]);
-    assert_eq!(startable(&outer, &calls, &[("a", &none)], &["a"]), ["work"]);
-    outer.change_inner_run_at(&["a"], |inner| inner.require_approval("work")).unwrap().unwrap();
-    assert_eq!(startable(&outer, &calls, &[("a", &none)], &[]), ["b"]);
-    ask(&mut outer, &mut calls, "b");
-    outer.change_inner_run_at(&["b"], |inner| inner.begin_call("work")).unwrap().unwrap();
-    works.begin("work");
-    outer
-        .change_inner_run_at(&["a"], |inner| inner.decide_call("work", Decision::approve()))
-        .unwrap()
-        .unwrap();
-    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &works)], &["a"]), [""; 0]);
-    works.end("work");
-    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &none)], &["a"]), ["work"]);
-    assert_eq!(startable(&outer, &calls, &[("a", &none), ("b", &none)], &["b"]), [""; 0]);
+    assert_eq!(run.startable().len(), 0);
 }
 
 #[tool(undo = "unbook")]

@@ -12,7 +12,7 @@ use tool_core::__internals::panic_text;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Phase;
 use tool_core::model::ModelError;
-use tool_core::run::{Handoff, ReportedCalls, Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind, Sees};
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{Agent, ToolCall};
 
@@ -21,14 +21,14 @@ use crate::limit;
 use crate::names::{History, JsonContext, Question};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
-use crate::tools::{ChangedTools, Profile, Sees, Tools, difference};
+use crate::tools::{ChangedTools, Deployed, Tools, difference};
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Started {
     pub(crate) run: Run,
     #[serde(flatten)]
-    pub(crate) profile: Profile,
+    pub(crate) deployed: Deployed,
     pub(crate) at: u64,
     /// The run is inside of another, for whose limits it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -134,8 +134,6 @@ pub(crate) struct Tree<'a> {
     /// The tools of the outermost agent when its run started.
     pub(crate) started_with: &'a BTreeMap<String, String>,
     pub(crate) context: &'a JsonContext,
-    /// The finished calls that layers which record know.
-    pub(crate) recorded: Option<&'a ReportedCalls>,
 }
 
 impl<'a> Tree<'a> {
@@ -148,7 +146,9 @@ impl<'a> Tree<'a> {
     /// Returns the driver of the run, from that of the outermost one.
     pub(crate) async fn descend(&self, outermost: RunDriver) -> Result<RunDriver, Failure> {
         let driver = descend(outermost, self.path).await?;
-        Ok(self.recorded.into_iter().cloned().fold(driver, RunDriver::with_reported))
+        // Layers that record get what they do not know.
+        let recorded = self.run()?.recorded().cloned();
+        Ok(recorded.into_iter().fold(driver, RunDriver::with_reported))
     }
 
     /// Returns the names that lead to the agent of the run, or to the one that undoes its next call: of tools that ask agents or hand off to
@@ -191,7 +191,7 @@ impl Steps {
 
     /// Returns the beginning of a run, or an error if it is too large.
     fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
-        let started = Started { run, profile: Profile::of(agent), at: now(), has_own_limits };
+        let started = Started { run, deployed: Deployed::of(agent), at: now(), has_own_limits };
         limit::check("the run with its history", &started, self.settings.max_bytes)?;
         Ok(started)
     }

@@ -22,27 +22,18 @@ pub enum ChangedTools {
     Continue,
 }
 
-/// What the rules of a run need of its agent.
+/// What a worker's program has of an agent.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Profile {
+pub(crate) struct Deployed {
     /// The agent's tools, by name, with the hashes of their definitions.
     pub(crate) tools: BTreeMap<String, String>,
     pub(crate) max_concurrent_calls: usize,
 }
 
-impl Profile {
+impl Deployed {
     pub(crate) fn of(agent: &Agent) -> Self {
         Self { tools: hashes(agent), max_concurrent_calls: agent.max_concurrent_calls() }
     }
-}
-
-/// What the layers around the calls of a turn see of their outcomes.
-#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sees {
-    #[serde(default)]
-    pub(crate) answers: bool,
-    pub(crate) outputs: bool,
-    pub(crate) records: bool,
 }
 
 /// The tools of a worker, compared with those that a run started with.
@@ -78,6 +69,16 @@ impl CalledTool {
             Some((undo, _)) => definition.with_undo(&**undo),
             None => definition,
         }
+    }
+
+    /// Returns the definition of the tool that undoes it.
+    pub(crate) fn undo_definition(&self) -> Option<ToolDefinition> {
+        let (name, policy) = self.undo.as_ref()?;
+        let definition = ToolDefinition::new(&**name).with_policy(policy.clone());
+        Some(match &self.undo_hash {
+            Some(hash) => definition.with_known_hash(&**hash),
+            None => definition,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tool_core::Event;
 use tool_core::agent::{EventRecord, RunDriver};
 use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind};
-use tool_core::run::{Run, RunChanges, RunErrorKind, Step};
+use tool_core::run::{Run, RunChanges, RunErrorKind, Sees, Step};
 
 use crate::clock::now;
 use crate::events::{Publishing, Unfinished};
@@ -16,7 +16,7 @@ use crate::limit;
 use crate::names::EventTarget;
 use crate::path::{call_ids, event_at, stream_name};
 use crate::step::{Failure, Obstacle, Steps, Tree, record};
-use crate::tools::{CalledTool, Profile, Sees, called_tool};
+use crate::tools::{CalledTool, Deployed, called_tool};
 
 /// The outcome of one turn, or the reason why no request can be sent.
 #[derive(Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct Turn {
     pub(crate) offered: Vec<String>,
     /// That of the agent, if the run was handed off to it since the turn before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) profile: Option<Profile>,
+    pub(crate) deployed: Option<Deployed>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) sees: Sees,
     /// What has happened before the model was asked, if there may be readers.
@@ -54,7 +54,7 @@ impl Turn {
     fn without_calls(changes: RunChanges) -> Self {
         let (tools, offered) = (Vec::new(), Vec::new());
         let (sees, events) = Default::default();
-        Self { changes, reply: None, tools, offered, profile: None, sees, events }
+        Self { changes, reply: None, tools, offered, deployed: None, sees, events }
     }
 }
 
@@ -197,8 +197,8 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let offered = if tools.len() < names.len() { all() } else { Vec::new() };
     let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
-    let profile = handoff.map(|_| Profile::of(driver.agent()));
-    Ok(Turn { reply, tools, offered, profile, ..Turn::without_calls(changes) })
+    let deployed = handoff.map(|_| Deployed::of(driver.agent()));
+    Ok(Turn { reply, tools, offered, deployed, ..Turn::without_calls(changes) })
 }
 
 fn is_default(sees: &Sees) -> bool {

@@ -33,6 +33,7 @@ impl Run {
             cache: RequestCache::default(),
             call_index: None,
             given_up: Vec::new(),
+            driving: None,
         }
     }
 
@@ -368,13 +369,22 @@ impl Run {
         }
     }
 
-    /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
-    pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
-        let is_started = self.open_record(&call.id)?.is_running();
+    pub(crate) fn check_call(&mut self, call: &ToolCall) -> Result<(), StepError> {
+        self.open_record(&call.id)?;
         match self.requested_call(&call.id) {
-            Some(one) if (&one.name, &one.arguments) == (&call.name, &call.arguments) => Ok(is_started),
+            Some(one) if (&one.name, &one.arguments) == (&call.name, &call.arguments) => Ok(()),
             _ => Err(StepError("the run has this call with another name or other arguments")),
+        }
+    }
+
+    /// Returns the record of a call of the current turn, or of the next undo call, to set what is not stored.
+    pub(super) fn record_mut(&mut self, call_id: &str) -> Option<&mut CallRecord> {
+        let position = self.call_position(call_id);
+        match &mut self.stage {
+            Stage::Undoing(undoing) => Some(&mut undoing.record).filter(|_| undoing.call.id == call_id),
+            Stage::Calling(turn) => turn.calls.get_mut(position?),
+            _ => None,
         }
     }
 

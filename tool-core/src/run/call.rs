@@ -26,7 +26,7 @@
 use std::fmt;
 
 use super::call_state::{ApprovalScope, CallState};
-use super::state::{CallRecord, InnerRun};
+use super::state::{CallRecord, InnerRun, Mark};
 use super::step_error::StepError;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use crate::tool::{CallNotes, DecisionKind, Origin, ToolError, ToolExecution};
@@ -138,6 +138,11 @@ impl CallRecord {
         matches!(self.state, CallState::AwaitingResult)
     }
 
+    /// Returns `true` if the present driver has started the call, and it has no outcome yet.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.mark, Some(Mark::Begun { .. } | Mark::Executing))
+    }
+
     pub(super) fn is_running(&self) -> bool {
         matches!(self.state, CallState::Running { .. })
     }
@@ -189,13 +194,14 @@ impl CallRecord {
         self.policy.as_ref().is_some_and(|policy| policy.at_most_once)
     }
 
-    /// Starts an attempt, or continues one that has waited. Returns its number, and `true` if it is continued.
-    pub(super) fn begin(&mut self) -> Result<(u32, bool), StepError> {
+    /// Starts an attempt, or continues one that has waited.
+    pub(super) fn begin(&mut self) -> Result<(), StepError> {
         let is_at_most_once = self.is_at_most_once();
         let (earlier, approved) = match &mut self.state {
             // The attempt continues: the run of the agent knows itself which of its calls were interrupted.
-            CallState::Running { attempt, .. } if self.inner.is_some() => {
-                return Ok((*attempt, true));
+            CallState::Running { .. } if self.inner.is_some() => {
+                self.mark = Some(Mark::Begun { is_continued: true });
+                return Ok(());
             }
             CallState::Waiting { attempt, approved } => {
                 if self.notes.as_ref().is_some_and(|notes| notes.is_waiting()) {
@@ -203,7 +209,8 @@ impl CallRecord {
                 }
                 let (attempt, approved) = (*attempt, approved.take());
                 self.state = CallState::Running { attempt, approved };
-                return Ok((attempt, true));
+                self.mark = Some(Mark::Begun { is_continued: true });
+                return Ok(());
             }
             CallState::Ready { attempts, approved } => (*attempts, approved.take()),
             CallState::Running { .. } if is_at_most_once => {
@@ -224,7 +231,8 @@ impl CallRecord {
         };
         let attempt = earlier.saturating_add(1);
         self.state = CallState::Running { attempt, approved };
-        Ok((attempt, false))
+        self.mark = Some(Mark::Begun { is_continued: false });
+        Ok(())
     }
 
     /// Ends the running attempt because it waits. It continues once what is in these notes is resolved.
@@ -233,6 +241,7 @@ impl CallRecord {
             return Err(StepError("the call is not running"));
         };
         self.state = CallState::Waiting { attempt: *attempt, approved: approved.take() };
+        self.mark = None;
         self.notes = Some(Box::new(notes));
         // Layers see it again before it continues.
         self.judged_after = None;
@@ -262,6 +271,7 @@ impl CallRecord {
                 self.state = CallState::Ready { attempts: *attempt, approved: approved.take() };
             }
         }
+        self.mark = None;
         Ok(())
     }
 

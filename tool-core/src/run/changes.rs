@@ -359,9 +359,11 @@ impl ChangedCall {
             return Err(OTHER_STATE);
         }
         let inner = record.inner.take();
+        // What is in flight here is unknown where the changes were made.
+        let mark = record.mark.filter(|_| self.record.is_running());
         let state =
             if self.is_finished { std::mem::take(&mut record.state) } else { self.record.state.clone() };
-        *record = CallRecord { inner, state, is_touched: true, ..self.record };
+        *record = CallRecord { inner, state, mark, is_touched: true, ..self.record };
         Ok(())
     }
 }
@@ -376,6 +378,10 @@ impl Run {
                 Ok(())
             }
             (Stage::Calling(_), _) | (_, Stage::Calling(_)) => Err(OTHER_STATE),
+            (Stage::Undoing(undoing), Stage::Undoing(before)) => {
+                undoing.record.mark = before.record.mark.filter(|_| undoing.record.is_running());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -2,7 +2,6 @@
 
 use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
-use super::room::InFlight;
 use super::state::CallRecord;
 use crate::content::Content;
 use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall, ToolDefinitions};
@@ -13,30 +12,28 @@ use crate::tool::{Attempt, CallRequest};
 impl Run {
     /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
     /// machines. Those in flight do not count as interrupted, and are not returned again; a step without calls means that nothing
-    /// else can be done until one of them has an outcome. The calls of a step are [those that can be started](Self::startable) now.
+    /// else can be done until one of them has an outcome.
     ///
     /// ```
     /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-    /// use tool_core::run::{InFlight, Run, Step};
+    /// use tool_core::run::{Run, Step};
     /// use tool_core::{Message, ToolCall};
     ///
     /// let tools = ToolDefinitions::default();
     /// let mut run = Run::new([Message::user("Go")]);
     /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
     /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
-    /// let mut in_flight = InFlight::new(4);
-    /// run.begin_call("a")?;
-    /// in_flight.begin("a");
-    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, &in_flight) else { panic!() };
+    /// run.request_call("a")?;
+    /// let Step::CallTools(calls) = run.next_beside(&tools) else { panic!() };
     /// assert_eq!(calls.len(), 1);
     /// assert_eq!(calls[0].id, "b");
     /// # Ok::<_, tool_core::run::StepError>(())
     /// ```
     #[must_use]
-    pub fn next_with_in_flight<'a>(&'a mut self, tools: &ToolDefinitions, in_flight: &InFlight) -> Step<'a> {
+    pub fn next_beside<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
         let policy =
             |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
-        self.next_with_undo_tools(tools, policy, in_flight)
+        self.next_with_undo_tools(tools, policy)
     }
 
     /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
@@ -47,6 +44,7 @@ impl Run {
     /// Fails for the same reasons as [`begin_call`](Self::begin_call).
     pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
         let attempt = self.begin_call(call_id)?;
+        self.set_executing(call_id);
         let call = self.requested_call(call_id).cloned();
         let call = call.ok_or(StepError("the current turn has no call with this id"))?;
         let undone = self.next_undone();

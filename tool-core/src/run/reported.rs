@@ -4,35 +4,9 @@
 
 use std::collections::HashSet;
 
-use super::state::Run;
+use super::state::{ReportedCalls, Run};
 use crate::model::Message;
 use crate::tool::{DecisionKind, ToolExecution};
-
-/// The finished calls of a run that its listeners know, so that a driver of one's own reports each once, also one that was denied.
-///
-/// ```
-/// use tool_core::model::{AssistantMessage, ChatResponse};
-/// use tool_core::run::{Decision, ReportedCalls, Run};
-/// use tool_core::{Message, ToolCall};
-///
-/// let mut run = Run::new([Message::user("Go")]);
-/// let mut reported = ReportedCalls::all_of(&run);
-/// let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "work", "{}")]);
-/// run.record_response(ChatResponse::new(message))?;
-/// run.require_approval("a")?;
-/// run.resolve_all(|_| Decision::decline())?;
-/// assert_eq!(reported.take_unreported(&run).len(), 1);
-/// assert_eq!(reported.take_unreported(&run).len(), 0);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct ReportedCalls {
-    /// The number of executions of earlier turns, and of calls that undid others.
-    executions: usize,
-    undo_executions: usize,
-    /// The ids of calls of the current turn.
-    ids: HashSet<String>,
-}
 
 impl ReportedCalls {
     /// Creates the record of a run whose listeners know all calls that have finished.

@@ -1,112 +1,53 @@
 //! What may start now, beside the calls in flight.
 //!
+//! What is in flight is a mark of each call's record, and is not stored: what a restored run had in flight was interrupted.
+//!
 //! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`TreeInFlight`), because
 //! each run sees only its own calls. What waits occupies no room: neither a parked call nor an agent in whose run everything waits.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Mark, Run, Stage};
 use crate::model::{ToolCall, ToolKind};
+use crate::tool::Attempt;
 
-/// The calls that a driver has in flight, and how many it may have at once.
-///
-/// ```
-/// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-/// use tool_core::run::{InFlight, Run};
-/// use tool_core::{Message, ToolCall};
-///
-/// let mut run = Run::new([Message::user("Go")]);
-/// let calls = ["a", "b", "c"].map(|id| ToolCall::new(id, "work", "{}"));
-/// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
-/// let mut in_flight = InFlight::new(2);
-/// in_flight.begin("a");
-/// let startable = run.startable(&in_flight);
-/// assert_eq!(startable.iter().map(|call| &*call.id).collect::<Vec<_>>(), ["b"]);
-/// # Ok::<_, tool_core::run::StepError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct InFlight {
-    ids: HashSet<String>,
-    /// Those that have ended without an outcome. They occupy no room, and are not started again.
-    suspended: HashSet<String>,
-    /// The calls that can start, if not all of the run can.
-    only: Option<HashSet<String>>,
-    max: usize,
-}
-
-impl InFlight {
-    /// Creates an empty set, to which at most so many calls are added.
-    #[must_use]
-    pub fn new(max_concurrent: usize) -> Self {
-        Self { ids: HashSet::new(), suspended: HashSet::new(), only: None, max: max_concurrent }
-    }
-
-    /// No calls, without a limit.
-    pub(crate) fn none() -> Self {
-        Self::new(usize::MAX)
-    }
-
-    /// Lets no other calls start.
-    pub(crate) fn only(self, ids: HashSet<String>) -> Self {
-        Self { only: Some(ids), ..self }
-    }
-
-    /// Adds a call that was started.
-    pub fn begin(&mut self, call_id: impl Into<String>) {
-        self.ids.insert(call_id.into());
-    }
-
-    /// Removes a call that has an outcome, or whose attempt has one.
-    pub fn end(&mut self, call_id: &str) {
-        self.ids.remove(call_id);
-    }
-
-    /// Removes a call without an outcome, which is not started again in this step.
-    pub(crate) fn suspend(&mut self, call_id: &str) {
-        self.end(call_id);
-        self.suspended.insert(call_id.to_owned());
-    }
-
-    pub(crate) fn contains(&self, call_id: &str) -> bool {
-        self.ids.contains(call_id)
-    }
-
-    /// Returns `true` if this driver executes or can start the call.
-    fn takes(&self, call_id: &str) -> bool {
-        let can_start = self.only.as_ref().is_none_or(|only| only.contains(call_id));
-        self.contains(call_id) || can_start && !self.suspended.contains(call_id)
-    }
-}
-
-/// What is in flight in a run and in the runs of the agents that its calls ask.
-#[doc(hidden)] // For the crates of this project.
+/// The runs of a tree in which calls can start, and the calls that lead to each.
 #[derive(Debug, Default)]
-pub struct TreeInFlight<'a>(Vec<PlacedRun<'a>>);
+pub(crate) struct TreeInFlight<'a>(Vec<PlacedRun<'a>>);
 
-/// A run, the calls that lead to it, and those in flight in it.
 #[derive(Debug)]
 struct PlacedRun<'a> {
     place: Vec<&'a str>,
     run: &'a Run,
-    in_flight: Cow<'a, InFlight>,
 }
 
 impl<'a> TreeInFlight<'a> {
-    /// Adds a run with its calls in flight, among them those that ask agents, after the runs around it. Its place are the calls that lead to
-    /// it.
-    pub fn add(&mut self, place: Vec<&'a str>, run: &'a Run, in_flight: Cow<'a, InFlight>) {
-        self.0.push(PlacedRun { place, run, in_flight });
+    /// Adds a run after the runs around it.
+    pub(crate) fn add(&mut self, place: Vec<&'a str>, run: &'a Run) {
+        self.0.push(PlacedRun { place, run });
+    }
+
+    /// Adds a run, and those of the agents that its calls in flight ask.
+    fn add_tree(&mut self, place: Vec<&'a str>, run: &'a Run) {
+        self.add(place.clone(), run);
+        for (call, record) in run.requested_calls() {
+            if let Some(inner) = run.open_inner_run(&call.id).filter(|_| run.is_marked(call, record)) {
+                self.add_tree(place.iter().copied().chain([&*call.id]).collect(), inner);
+            }
+        }
     }
 
     /// Returns the calls of the run at this place that can start now, beside those of the whole tree.
-    #[must_use]
-    pub fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
-        let Some(own) = self.0.iter().find(|one| one.place == place) else { return Vec::new() };
-        let mut calls = own.run.can_start(&own.in_flight);
+    pub(crate) fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
+        let own = self.0.iter().find(|one| one.place == place);
+        own.map(|own| self.startable_in(own)).unwrap_or_default()
+    }
+
+    fn startable_in(&self, own: &PlacedRun<'_>) -> Vec<ToolCall> {
+        let mut calls = own.run.can_start();
         if !calls.is_empty() {
             let agent = self.exclusive_agent();
-            let is_awaited = self.awaits_exclusive(place, &agent);
+            let is_awaited = self.awaits_exclusive(&own.place, &agent);
             calls.retain(|call| self.leaves_room(own, call, &agent, is_awaited));
         }
         calls.into_iter().cloned().collect()
@@ -121,7 +62,7 @@ impl<'a> TreeInFlight<'a> {
         }
         // Calls outside of an exclusive agent can have started while it waited.
         let mut excludes = self.0.iter().flat_map(|one| {
-            let executed = one.run.working(&one.in_flight).filter(|(id, _)| !one.run.asks_agent(id));
+            let executed = one.run.working().filter(|(id, _)| !one.run.asks_agent(id));
             executed.map(|(_, record)| is_exclusive || record.is_exclusive() || !one.place.starts_with(agent))
         });
         own.place.starts_with(agent) && (is_exclusive || !is_awaited) && !excludes.any(|excludes| excludes)
@@ -130,7 +71,7 @@ impl<'a> TreeInFlight<'a> {
     /// Returns the place of the exclusive agent at work, empty without one.
     fn exclusive_agent(&self) -> Vec<&str> {
         let agents = self.0.iter().flat_map(|one| {
-            let calls = one.run.working(&one.in_flight).filter(|(_, record)| record.is_exclusive());
+            let calls = one.run.working().filter(|(_, record)| record.is_exclusive());
             let agents = calls.filter(|(id, _)| one.run.asks_agent(id));
             agents.map(|(id, _)| one.place.iter().copied().chain([id]).collect::<Vec<_>>())
         });
@@ -142,27 +83,131 @@ impl<'a> TreeInFlight<'a> {
     /// Those outside of an exclusive agent at work wait for its end.
     fn awaits_exclusive(&self, place: &[&str], agent: &[&str]) -> bool {
         let mut others = self.0.iter().filter(|one| one.place != place && one.place.starts_with(agent));
-        others.any(|one| one.run.can_start(&one.in_flight).iter().any(|call| one.run.is_exclusive(&call.id)))
+        others.any(|one| one.run.can_start().iter().any(|call| one.run.is_exclusive(&call.id)))
     }
 }
 
 impl Run {
+    /// Lets only these calls start until the next step, so many at a time. What an earlier step had in flight is forgotten.
+    pub(crate) fn open_step(&mut self, max: usize, of_step: HashSet<String>) {
+        self.unmark(|id, mark| mark == Mark::Suspended || mark == Mark::Executing && !of_step.contains(id));
+        self.driving.get_or_insert_default().step = Some((max, of_step));
+    }
+
+    /// Forgets what a driver had in flight: it counts as interrupted.
+    pub(crate) fn forget_in_flight(&mut self) {
+        self.unmark(|_, _| true);
+        self.driving.iter_mut().for_each(|driving| driving.step = None);
+    }
+
+    /// Removes these marks.
+    fn unmark(&mut self, is_removed: impl Fn(&str, Mark) -> bool) {
+        let unmark = |call: &ToolCall, record: &mut CallRecord| {
+            record.mark = record.mark.filter(|mark| !is_removed(&call.id, *mark));
+        };
+        match &mut self.stage {
+            Stage::Calling(turn) => {
+                self.history
+                    .last_calls()
+                    .iter()
+                    .zip(&mut turn.calls)
+                    .for_each(|(call, one)| unmark(call, one));
+            }
+            Stage::Undoing(undoing) => unmark(&undoing.call, &mut undoing.record),
+            _ => {}
+        }
+    }
+
+    /// Returns the attempt of a call that was started and that nobody has executed.
+    pub(crate) fn begun_attempt(&self, call_id: &str) -> Option<Attempt> {
+        let record = self.record(call_id)?;
+        let Some(Mark::Begun { is_continued }) = record.mark else { return None };
+        let (key, number) = (self.key(call_id), record.running_attempt()?);
+        Some(Attempt { key, number, is_continued, has_checked_arguments: record.rewriters.is_some() })
+    }
+
+    /// States that a call which was started is executed.
+    pub(crate) fn set_executing(&mut self, call_id: &str) {
+        self.set_mark(call_id, Some(Mark::Executing));
+    }
+
+    /// Ends a call without an outcome. It occupies no room, and is not started again in this step.
+    pub(crate) fn suspend_call(&mut self, call_id: &str) {
+        self.set_mark(call_id, Some(Mark::Suspended));
+    }
+
+    /// Leaves a call that was started and has no outcome: it can start again.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn abandon_call(&mut self, call_id: &str) {
+        self.set_mark(call_id, None);
+    }
+
+    fn set_mark(&mut self, call_id: &str, mark: Option<Mark>) {
+        if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
+            record.mark = mark;
+        }
+    }
+
+    /// Returns `true` if this driver executes a call.
+    pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
+        let call = self.requested_call(call_id).zip(self.record(call_id));
+        call.is_some_and(|(call, record)| self.is_marked(call, record))
+    }
+
+    /// Returns the calls that the next step can be about, with their records.
+    fn requested_calls(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
+        let undoing = match &self.stage {
+            Stage::Undoing(undoing) => Some((&undoing.call, &undoing.record)),
+            _ => None,
+        };
+        self.calls_with_records().chain(undoing)
+    }
+
+    /// Returns `true` if this driver executes the call. One that its caller has started and not executed is not in flight in a step of others.
+    fn is_marked(&self, call: &ToolCall, record: &CallRecord) -> bool {
+        match record.mark {
+            Some(Mark::Executing) => true,
+            Some(Mark::Begun { .. }) => self.is_of_step(call),
+            Some(Mark::Suspended) | None => false,
+        }
+    }
+
+    /// Returns how many calls of which step can start, if others cannot.
+    fn step(&self) -> Option<&(usize, HashSet<String>)> {
+        self.driving.as_ref()?.step.as_ref()
+    }
+
+    fn is_of_step(&self, call: &ToolCall) -> bool {
+        self.step().is_none_or(|(_, of_step)| of_step.contains(&call.id))
+    }
+
+    /// Returns the runs of the tree that have calls which can start now, each with the calls that lead to it. What layers have to judge first
+    /// does not start, and nothing does without a [profile](Self::set_profile).
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn startable_tree(&self) -> Vec<(Vec<String>, Vec<ToolCall>)> {
+        let mut tree = TreeInFlight::default();
+        tree.add_tree(Vec::new(), self);
+        let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
+        let startable =
+            judged.map(|one| (one.place.iter().map(|id| (*id).to_owned()).collect(), tree.startable_in(one)));
+        startable.filter(|(_, calls): &(_, Vec<ToolCall>)| !calls.is_empty()).collect()
+    }
+
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
-    pub fn startable(&self, in_flight: &InFlight) -> Vec<ToolCall> {
-        self.can_start(in_flight).into_iter().cloned().collect()
+    pub fn startable(&self) -> Vec<ToolCall> {
+        self.can_start().into_iter().cloned().collect()
     }
 
     /// Returns the calls that can be started now.
-    pub(crate) fn can_start(&self, in_flight: &InFlight) -> Vec<&ToolCall> {
+    pub(crate) fn can_start(&self) -> Vec<&ToolCall> {
         match &self.stage {
             // The tools of the calls are not known yet.
             Stage::Calling(_) if self.awaits_tools() => Vec::new(),
-            Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
-            Stage::Undoing(undoing)
-                if in_flight.takes(&undoing.call.id) && !in_flight.contains(&undoing.call.id) =>
-            {
+            Stage::Calling(_) => self.ready_calls().unwrap_or_default(),
+            Stage::Undoing(undoing) if undoing.record.mark.is_none() && self.is_of_step(&undoing.call) => {
                 vec![&undoing.call]
             }
             _ => Vec::new(),
@@ -192,19 +237,15 @@ impl Run {
     }
 
     /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits does not.
-    fn working<'a>(&'a self, in_flight: &'a InFlight) -> impl Iterator<Item = (&'a str, &'a CallRecord)> {
-        let undoing = match &self.stage {
-            Stage::Undoing(undoing) => Some((&undoing.call, &undoing.record)),
-            _ => None,
-        };
-        let calls = self.calls_with_records().chain(undoing);
-        let calls = calls.filter(|(call, record)| in_flight.contains(&call.id) && record.is_ready());
+    fn working(&self) -> impl Iterator<Item = (&str, &CallRecord)> {
+        let calls = self.requested_calls();
+        let calls = calls.filter(|(call, record)| self.is_marked(call, record) && record.is_ready());
         calls.map(|(call, record)| (&*call.id, record))
     }
 
     /// Returns `true` if a call in flight occupies room.
-    pub(crate) fn is_working(&self, in_flight: &InFlight) -> bool {
-        self.working(in_flight).next().is_some()
+    pub(crate) fn is_working(&self) -> bool {
+        self.working().next().is_some()
     }
 
     /// Returns `true` if a call must not be executed again.
@@ -223,13 +264,14 @@ impl Run {
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
     /// open calls wait.
-    pub(super) fn ready_calls(&self, in_flight: &InFlight) -> Option<Vec<&ToolCall>> {
+    pub(super) fn ready_calls(&self) -> Option<Vec<&ToolCall>> {
         let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
         let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-        let ready = ready.filter(|(call, _)| in_flight.takes(&call.id));
-        let (running, startable): (Vec<_>, Vec<_>) =
-            ready.partition(|(call, _)| in_flight.contains(&call.id));
-        let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
+        let (running, waiting): (Vec<_>, Vec<_>) =
+            ready.partition(|(call, record)| self.is_marked(call, record));
+        let startable =
+            waiting.into_iter().filter(|(call, record)| record.mark.is_none() && self.is_of_step(call));
+        let (exclusive, others): (Vec<_>, Vec<_>) = startable.partition(is_exclusive);
         // An exclusive call runs alone, once no other call is ready or in flight.
         let calls = if running.iter().any(is_exclusive) {
             &[]
@@ -238,8 +280,98 @@ impl Run {
         } else {
             &*others
         };
-        let room = in_flight.max.saturating_sub(running.len());
-        let calls: Vec<_> = calls.iter().take(room).map(|(call, _)| *call).collect();
+        let max =
+            self.step().map(|(max, _)| *max).or(self.profile().map(|profile| profile.max_concurrent_calls));
+        let max = max.unwrap_or(usize::MAX);
+        let calls: Vec<_> =
+            calls.iter().take(max.saturating_sub(running.len())).map(|(call, _)| *call).collect();
         (!calls.is_empty() || !running.is_empty()).then_some(calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AssistantMessage, ChatResponse, Message, ToolDefinition, ToolPolicy};
+    use crate::run::{Decision, Profile, StepError};
+
+    /// A run that has requested these calls, whose world executes one call at a time.
+    fn run_with_calls(calls: &[(&str, &str)]) -> Run {
+        let mut run = Run::new([Message::user("Go")]);
+        let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
+        let message = AssistantMessage::default().with_tool_calls(calls);
+        run.record_response(ChatResponse::new(message)).unwrap();
+        let mut exclusive = ToolPolicy::default();
+        exclusive.exclusive = true;
+        let clerk = ToolDefinition::new("clerk").with_policy(exclusive).with_kind(ToolKind::Agent);
+        let mut profile = Profile::new(1);
+        profile.called = [clerk, ToolDefinition::new("work")].into_iter().collect();
+        run.set_profile(profile);
+        judge(&mut run);
+        run.apply_profile();
+        run
+    }
+
+    /// Lets layers judge the calls of a run, which are none.
+    fn judge(run: &mut Run) {
+        for (call, _) in run.calls_to_judge() {
+            run.set_call_judged(&call.id);
+        }
+    }
+
+    fn startable(run: &Run) -> Vec<String> {
+        let all = run.startable_tree().into_iter();
+        let path = |place: &[String], call: ToolCall| [place, &[call.id]].concat().join("/");
+        all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn a_restored_run_starts_nothing_before_its_driver_knows_the_agent() {
+        let run = run_with_calls(&[("a", "work")]);
+        assert_eq!(startable(&run), ["a"]);
+        let mut restored: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        judge(&mut restored);
+        assert_eq!(startable(&restored), [""; 0]);
+        restored.set_profile(run.profile().unwrap().clone());
+        assert_eq!(startable(&restored), ["a"]);
+    }
+
+    /// An agent in whose run everything waits holds no room and excludes nothing. Once it goes on, its calls do not overlap with those that
+    /// have started meanwhile.
+    #[test]
+    fn waiting_agents_hold_no_room() {
+        let mut outer = run_with_calls(&[("a", "clerk"), ("b", "clerk")]);
+        let ask = |outer: &mut Run, id: &str| {
+            outer.begin_call(id).unwrap();
+            outer
+                .add_inner_run(&ToolCall::new(id, "clerk", "{}"), false, run_with_calls(&[("work", "work")]))
+                .unwrap();
+        };
+        let change = |outer: &mut Run, id: &str, change: &dyn Fn(&mut Run) -> Result<(), StepError>| {
+            let changed = outer.change_inner_run_at(&[id], |inner| {
+                change(inner)?;
+                judge(inner);
+                Ok(())
+            });
+            changed.unwrap().unwrap_or_else(|error: StepError| panic!("{error}"));
+        };
+        assert_eq!(startable(&outer), ["a"]);
+        ask(&mut outer, "a");
+        assert_eq!(startable(&outer), ["a/work"]);
+        change(&mut outer, "a", &|inner| inner.require_approval("work"));
+        assert_eq!(startable(&outer), ["b"]);
+        ask(&mut outer, "b");
+        change(&mut outer, "b", &|inner| inner.begin_call("work").map(drop));
+        change(&mut outer, "a", &|inner| {
+            inner.resolve_all(|_| Decision::approve()).unwrap();
+            Ok(())
+        });
+        assert_eq!(startable(&outer), [""; 0]);
+        change(&mut outer, "b", &|inner| {
+            inner.abandon_call("work");
+            Ok(())
+        });
+        assert_eq!(startable(&outer), ["a/work"]);
     }
 }

@@ -14,7 +14,7 @@ use super::compaction::CompactionRecord;
 use super::history::History;
 use super::revision::Format;
 use super::shared_vec::SharedVec;
-use super::state::{CallRecord, GivenUp, Head, Recording, Stage};
+use super::state::{CallRecord, Driving, GivenUp, Head, Recording, Stage};
 use crate::model::{Message, RequestCache, ToolCall};
 use crate::run::{InnerRun, Run, RunId};
 use crate::tool::timing::micros;
@@ -43,6 +43,8 @@ struct SavedRun {
     call_index: Option<Box<CallIndex>>,
     #[serde(skip)]
     given_up: Vec<GivenUp>,
+    #[serde(skip)]
+    driving: Option<Box<Driving>>,
 }
 
 impl Serialize for Run {

@@ -3,6 +3,8 @@
 //! The types are in one file because each contains the next, and the last contains the first.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,7 @@ use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
     AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall,
-    ToolDefinition, ToolKind, ToolPolicy, Usage,
+    ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
     CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, ProviderNotes, Timestamp,
@@ -54,6 +56,83 @@ pub struct Run {
     pub(super) call_index: Option<Box<CallIndex>>,
     /// The calls that will not be continued, until their tools know it.
     pub(super) given_up: Vec<GivenUp>,
+    /// What only the present driver knows.
+    pub(super) driving: Option<Box<Driving>>,
+}
+
+/// What only the present driver of a run knows, beside the [marks](Mark) of its calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Driving {
+    /// What the rules need of the agent.
+    pub(super) profile: Option<Arc<Profile>>,
+    /// The finished calls that layers which record know.
+    pub(super) recorded: Option<ReportedCalls>,
+    /// How many calls of which step it may have in flight at once, if others cannot start.
+    pub(super) step: Option<(usize, HashSet<String>)>,
+}
+
+/// What the rules of a run need of its agent.
+#[doc(hidden)] // For the crates of this project.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What layers see of the calls of the last turn.
+    pub sees: Sees,
+    /// The tools of the run's calls so far.
+    pub called: ToolDefinitions,
+    /// The tools that undo calls of the run, by the number of handoffs before and by name.
+    pub undoing: BTreeMap<(usize, String), ToolDefinition>,
+    /// The number of calls that are executed at once.
+    pub max_concurrent_calls: usize,
+}
+
+/// What the layers around the calls of a turn see of their outcomes.
+#[doc(hidden)] // For the crates of this project.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sees {
+    /// Layers judge outputs that are the answer.
+    #[serde(default)]
+    pub answers: bool,
+    /// Layers judge outcomes.
+    pub outputs: bool,
+    /// Layers record what happens to calls.
+    pub records: bool,
+}
+
+/// The finished calls of a run that its listeners know, so that a driver of one's own reports each once, also one that was denied.
+///
+/// ```
+/// use tool_core::model::{AssistantMessage, ChatResponse};
+/// use tool_core::run::{Decision, ReportedCalls, Run};
+/// use tool_core::{Message, ToolCall};
+///
+/// let mut run = Run::new([Message::user("Go")]);
+/// let mut reported = ReportedCalls::all_of(&run);
+/// let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "work", "{}")]);
+/// run.record_response(ChatResponse::new(message))?;
+/// run.require_approval("a")?;
+/// run.resolve_all(|_| Decision::decline())?;
+/// assert_eq!(reported.take_unreported(&run).len(), 1);
+/// assert_eq!(reported.take_unreported(&run).len(), 0);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReportedCalls {
+    /// The number of executions of earlier turns, and of calls that undid others.
+    pub(super) executions: usize,
+    pub(super) undo_executions: usize,
+    /// The ids of calls of the current turn.
+    pub(super) ids: HashSet<String>,
+}
+
+/// What the present driver does with a call that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// It was started, or continues after it has waited, and nobody has executed it.
+    Begun { is_continued: bool },
+    /// It is executed.
+    Executing,
+    /// It has ended without an outcome, and is not started again in this step.
+    Suspended,
 }
 
 /// A call that had recorded something and will not be continued.
@@ -208,6 +287,9 @@ pub(super) struct CallRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) judged_after: Option<usize>,
     pub(super) state: CallState,
+    /// What the present driver does with the call. A restored run has none: what was in flight was interrupted.
+    #[serde(skip)]
+    pub(super) mark: Option<Mark>,
     /// The record may have changed since the last save.
     #[serde(skip)]
     pub(super) is_touched: bool,

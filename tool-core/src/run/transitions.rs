@@ -1,7 +1,6 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::handoff::executions_of_agent;
-use super::room::InFlight;
 use super::state::{CallRecord, Fact, GivenUp, Stage};
 use crate::model::{ChatRequest, ChatResponse, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
@@ -13,7 +12,8 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_with_in_flight(tools, &InFlight::none())
+        self.forget_in_flight();
+        self.next_beside(tools)
     }
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
@@ -22,19 +22,18 @@ impl Run {
         &'a mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
-        in_flight: &InFlight,
     ) -> Step<'a> {
-        self.apply_tool_policies(tools, undo_policy, in_flight);
+        self.apply_tool_policies(tools, undo_policy);
         match &self.stage {
             Stage::Asking | Stage::Calling(_) if self.awaits_tools() => Step::Waiting(self.waits()),
             Stage::Asking => Step::CallModel(self.request(tools)),
             Stage::Calling(_) => {
-                if let Some(calls) = self.ready_calls(in_flight) {
+                if let Some(calls) = self.ready_calls() {
                     return Step::CallTools(calls.into_iter().cloned().collect());
                 }
                 Step::Waiting(self.waits())
             }
-            Stage::Undoing(_) => Step::CallTools(self.startable(in_flight)),
+            Stage::Undoing(_) => Step::CallTools(self.startable()),
             Stage::Answered(_) | Stage::Returned { .. } | Stage::Ended(_) => Step::Done,
         }
     }
@@ -50,13 +49,12 @@ impl Run {
             .with_response_format(self.head.settings.response_format.clone())
     }
 
-    /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
+    /// Applies the policies of the tools to the open calls that are not in flight, and finishes those that need no execution.
     #[doc(hidden)] // For the crates of this project.
     pub fn apply_tool_policies(
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
-        in_flight: &InFlight,
     ) {
         if self.awaits_tools() {
             // The tools of the calls are not known yet.
@@ -67,7 +65,7 @@ impl Run {
             let calls = self.history.last_calls().iter().zip(&mut turn.calls).enumerate();
             let (mut stop_reason, mut finished) = (None, Vec::new());
             for (position, (call, record)) in
-                calls.filter(|(_, (call, one))| one.is_open() && !in_flight.contains(&call.id))
+                calls.filter(|(_, (_, one))| one.is_open() && !one.is_in_flight())
             {
                 if let Some(execution) = record.apply_policy(call, tools, of_agent) {
                     let (execution, reason) = self.head.settings.error_policies.apply(execution);
@@ -87,7 +85,7 @@ impl Run {
                 None => self.close_turn_if_finished(),
             }
         }
-        if self.next_undo_call().is_none_or(|call| !in_flight.contains(&call.id)) {
+        if self.undoing().is_none_or(|undoing| !undoing.record.is_in_flight()) {
             self.apply_undo_policy(undo_policy);
         }
     }
@@ -151,8 +149,8 @@ impl Run {
     /// or if it was started before and its tool is `at_most_once`.
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
         let record = self.open_record(call_id)?;
-        let ((number, is_continued), has_checked_arguments) = (record.begin()?, record.rewriters.is_some());
-        Ok(Attempt { key: self.key(call_id), number, is_continued, has_checked_arguments })
+        record.begin()?;
+        self.begun_attempt(call_id).ok_or(StepError("the call was not started"))
     }
 
     pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {

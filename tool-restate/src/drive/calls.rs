@@ -2,7 +2,7 @@
 
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
-use tool_core::model::ToolKind;
+use tool_core::model::{ToolDefinition, ToolKind};
 use tool_core::run::Run;
 use tool_core::tool::{Attempt, ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Event, ToolCall};
@@ -35,14 +35,16 @@ impl<'c> Drive<'c> {
         }
         for call in searches {
             if self.begin_call(branch, &call).is_some() {
-                self.judge(branch, "search", Subject::Search(call.id)).await?;
+                self.judge(branch, "search", Subject::Search(call.id.clone())).await?;
+                // It stays open while a provider of the tools asks.
+                self.change_at(&branch.path, |run| run.abandon_call(&call.id));
             }
         }
         self.publish_waits();
         if local.is_empty() {
             return Ok(());
         }
-        let mut all = vec![(branch.clone(), local)];
+        let mut all = vec![(branch.clone(), self.request_calls(branch, local))];
         self.join_local_calls(&mut all);
         self.flush_events().await?;
         self.execute_locally(all).await
@@ -60,16 +62,17 @@ impl<'c> Drive<'c> {
     }
 
     /// Adds the calls of other runs that can be executed in the same step, because nothing else happens meanwhile.
-    fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<ToolCall>)>) {
+    fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<CallInput>)>) {
         for branch in self.branches.clone() {
             if all.iter().any(|(one, _)| one.path == branch.path) {
                 continue;
             }
-            let mut calls = self.startable(&branch, &self.tree_in_flight(all));
+            let mut calls = self.startable(&branch);
             calls.retain(|call| self.is_local(&branch, call));
             if !calls.is_empty() {
                 self.publish_started_calls(&branch, &calls);
-                all.push((branch, calls));
+                let inputs = self.request_calls(&branch, calls);
+                all.push((branch, inputs));
             }
         }
     }
@@ -143,7 +146,7 @@ impl<'c> Drive<'c> {
             let known = input
                 .definition
                 .as_ref()
-                .filter(|hash| self.nodes[branch.node].profile.tools.get(&call.name) == Some(hash));
+                .filter(|hash| self.nodes[branch.node].deployed.tools.get(&call.name) == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if input.request.undone.is_some() {
@@ -207,21 +210,27 @@ impl<'c> Drive<'c> {
         self.change_at(&branch.path, |run| run.begin_call(&call.id).ok())?
     }
 
+    fn request_calls(&mut self, branch: &Branch, calls: Vec<ToolCall>) -> Vec<CallInput> {
+        calls.iter().filter_map(|call| self.request_call(branch, call)).collect()
+    }
+
     /// Begins a call, unless what was begun before has ended the run.
-    pub(super) fn request_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
+    fn request_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
         let request = self.change_at(&branch.path, |run| run.request_call(&call.id).ok())??;
         let undoes = request.undone.is_some();
-        let node = &self.nodes[branch.node];
-        let called = node.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
-        let undoing = self.run_at(&branch.path).and_then(Run::handoffs_before_undone);
-        let undoing = undoing.and_then(|handoffs| node.undoing.get(&(handoffs, call.name.clone())));
-        let undoing = undoing.and_then(|(_, hash)| hash.clone());
+        let (run, node) = (self.run_at(&branch.path)?, &self.nodes[branch.node]);
+        let profile = run.profile();
+        let mut called = profile.into_iter().filter(|_| !undoes).flat_map(|profile| profile.called.iter());
+        let called = called.find(|tool| tool.name() == call.name);
+        let undoing = profile.zip(run.handoffs_before_undone());
+        let undoing =
+            undoing.and_then(|(profile, handoffs)| profile.undoing.get(&(handoffs, call.name.clone())));
         let is_unknown = !undoes && called.is_none();
         Some(CallInput {
             request,
-            definition: called.or(undoing),
+            definition: called.or(undoing).map(ToolDefinition::hash),
             offered: if is_unknown { node.offered.clone() } else { Vec::new() },
-            at_most_once: self.run_at(&branch.path).is_some_and(|run| run.is_at_most_once(&call.id)),
+            at_most_once: run.is_at_most_once(&call.id),
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),
@@ -275,7 +284,7 @@ impl<'c> Drive<'c> {
     /// it any more.
     pub(super) async fn judge_and_record(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
-        let sees = self.nodes[branch.node].sees;
+        let sees = self.run_at(&branch.path).map(Run::sees).unwrap_or_default();
         let has_layer = sees.outputs || sees.records;
         let is_seen = |run: &Run| {
             let is_last = || has_layer && !run.will_retry(&execution);
@@ -301,7 +310,7 @@ impl<'c> Drive<'c> {
             return;
         }
         if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            let is_judged = self.nodes[branch.node].sees.outputs;
+            let is_judged = self.run_at(&branch.path).is_some_and(|run| run.sees().outputs);
             self.publish(&branch.path, Event::call_retried(&execution, is_judged));
         }
         // Fails if the run has stopped, and no longer waits for the call.

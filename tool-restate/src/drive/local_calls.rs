@@ -6,25 +6,25 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use restate_sdk::prelude::*;
+use tool_core::CancellationToken;
 use tool_core::tool::{ToolError, ToolExecution};
-use tool_core::{CancellationToken, ToolCall};
 
 use super::state::{Branch, Drive, DriveError, Driven};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
 use crate::limit;
+use crate::names::CallInput;
 use crate::path::call_ids;
 
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
-    pub(super) async fn execute_locally(&mut self, calls: Vec<(Branch, Vec<ToolCall>)>) -> Driven {
+    pub(super) async fn execute_locally(&mut self, mut calls: Vec<(Branch, Vec<CallInput>)>) -> Driven {
         let times_left: Vec<_> =
             calls.iter().map(|(branch, _)| self.run.least_time_left(&call_ids(&branch.path))).collect();
         let mut inputs = Vec::new();
-        for (run, ((branch, calls), time_left)) in calls.iter().zip(&times_left).enumerate() {
-            for input in calls.iter().filter_map(|call| self.request_call(branch, call)) {
-                inputs.push((run, time_left.map(|(_, left)| left), input));
-            }
+        for (run, ((_, calls), time_left)) in calls.iter_mut().zip(&times_left).enumerate() {
+            let left = time_left.map(|(_, left)| left);
+            inputs.extend(calls.drain(..).map(|input| (run, left, input)));
         }
         if inputs.is_empty() {
             return Ok(());

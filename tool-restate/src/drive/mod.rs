@@ -21,7 +21,7 @@ use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::model::ConversationId;
-use tool_core::run::Run;
+use tool_core::run::{Profile, Run};
 use tool_core::tool::Timestamp;
 
 use self::end::{CANCELLED_MESSAGE, never_started};
@@ -83,7 +83,8 @@ impl<'c> Drive<'c> {
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
         let start = move || ready(Ok(Json(setup.steps.start(question, history))));
         let Json(started) = ctx.run(start).name("start").await?;
-        let Started { run, profile, at, .. } = started.map_err(TerminalError::new)?;
+        let Started { mut run, deployed, at, .. } = started.map_err(TerminalError::new)?;
+        run.set_profile(Profile::new(deployed.max_concurrent_calls));
         let events = publishes.then(|| EventTarget {
             agent: setup.name.clone(),
             run: ctx.key().to_owned(),
@@ -97,8 +98,8 @@ impl<'c> Drive<'c> {
         Ok(Self {
             setup,
             ctx,
-            started_with: profile.tools.clone(),
-            nodes: vec![Node::new(&run, profile, at)],
+            started_with: deployed.tools.clone(),
+            nodes: vec![Node::new(&run, deployed, at)],
             branches: vec![Branch::default()],
             run,
             in_flight: BTreeMap::new(),
@@ -159,17 +160,17 @@ impl<'c> Drive<'c> {
     fn next_action(&self) -> Action {
         let runs = || self.branches.iter().filter_map(|one| Some((one, self.run_at(&one.path)?)));
         let all = |is: fn(&Run) -> bool| runs().filter(move |(_, run)| is(run)).map(|(one, _)| one.clone());
-        let tree = self.tree_in_flight(&[]);
-        let mut startable = self.branches.iter().map(|one| (one, self.startable(one, &tree)));
-        if let Some((branch, calls)) = startable.find(|(_, calls)| !calls.is_empty()) {
-            return Action::Start(branch.clone(), calls);
+        for (place, calls) in self.run.startable_tree() {
+            if let Some(branch) = self.branches.iter().find(|one| call_ids(&one.path) == place) {
+                return Action::Start(branch.clone(), calls);
+            }
         }
         if let Some(branch) = all(Run::awaits_layers).next() {
             return Action::Prepare(branch);
         }
         // Not in the step that asks a model, which reports it again each time that the model fails.
-        if let Some((branch, _)) = runs().find(|(one, run)| self.nodes[one.node].has_unrecorded(run)) {
-            return Action::Record(branch.clone());
+        if let Some(branch) = all(Run::has_unrecorded).next() {
+            return Action::Record(branch);
         }
         if let Some(branch) = all(Run::is_done).next() {
             return Action::End(branch);
@@ -184,15 +185,8 @@ impl<'c> Drive<'c> {
 
     /// Applies the policies of the tools to the open calls, which can finish them. Layers judge them before.
     fn apply_tool_policies(&mut self) {
-        let in_flight = self.in_flight(&[]);
-        for (branch, in_flight) in self.branches.iter().zip(&in_flight) {
-            let node = &self.nodes[branch.node];
-            let how_to_undo = |handoffs, name: &str| node.how_to_undo(handoffs, name);
-            self.run.change_inner_run_at(&call_ids(&branch.path), |run| {
-                if !run.awaits_layers() {
-                    run.apply_tool_policies(&node.definitions, how_to_undo, in_flight);
-                }
-            });
+        for branch in &self.branches {
+            self.run.change_inner_run_at(&call_ids(&branch.path), Run::apply_profile);
         }
     }
 

@@ -40,7 +40,8 @@ impl<'c> Drive<'c> {
             let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
             let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
             // Layers can replace the others.
-            let finished = node.reported.take_shown(run, node.sees.answers, node.sees.outputs);
+            let sees = run.sees();
+            let finished = node.reported.take_shown(run, sees.answers, sees.outputs);
             let finished = finished.into_iter().map(Event::CallFinished);
             let events: Vec<_> = decisions.chain(finished).collect();
             events.into_iter().for_each(|event| self.publish(&branch.path, event));

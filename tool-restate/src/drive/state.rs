@@ -9,7 +9,7 @@ use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
-use tool_core::model::{ConversationId, ToolDefinitions, ToolPolicy};
+use tool_core::model::ConversationId;
 use tool_core::run::{Decision, ReportedCalls, Run};
 use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 
@@ -19,7 +19,7 @@ use crate::names::{EventTarget, JsonContext, Sent};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
 use crate::step::Steps;
-use crate::tools::{CalledTool, Profile, Sees};
+use crate::tools::Deployed;
 
 /// The agent of a workflow and the settings of its worker.
 pub(crate) struct Setup {
@@ -66,63 +66,35 @@ pub(crate) struct Drive<'c> {
 pub(super) struct Node {
     /// The id of the run.
     pub(super) id: String,
-    pub(super) profile: Profile,
+    pub(super) deployed: Deployed,
     /// The time at which it started.
     pub(super) since: u64,
-    /// The tools of the run's calls so far, by name.
-    pub(super) called: BTreeMap<String, CalledTool>,
-    /// The tools that undo the run's calls, by the number of handoffs before and by name, with the hashes of their definitions.
-    pub(super) undoing: BTreeMap<(usize, String), (ToolPolicy, Option<String>)>,
     /// The number of handoffs that readers of events know.
     pub(super) handoffs: usize,
     /// The names of all tools of the last turn, if it called another one.
     pub(super) offered: Vec<String>,
-    pub(super) definitions: ToolDefinitions,
     pub(super) reported: ReportedCalls,
-    /// The finished calls that layers which record know.
-    pub(super) recorded: ReportedCalls,
     /// The number of decisions that readers of events know, of those that no step has reported.
     pub(super) decisions: usize,
     /// The last turn of which readers of events know.
     pub(super) announced_turn: u32,
-    /// What the layers of the last turn see of the outcomes of its calls.
-    pub(super) sees: Sees,
     /// The calls that wait or have waited, and do not start again.
     pub(super) waited: HashSet<String>,
 }
 
 impl Node {
-    pub(super) fn new(run: &Run, profile: Profile, since: u64) -> Self {
+    pub(super) fn new(run: &Run, deployed: Deployed, since: u64) -> Self {
         Self {
             id: run.id().to_string(),
-            profile,
+            deployed,
             since,
-            called: BTreeMap::new(),
-            undoing: BTreeMap::new(),
             handoffs: run.handoffs().len(),
             offered: Vec::new(),
-            definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
-            recorded: ReportedCalls::all_of(run),
             decisions: 0,
             announced_turn: 0,
-            sees: Sees::default(),
             waited: HashSet::new(),
         }
-    }
-}
-
-impl Node {
-    /// Returns `true` if layers that record do not know of all that has happened in the run.
-    pub(super) fn has_unrecorded(&self, run: &Run) -> bool {
-        // Those of a turn that is complete are judged in this step.
-        let judges = self.sees.outputs && !run.is_done() && !run.is_undoing() && !run.is_asking();
-        self.sees.records && !self.recorded.clone().take_shown(run, self.sees.answers, judges).is_empty()
-    }
-
-    /// Returns how the tool with this name undoes calls of the agent after this number of handoffs.
-    pub(super) fn how_to_undo(&self, handoffs: usize, name: &str) -> Option<ToolPolicy> {
-        self.undoing.get(&(handoffs, name.to_owned())).map(|(how, _)| how.clone())
     }
 }
 

@@ -17,7 +17,7 @@ use tool_core::run::RunChanges;
 use super::state::{Branch, Drive, DriveError, Driven};
 use crate::clock::now;
 use crate::names::{Sent, Stop};
-use crate::path::{Asked, call_ids};
+use crate::path::Asked;
 use crate::signals::{WAITING, resume_signal};
 use crate::step::{Steps, Subject, Tree};
 
@@ -68,10 +68,7 @@ impl<'c> Drive<'c> {
 
     /// States that layers which record know what has happened in a run, also results if layers were asked about them.
     pub(super) fn set_recorded(&mut self, branch: &Branch, has_judged: bool) {
-        if let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) {
-            let node = &mut self.nodes[branch.node];
-            node.recorded.take_shown(run, node.sees.answers, node.sees.outputs && !has_judged);
-        }
+        self.change_at(&branch.path, |run| run.set_recorded(has_judged));
     }
 
     /// Applies what a recorded step has changed in a run.

@@ -7,15 +7,13 @@
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::time::Duration;
 
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::model::ToolKind;
-use tool_core::run::{InFlight, Run, TreeInFlight};
+use tool_core::run::{Profile, Run};
 use tool_core::tool::{ToolError, ToolExecution};
 
 use super::state::{Arrived, Branch, Drive, Driven, Executor, Node};
@@ -35,44 +33,14 @@ impl<'c> Drive<'c> {
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
         let (started_with, context) = (&self.started_with, &self.context);
-        let branch = self.branches.iter().find(|one| one.path == path);
-        let recorded = branch.map(|one| &self.nodes[one.node].recorded);
-        Tree { outermost: &self.run, path, started_with, context, recorded }
-    }
-
-    /// Returns the calls of each run that are in flight, with those that are about to be executed here.
-    pub(super) fn in_flight(&self, local: &[(Branch, Vec<ToolCall>)]) -> Vec<InFlight> {
-        let places: HashMap<_, _> =
-            self.branches.iter().enumerate().map(|(at, one)| (&*one.path, at)).collect();
-        let max = |branch: &Branch| self.nodes[branch.node].profile.max_concurrent_calls;
-        let mut calls: Vec<_> = self.branches.iter().map(|one| InFlight::new(max(one))).collect();
-        let remote = self.in_flight.values().map(|one| (&*one.branch.path, &one.call.id));
-        let agents = self.branches.iter().filter_map(|one| one.path.split_last());
-        let agents = agents.map(|(asked, outer)| (outer, &asked.call));
-        let local = local.iter().flat_map(|(one, calls)| calls.iter().map(|call| (&*one.path, &call.id)));
-        for (path, call) in remote.chain(agents).chain(local) {
-            places.get(path).into_iter().for_each(|at| calls[*at].begin(call));
-        }
-        calls
-    }
-
-    /// Returns what is in flight in all runs, with the calls that are about to be executed here.
-    pub(super) fn tree_in_flight(&self, local: &[(Branch, Vec<ToolCall>)]) -> TreeInFlight<'_> {
-        let mut tree = TreeInFlight::default();
-        for (one, in_flight) in self.branches.iter().zip(self.in_flight(local)) {
-            if let Some(run) = self.run_at(&one.path) {
-                tree.add(call_ids(&one.path), run, Cow::Owned(in_flight));
-            }
-        }
-        tree
+        Tree { outermost: &self.run, path, started_with, context }
     }
 
     /// Returns the calls of a run that can start now, unless layers have to judge them first.
-    pub(super) fn startable(&self, branch: &Branch, tree: &TreeInFlight<'_>) -> Vec<ToolCall> {
-        match self.run_at(&branch.path).is_none_or(Run::awaits_layers) {
-            true => Vec::new(),
-            false => tree.startable(&call_ids(&branch.path)),
-        }
+    pub(super) fn startable(&self, branch: &Branch) -> Vec<ToolCall> {
+        let startable = self.run.startable_tree().into_iter();
+        let mut own = startable.filter(|(place, _)| *place == call_ids(&branch.path));
+        own.next().map(|(_, calls)| calls).unwrap_or_default()
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
@@ -125,8 +93,9 @@ impl<'c> Drive<'c> {
         let Some(asked_agent) = asked_agent.await? else { return Ok(()) };
         match asked_agent {
             Ok(AgentStep::Started(started)) => {
-                let Started { run, profile, at, has_own_limits } = *started;
-                self.nodes.push(Node::new(&run, profile, at));
+                let Started { mut run, deployed, at, has_own_limits } = *started;
+                run.set_profile(Profile::new(deployed.max_concurrent_calls));
+                self.nodes.push(Node::new(&run, deployed, at));
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                 let added = self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
                 if added.is_none_or(|added| added.is_err()) {

@@ -5,12 +5,11 @@
 
 use futures_util::FutureExt;
 use tool_core::Event;
-use tool_core::run::Run;
+use tool_core::run::{Profile, Run, Sees};
 
 use super::state::{Branch, Drive, DriveError, Driven};
 use super::steps::take_step;
 use crate::events::Unfinished;
-use crate::path::call_ids;
 use crate::tools::CalledTool;
 use crate::turn::{Turn, TurnRecord};
 
@@ -75,14 +74,13 @@ impl<'c> Drive<'c> {
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
-            Ok(Turn { changes, reply, tools, offered, profile, sees, events }) => {
+            Ok(Turn { changes, reply, tools, offered, deployed, sees, events }) => {
                 self.unpublished.extend(events);
                 self.apply_changes(branch, &changes);
                 self.refuse_secrets();
-                profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
-                self.nodes[branch.node].sees = sees;
+                deployed.into_iter().for_each(|deployed| self.nodes[branch.node].deployed = deployed);
+                self.set_profile(branch, sees, tools, offered);
                 self.set_recorded(branch, false);
-                self.record_called_tools(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
             Err(obstacle) => applied = self.record_obstacle(&branch.path, obstacle).await,
@@ -91,19 +89,20 @@ impl<'c> Drive<'c> {
         applied
     }
 
-    /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
-    fn record_called_tools(&mut self, branch: &Branch, tools: Vec<CalledTool>, offered: Vec<String>) {
-        let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { return };
+    /// Takes over what this turn has of its agent. A tool that was not offered this time is none, also if an earlier turn called it.
+    fn set_profile(&mut self, branch: &Branch, sees: Sees, tools: Vec<CalledTool>, offered: Vec<String>) {
         let node = &mut self.nodes[branch.node];
-        run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));
-        for tool in tools {
-            if let Some((undo, policy)) = &tool.undo {
-                let key = (run.handoffs().len(), undo.clone());
-                node.undoing.insert(key, (policy.clone(), tool.undo_hash.clone()));
-            }
-            node.called.insert(tool.name.clone(), tool);
-        }
         node.offered = offered;
-        node.definitions = node.called.values().map(CalledTool::definition).collect();
+        let max_concurrent_calls = node.deployed.max_concurrent_calls;
+        self.change_at(&branch.path, |run| {
+            let is_called = |name: &str| run.current_calls().any(|(call, _)| call.name == name);
+            let known = run.profile().into_iter().flat_map(|profile| profile.called.iter());
+            let earlier = known.filter(|one| !is_called(one.name())).cloned();
+            let called = earlier.chain(tools.iter().map(CalledTool::definition)).collect();
+            let mut undoing = run.profile().map(|profile| profile.undoing.clone()).unwrap_or_default();
+            let undo = tools.iter().filter_map(CalledTool::undo_definition);
+            undoing.extend(undo.map(|undo| ((run.handoffs().len(), undo.name().to_owned()), undo)));
+            run.set_profile(Profile { sees, called, undoing, max_concurrent_calls });
+        });
     }
 }

@@ -52,8 +52,8 @@ impl RunDriver {
     }
 
     pub(super) fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let is_started = self.run.is_started(call).map_err(RunErrorKind::Step)?;
-        if let Some(attempt) = self.started_calls.remove(&call.id).filter(|_| is_started) {
+        self.run.check_call(call).map_err(RunErrorKind::Step)?;
+        if let Some(attempt) = self.run.begun_attempt(&call.id) {
             return Ok(attempt);
         }
         self.change_run().begin_call(&call.id).map_err(RunErrorKind::Step)

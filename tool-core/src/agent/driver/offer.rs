@@ -6,7 +6,7 @@ use super::sent::Sent;
 use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Divided, Mode};
 use crate::model::{ChatRequest, Message, ToolDefinitions, ToolPolicy};
-use crate::run::{InFlight, Run, Step};
+use crate::run::{Run, Step};
 use crate::toolset::ToolSet;
 
 /// The tools and options of a turn.
@@ -59,7 +59,8 @@ pub(super) fn next_step<'a>(
     earlier: &[RunTools],
 ) -> Step<'a> {
     let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
-    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, &InFlight::none());
+    run.forget_in_flight();
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy);
     match step {
         Step::CallModel(request) => Step::CallModel(offer.add_to(request, sent)),
         step => step,

@@ -7,7 +7,7 @@ use crate::agent::compaction::{COMPACT, READ_OUTPUT};
 use crate::agent::run_tools::{AskingProvider, Resolved, invalid_tools};
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
-use crate::run::{InFlight, ResolveError, RunErrorKind};
+use crate::run::{ResolveError, RunErrorKind};
 use crate::tool::Timestamp;
 use crate::toolset::ToolSet;
 
@@ -117,11 +117,10 @@ impl RunDriver {
     pub(super) fn apply_tool_policies(&mut self) {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
         let was_blocked = self.run.is_blocked();
-        self.run.apply_tool_policies(
-            self.offer.tools.definitions(),
-            |handoffs, name| undo_policy(tools, earlier, handoffs, name),
-            &InFlight::none(),
-        );
+        self.run.forget_in_flight();
+        self.run.apply_tool_policies(self.offer.tools.definitions(), |handoffs, name| {
+            undo_policy(tools, earlier, handoffs, name)
+        });
         // Of calls that were stored before a driver had their tools.
         self.has_unsaved_changes |= self.run.is_blocked() != was_blocked;
     }

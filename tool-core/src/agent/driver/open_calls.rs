@@ -7,13 +7,12 @@ use super::call_in_flight::AskedBy;
 use crate::agent::executor::CallExecutor;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
-use crate::run::{InFlight, Run, RunErrorKind};
+use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolExecution;
 
 /// The calls of one step of a run, while they are executed.
 pub(super) struct OpenCalls {
     pub(super) executor: Arc<CallExecutor>,
-    pub(super) in_flight: InFlight,
     /// The calls whose agents cannot answer now.
     left: Vec<AskedBy>,
     was_undoing: bool,
@@ -32,9 +31,9 @@ impl OpenCalls {
     pub(super) fn new(driver: &mut RunDriver, calls: Vec<ToolCall>) -> Self {
         // Calls of the next step can have other tools.
         let ids = calls.into_iter().map(|call| call.id).collect();
+        driver.run.open_step(driver.agent().max_concurrent_calls(), ids);
         Self {
             executor: Arc::new(driver.executor()),
-            in_flight: InFlight::new(driver.agent().max_concurrent_calls()).only(ids),
             left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
@@ -47,7 +46,7 @@ impl OpenCalls {
 
     /// Returns `true` if a call of the step can start once the calls of other runs leave room for it.
     pub(super) fn is_held(&self, run: &Run) -> bool {
-        !run.can_start(&self.in_flight).is_empty()
+        !run.can_start().is_empty()
     }
 
     /// Returns the next outcome that layers have to judge, unless they judge another one or the run has ended.
@@ -57,8 +56,8 @@ impl OpenCalls {
     }
 
     /// Ends the execution of a call that has no outcome, for this reason.
-    pub(super) fn suspend(&mut self, call_id: &str, why: RunErrorKind) {
-        self.in_flight.suspend(call_id);
+    pub(super) fn suspend(&mut self, run: &mut Run, call_id: &str, why: RunErrorKind) {
+        run.suspend_call(call_id);
         if !matches!(why, RunErrorKind::Waiting) {
             self.failure.get_or_insert(why);
         }

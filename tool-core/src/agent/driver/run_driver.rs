@@ -4,7 +4,6 @@
 //!
 //! The driver passes tool definitions into each step, because a state must not contain them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -127,8 +126,6 @@ pub struct RunDriver {
     pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
     pub(super) conversation: Option<OpenConversation>,
-    /// The attempts of calls that the caller has started and not executed yet.
-    pub(super) started_calls: BTreeMap<String, Attempt>,
     pub(super) lease: RunLease,
     /// The ids of the commands from the inbox that were applied.
     pub(super) applied_commands: Vec<String>,
@@ -146,6 +143,7 @@ impl RunDriver {
         let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
+        run.forget_in_flight();
         let known = [ReportedCalls::all_of, ReportedCalls::all_but_unjudged];
         let [all, judged] = known.map(|known| known(&run).without_decided(&run));
         if !question.is_elsewhere {
@@ -188,7 +186,6 @@ impl RunDriver {
             ordered_compaction: None,
             memory_key: None,
             conversation: None,
-            started_calls: BTreeMap::new(),
             lease: RunLease::NotTaken,
             applied_commands: Vec::new(),
             has_unsaved_changes: true,
@@ -323,9 +320,7 @@ impl RunDriver {
     ///
     /// Fails for the same reasons as [`execute`](Self::execute).
     pub async fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, RunError> {
-        let attempt = self.begin_and_store(call).await.map_err(|kind| self.error(kind))?;
-        self.started_calls.insert(call.id.clone(), attempt.clone());
-        Ok(attempt)
+        self.begin_and_store(call).await.map_err(|kind| self.error(kind))
     }
 
     /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to

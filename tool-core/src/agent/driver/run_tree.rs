@@ -10,7 +10,6 @@
 //! - Calls of one turn are polled in the caller's task, because nothing may outlive the dropped future.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
@@ -122,9 +121,9 @@ impl<'d> RunTree<'d> {
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
         self.leaves_outcome = true;
-        if let Some(Calling { calls, .. }) = self.calling(OUTERMOST) {
+        if let Some(Calling { driver, calls, .. }) = self.calling(OUTERMOST) {
             calls.is_settled = true;
-            calls.in_flight.begin(&call.id);
+            driver.run.set_executing(&call.id);
         }
         self.execute(OUTERMOST, call, attempt);
         self.run().await
@@ -190,7 +189,7 @@ impl<'d> RunTree<'d> {
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
         for (id, undoes_inside) in undoes_inside.into_iter().enumerate() {
             let Some(Calling { driver, calls, .. }) = self.calling(id) else { continue };
-            if !driver.run.counts_time(driver.run.is_working(&calls.in_flight)) {
+            if !driver.run.counts_time(driver.run.is_working()) {
                 driver.update_elapsed();
                 uncounted.push(id);
                 if calls.has_ended(&driver.run) {
@@ -303,9 +302,9 @@ impl<'d> RunTree<'d> {
             return Ok(Some(stopped));
         }
         if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id)
-            && let Some(Calling { calls, .. }) = self.calling(outer)
+            && let Some(Calling { driver, calls, .. }) = self.calling(outer)
         {
-            calls.suspend(&asked_by.call.id, why);
+            calls.suspend(&mut driver.run, &asked_by.call.id, why);
             calls.leave(asked_by);
         }
         Ok(None)
@@ -447,10 +446,10 @@ impl<'d> RunTree<'d> {
     pub(super) fn in_flight(&self) -> TreeInFlight<'_> {
         let mut tree = TreeInFlight::default();
         for (id, node) in self.nodes.iter().enumerate() {
-            let Some(Node { agent, calls: Some(calls), .. }) = node else { continue };
+            let Some(Node { agent, calls: Some(_), .. }) = node else { continue };
             let asked = agent.as_ref().map(|agent| agent.asked.as_ref());
             let run = asked.map_or(Some(&self.outermost.run), |asked| Some(&asked?.driver.run));
-            run.into_iter().for_each(|run| tree.add(self.place(id), run, Cow::Borrowed(&calls.in_flight)));
+            run.into_iter().for_each(|run| tree.add(self.place(id), run));
         }
         tree
     }

@@ -26,7 +26,7 @@ impl RunTree<'_> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         match message {
             // A call can have left a task that records something after its end.
-            Message::Noted { call_id, .. } if !calls.in_flight.contains(&call_id) => Ok(None),
+            Message::Noted { call_id, .. } if !driver.run.is_in_flight(&call_id) => Ok(None),
             Message::Noted { call_id, notes, noted } => {
                 driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
                 driver.update_elapsed();
@@ -73,12 +73,14 @@ impl RunTree<'_> {
     ) -> Result<(), RunErrorKind> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
         // It can have been suspended before.
-        if !calls.in_flight.contains(&execution.call().id) {
+        if !driver.run.is_in_flight(&execution.call().id) {
             return Ok(());
         }
         if execution.is_waiting() {
-            calls.suspend(&execution.call().id, RunErrorKind::Waiting);
-            return driver.change_run().record_result(execution).map_err(RunErrorKind::Step);
+            let call_id = execution.call().id.clone();
+            driver.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
+            calls.suspend(&mut driver.run, &call_id, RunErrorKind::Waiting);
+            return Ok(());
         }
         self.judge(id, execution).await
     }
@@ -114,9 +116,10 @@ impl RunTree<'_> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
         calls.is_judging = false;
         let call_id = execution.call().id.clone();
-        calls.in_flight.end(&call_id);
         match driver.record_outcome(execution, ruling) {
-            Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => calls.suspend(&call_id, why),
+            Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => {
+                calls.suspend(&mut driver.run, &call_id, why);
+            }
             recorded => calls.events.extend(recorded?),
         }
         Ok(())
@@ -133,9 +136,9 @@ impl RunTree<'_> {
             return Ok(());
         }
         for call in self.in_flight().startable(&self.place(id)) {
-            let Some(Calling { driver, calls, .. }) = self.calling(id) else { break };
+            let Some(Calling { driver, .. }) = self.calling(id) else { break };
             let attempt = driver.begin_attempt(&call)?;
-            calls.in_flight.begin(&call.id);
+            driver.run.set_executing(&call.id);
             self.execute(id, call, attempt);
         }
         Ok(())
