@@ -9,7 +9,6 @@ use super::handoff::Handoff;
 use super::id::RunId;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
-use super::wait::Wait;
 use crate::model::{ToolCall, Usage};
 use crate::tool::Attempt;
 use crate::transcript::Transcript;
@@ -239,14 +238,6 @@ impl Run {
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }
-    }
-
-    /// Returns `true` if time counts for the run: something is done in it or in a run inside, or all open calls are parked. That of agents
-    /// with limits of their own does not count.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn counts_time(&self, is_busy: bool) -> bool {
-        (is_busy || self.waits().iter().all(Wait::is_until)) && !self.waits_only_for_own_limits()
     }
 
     /// Returns `true` if the only calls in flight or parked ask agents whose runs have limits of their own. Their time does not count.

@@ -4,7 +4,7 @@
 //! changes the `history` (shared by copies of the run, `shared_vec`, and by what layers see, `view`) and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `visible` (what the model sees), `fork` and
+//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `time` (whose time counts), `visible` (what the model sees), `fork` and
 //! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
 //! `saved` and `saved_execution` are the stored form.
 
@@ -62,6 +62,7 @@ mod finish;
 mod fork;
 mod reported;
 mod profile;
+mod time;
 mod saved;
 
 pub use self::answer::Answer;
@@ -88,6 +89,7 @@ pub use self::state::{InnerRun, Profile, ReportedCalls, Run, Sees};
 pub use self::step::Step;
 pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
+pub use self::time::Timeouts;
 pub(crate) use self::undo::may_be_undo;
 pub(crate) use self::view::RunView;
 pub(crate) use self::visible::reading_hint;

@@ -30,10 +30,8 @@ impl<'a> TreeInFlight<'a> {
     /// Adds a run, and those of the agents that its calls in flight ask.
     fn add_tree(&mut self, place: Vec<&'a str>, run: &'a Run) {
         self.add(place.clone(), run);
-        for (call, record) in run.requested_calls() {
-            if let Some(inner) = run.open_inner_run(&call.id).filter(|_| run.is_marked(call, record)) {
-                self.add_tree(place.iter().copied().chain([&*call.id]).collect(), inner);
-            }
+        for (id, inner) in run.asked_in_flight() {
+            self.add_tree(place.iter().copied().chain([id]).collect(), inner);
         }
     }
 
@@ -179,6 +177,30 @@ impl Run {
 
     fn is_of_step(&self, call: &ToolCall) -> bool {
         self.step().is_none_or(|(_, of_step)| of_step.contains(&call.id))
+    }
+
+    /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
+    fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
+        let calls = self.requested_calls().filter(|(call, record)| self.is_marked(call, record));
+        calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
+    }
+
+    /// Returns the runs of the agents that calls in flight ask.
+    pub(super) fn working_inner_runs(&self) -> impl Iterator<Item = &Self> {
+        self.asked_in_flight().map(|(_, inner)| inner)
+    }
+
+    /// Returns `true` if a call is in flight that asks no agent, or has not asked it yet.
+    pub(super) fn is_executing(&self) -> bool {
+        let mut calls = self.requested_calls().filter(|(call, record)| self.is_marked(call, record));
+        calls.any(|(call, _)| self.open_inner_run(&call.id).is_none())
+    }
+
+    /// Returns the calls that lead to each run of the tree that works, the outermost first.
+    pub(super) fn open_places(&self) -> Vec<Vec<String>> {
+        let mut tree = TreeInFlight::default();
+        tree.add_tree(Vec::new(), self);
+        tree.0.iter().map(|one| one.place.iter().map(|id| (*id).to_owned()).collect()).collect()
     }
 
     /// Returns the runs of the tree that have calls which can start now, each with the calls that lead to it. What layers have to judge first

@@ -251,7 +251,7 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
-                self.count_time(None, at);
+                self.set_time(None, at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
                 // Before what follows from it.
@@ -260,20 +260,18 @@ impl<'c> Drive<'c> {
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
                 self.ctx.set(WAITING, Json(self.waiting_state(self.waiting.clone())));
-                self.count_time(None, at);
+                self.set_time(None, at);
                 // Fails if the run has ended meanwhile.
                 let _ = self.run.say(value);
             }
             Arrived::Deadline(at) => {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);
-                self.count_time(None, at.as_millis().saturating_mul(1000));
+                self.set_time(None, at.as_millis().saturating_mul(1000));
             }
             Arrived::TimeLimit => {
                 // A timer that another one has replaced means nothing.
-                if let Some((_, (_, path))) = self.open.time_limit.take_if(|(set, _)| *set == index)
-                    && !self.undoes_inside(&path)
-                {
-                    self.use_up_time(&path);
+                if let Some((_, (_, place))) = self.open.time_limit.take_if(|(set, _)| *set == index) {
+                    self.end_by_time(&place);
                 }
             }
         }
@@ -305,7 +303,7 @@ impl<'c> Drive<'c> {
         let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         if execution.is_waiting() {
             // The call waits since then.
-            finished.into_iter().for_each(|at| self.count_time(Some(&branch.path), at));
+            finished.into_iter().for_each(|at| self.set_time(Some(&branch.path), at));
             self.record_waiting(branch, execution);
             return;
         }
@@ -316,7 +314,7 @@ impl<'c> Drive<'c> {
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.change_at(&branch.path, |run| run.record_result(execution));
         self.publish_finished_calls();
-        finished.into_iter().for_each(|at| self.count_time(Some(&branch.path), at));
+        finished.into_iter().for_each(|at| self.set_time(Some(&branch.path), at));
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.

@@ -19,11 +19,11 @@ use crate::path::call_ids;
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
     pub(super) async fn execute_locally(&mut self, mut calls: Vec<(Branch, Vec<CallInput>)>) -> Driven {
-        let times_left: Vec<_> =
-            calls.iter().map(|(branch, _)| self.run.least_time_left(&call_ids(&branch.path))).collect();
+        let limits: Vec<_> =
+            calls.iter().map(|(branch, _)| self.run.limit_at(&call_ids(&branch.path))).collect();
         let mut inputs = Vec::new();
-        for (run, ((_, calls), time_left)) in calls.iter_mut().zip(&times_left).enumerate() {
-            let left = time_left.map(|(_, left)| left);
+        for (run, ((_, calls), limit)) in calls.iter_mut().zip(&limits).enumerate() {
+            let left = limit.as_ref().map(|(_, left)| *left);
             inputs.extend(calls.drain(..).map(|input| (run, left, input)));
         }
         if inputs.is_empty() {
@@ -86,11 +86,11 @@ impl<'c> Drive<'c> {
         // The time of a run is up once all outcomes are recorded.
         executed.sort_by_key(|(_, execution): &(usize, Option<ToolExecution>)| execution.is_none());
         for (run, execution) in executed {
-            match (calls.get(run), times_left.get(run), execution) {
+            match (calls.get(run), limits.get(run), execution) {
                 (Some((branch, _)), _, Some(execution)) => {
                     recorded = recorded.and(self.judge_and_record(branch, execution).await);
                 }
-                (Some((branch, _)), Some(Some((depth, _))), None) => self.use_up_time(&branch.path[..*depth]),
+                (_, Some(Some((place, _))), None) => self.end_by_time(place),
                 _ => {}
             }
         }

@@ -107,12 +107,6 @@ pub(super) struct Branch {
     pub(super) node: usize,
 }
 
-impl Branch {
-    pub(super) fn contains(&self, path: &[Asked]) -> bool {
-        path.starts_with(&self.path)
-    }
-}
-
 pub(super) type Pending<'c> =
     Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
 
@@ -161,8 +155,8 @@ pub(super) struct Open<'c> {
     pub(super) awaited_message: Option<u32>,
     /// The earliest deadline for which a timer is set.
     pub(super) deadline: Option<Timestamp>,
-    /// The position of the timer for the run whose time is up first, with this time and the path to the run.
-    pub(super) time_limit: Option<(usize, (u64, Vec<Asked>))>,
+    /// The position of the timer for the run whose time is up first, with this time and the calls that lead to the run.
+    pub(super) time_limit: Option<(usize, (u64, Vec<String>))>,
 }
 
 /// The reason that driving stops in the middle of something.

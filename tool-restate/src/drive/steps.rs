@@ -35,12 +35,12 @@ impl<'c> Drive<'c> {
     ) -> Driven<Option<T>> {
         loop {
             let (steps, tree) = (&self.setup.steps, self.tree(path));
-            let limit = self.first_limit([path]);
-            let deadline =
-                self.clock.after(limit.map_or(self.setup.settings.model_patience, |(_, left)| left));
+            let limit = self.limit_of_step([path]);
+            let left = limit.as_ref().map_or(self.setup.settings.model_patience, |(_, left)| *left);
+            let deadline = self.clock.after(left);
             match (take_step(self.ctx, name, deadline, None, || step(steps, tree)).await, limit) {
-                (Err(DriveError::Failed(_)), Some((path, _))) => {
-                    self.use_up_time(path);
+                (Err(DriveError::Failed(_)), Some((place, _))) => {
+                    self.end_by_time(&place);
                     return Ok(None);
                 }
                 (Err(DriveError::Failed(error)), None) => self.pause(error.message()).await?,

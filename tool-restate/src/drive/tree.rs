@@ -102,7 +102,7 @@ impl<'c> Drive<'c> {
                     self.fail("a recorded step is of another state of the run");
                 }
                 self.branches.push(branch.clone());
-                self.count_time(Some(outer), at);
+                self.set_time(Some(outer), at);
                 Ok(())
             }
             Ok(AgentStep::Rejected(changes)) => {
@@ -139,46 +139,27 @@ impl<'c> Drive<'c> {
         self.judge_and_record(&outer, *execution).await
     }
 
-    /// Ends a run whose time is up.
-    pub(super) fn use_up_time(&mut self, path: &[Asked]) {
-        self.change_at(path, |run| run.add_elapsed(run.time_left().unwrap_or_default()));
-    }
-
-    /// Returns `true` if time counts for a run, in which or inside of which this run takes a step.
-    pub(super) fn counts_time(&self, branch: &Branch, busy: Option<&[Asked]>) -> bool {
-        let executed = self.in_flight.values().map(|one| &*one.branch.path);
-        let is_busy = busy.into_iter().chain(executed).any(|path| branch.contains(path));
-        self.run_at(&branch.path).is_some_and(|run| run.counts_time(is_busy))
-    }
-
-    /// Returns `true` if calls of the run to which the path leads, or of runs inside, undo others.
-    pub(super) fn undoes_inside(&self, path: &[Asked]) -> bool {
-        self.in_flight.values().any(|one| one.branch.path.starts_with(path) && one.undoes(&self.run))
-    }
-
-    /// Counts the time until this moment, for the runs around a step and for those that work beside it.
-    pub(super) fn count_time(&mut self, busy: Option<&[Asked]>, at: u64) {
+    /// Sets the time, which has passed for the runs with calls in flight, and for the one to which `busy` leads.
+    pub(super) fn set_time(&mut self, busy: Option<&[Asked]>, at: u64) {
         let passed = self.clock.advance(at);
-        for branch in self.branches.clone().iter().rev() {
-            if self.counts_time(branch, busy) {
-                self.change_at(&branch.path, |run| run.add_elapsed(passed));
-            }
-        }
+        self.run.advance(passed, busy.map(call_ids).as_deref());
         self.tick();
     }
 
-    /// Returns the time that the first of these runs has left, and the way to the run around it, or to itself, whose time that is, if it is
-    /// up before the worker gives up.
-    pub(super) fn first_limit<'p>(
+    /// Returns the time that the first of these runs has left, and the calls that lead to the run around it, or to itself, whose time that is, if
+    /// it is up before the worker gives up.
+    pub(super) fn limit_of_step<'p>(
         &self,
         paths: impl IntoIterator<Item = &'p [Asked]>,
-    ) -> Option<(&'p [Asked], Duration)> {
-        let times = paths.into_iter().filter_map(|path| {
-            let (depth, left) = self.run.least_time_left(&call_ids(path))?;
-            Some((&path[..depth], left))
-        });
+    ) -> Option<(Vec<String>, Duration)> {
+        let limits = paths.into_iter().filter_map(|path| self.run.limit_at(&call_ids(path)));
         let patience = self.setup.settings.model_patience;
-        times.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
+        limits.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
+    }
+
+    /// Ends the run to which these calls lead, because a step of it, or inside, has taken the time that was left.
+    pub(super) fn end_by_time(&mut self, place: &[String]) {
+        self.run.use_up_time_at(&place.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
 

@@ -37,9 +37,9 @@ impl<'c> Drive<'c> {
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.setup.settings.model_attempts, self.setup.settings.model_patience);
-        let first_limit = self.first_limit(branches.iter().map(|branch| &*branch.path));
+        let limit = self.limit_of_step(branches.iter().map(|branch| &*branch.path));
         let turns: Vec<_> = branches.iter().map(|branch| self.tree(&branch.path)).collect();
-        let deadline = self.clock.after(first_limit.map_or(patience, |(_, left)| left));
+        let deadline = self.clock.after(limit.as_ref().map_or(patience, |(_, left)| *left));
         let take_turns = || async move { steps.take_turns(&turns, events, &published).await }.boxed();
         let taken = take_step(self.ctx, &names.join(", "), deadline, attempts, take_turns).await;
         unfinished.finish().await;
@@ -54,9 +54,9 @@ impl<'c> Drive<'c> {
             }
             Err(DriveError::Cancelled) => Err(DriveError::Cancelled),
             Err(DriveError::Failed(error)) => {
-                match first_limit {
+                match limit {
                     _ if attempts.is_some() => self.fail(error.message()),
-                    Some((path, _)) => self.use_up_time(path),
+                    Some((place, _)) => self.end_by_time(&place),
                     None => self.pause(error.message()).await?,
                 }
                 Ok(())
@@ -67,9 +67,8 @@ impl<'c> Drive<'c> {
     /// Applies a turn.
     async fn apply_turn(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
-        self.count_time(Some(&branch.path), started);
-        let time_left = self.run_at(&branch.path).and_then(Run::time_left);
-        let is_time_up = time_left.is_some_and(|left| left.is_zero());
+        self.set_time(Some(&branch.path), started);
+        let is_time_up = self.run_at(&branch.path).is_some_and(Run::is_time_up);
         let mut applied = Ok(());
         match outcome {
             // The run has ended.
@@ -85,7 +84,7 @@ impl<'c> Drive<'c> {
             }
             Err(obstacle) => applied = self.record_obstacle(&branch.path, obstacle).await,
         }
-        self.count_time(Some(&branch.path), finished);
+        self.set_time(Some(&branch.path), finished);
         applied
     }
 

@@ -154,8 +154,7 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the next deadline of something that the run waits for.
     pub(super) fn await_deadline(&mut self) {
         let now = self.clock.time();
-        let deadlines = self.run.waits().into_iter().filter_map(|wait| wait.deadline);
-        let next = deadlines.filter(|at| *at > now).min();
+        let next = self.run.poll_timeout().deadline;
         if let Some(next) = next.filter(|next| self.open.deadline.is_none_or(|earlier| *next < earlier)) {
             self.open.deadline = Some(next);
             let timer = self.ctx.sleep(next.since(now));
@@ -165,14 +164,8 @@ impl<'c> Drive<'c> {
 
     /// Sets a timer for the run whose time is up first.
     pub(super) fn await_time_limit(&mut self) {
-        // What undoes a call is not interrupted: the time is up once it has ended.
-        let is_limited =
-            |branch: &&Branch| self.counts_time(branch, None) && !self.undoes_inside(&branch.path);
-        let working = self.branches.iter().filter(is_limited);
-        let left = working.filter_map(|branch| Some((self.run_at(&branch.path)?.time_left()?, &branch.path)));
-        let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
-        let limit = first.map(|(left, path)| (self.clock.after(left), path));
+        let limit = self.run.poll_timeout().limit.map(|(place, left)| (self.clock.after(left), place));
         if self.open.time_limit.as_ref().map(|(_, limit)| limit) != limit.as_ref() {
             self.open.time_limit = limit.map(|limit| {
                 let left = Duration::from_micros(limit.0.saturating_sub(self.clock.micros()));
