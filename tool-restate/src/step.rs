@@ -112,7 +112,7 @@ pub(crate) enum AgentStep {
 
 /// What is judged in a step of its own.
 #[derive(Clone)]
-pub(crate) enum Subject {
+pub(crate) enum Judged {
     /// The outcome of a call, which is recorded as well.
     Outcome(Box<ToolExecution>),
     /// This call, which searches for tools, and is executed as well.
@@ -242,20 +242,20 @@ impl Steps {
     }
 
     /// Judges something of a copy of a run. Fails if a layer does.
-    pub(crate) async fn judge(&self, tree: Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
+    pub(crate) async fn judge(&self, tree: Tree<'_>, subject: Judged) -> Recorded<RunChanges> {
         let judging = async {
             let mut driver = tree.descend(self.resume(&tree)?.start()).await?;
             match subject {
-                Subject::Outcome(execution) => driver.record_result(*execution).await?,
-                Subject::Search(call) => driver.search(&call).await?,
-                Subject::Next => {
+                Judged::Outcome(execution) => driver.record_result(*execution).await?,
+                Judged::Search(call) => driver.search(&call).await?,
+                Judged::Next => {
                     for call in self.changed_calls(&tree)? {
                         driver.record_result(call).await?;
                     }
                     driver.judge_before_step().await?;
                 }
-                Subject::Results => driver.judge_results().await?,
-                Subject::GivenUp => driver.give_up().await,
+                Judged::Results => driver.judge_results().await?,
+                Judged::GivenUp => driver.give_up().await,
             }
             driver.report_finished().await?;
             Ok(driver.run().changes().without_time())

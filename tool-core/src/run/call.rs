@@ -140,7 +140,7 @@ impl CallRecord {
 
     /// Returns `true` if the present driver has started the call, and it has no outcome yet.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.mark, Some(Mark::Begun { .. } | Mark::Executing))
+        matches!(self.mark, Some(Mark::Begun { .. } | Mark::Executing { .. }))
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -235,6 +235,24 @@ impl CallRecord {
         Ok(())
     }
 
+    /// Takes back the start of an attempt that nobody has executed.
+    pub(super) fn take_back(&mut self) {
+        let is_continued = match self.mark.take() {
+            Some(Mark::Begun { is_continued } | Mark::Executing { is_continued }) => is_continued,
+            mark => {
+                self.mark = mark;
+                return;
+            }
+        };
+        if let CallState::Running { attempt, approved } = &mut self.state {
+            let (attempt, approved) = (*attempt, approved.take());
+            self.state = match is_continued {
+                true => CallState::Waiting { attempt, approved },
+                false => CallState::Ready { attempts: attempt.saturating_sub(1), approved },
+            };
+        }
+    }
+
     /// Ends the running attempt because it waits. It continues once what is in these notes is resolved.
     pub(super) fn wait(&mut self, notes: CallNotes) -> Result<(), StepError> {
         let CallState::Running { attempt, approved } = &mut self.state else {
@@ -282,12 +300,15 @@ impl CallRecord {
         execution
     }
 
-    /// Returns the record of a call that was started and has no outcome, if the turn ends now.
+    /// Returns the record of a call that was started and has no outcome, if the turn ends now. One that layers were to judge is recorded as it is.
     pub(super) fn execution_if_stopped(
         &self,
         call: &ToolCall,
         why_not_executed: &str,
     ) -> Option<ToolExecution> {
+        if let Some(unjudged) = &self.to_judge {
+            return Some((**unjudged).clone());
+        }
         let error = match self.has_begun() {
             false => return None,
             true if self.waits_without_effect() => ToolError::not_executed(why_not_executed),

@@ -348,6 +348,7 @@ impl ChangedCall {
             since: *since,
             rewriters: rewriters.clone(),
             state,
+            to_judge: None,
             is_touched: false,
             ..*record
         };
@@ -361,9 +362,10 @@ impl ChangedCall {
         let inner = record.inner.take();
         // What is in flight here is unknown where the changes were made.
         let mark = record.mark.filter(|_| self.record.is_running());
+        let to_judge = record.to_judge.take().filter(|_| !self.is_finished);
         let state =
             if self.is_finished { std::mem::take(&mut record.state) } else { self.record.state.clone() };
-        *record = CallRecord { inner, state, mark, is_touched: true, ..self.record };
+        *record = CallRecord { inner, state, mark, to_judge, is_touched: true, ..self.record };
         Ok(())
     }
 }
@@ -379,7 +381,9 @@ impl Run {
             }
             (Stage::Calling(_), _) | (_, Stage::Calling(_)) => Err(OTHER_STATE),
             (Stage::Undoing(undoing), Stage::Undoing(before)) => {
-                undoing.record.mark = before.record.mark.filter(|_| undoing.record.is_running());
+                let is_same = undoing.record.is_running();
+                undoing.record.mark = before.record.mark.filter(|_| is_same);
+                undoing.record.to_judge = before.record.to_judge.filter(|_| is_same);
                 Ok(())
             }
             _ => Ok(()),

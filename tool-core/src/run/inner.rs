@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::changes::RunChanges;
 use super::compaction::CompactionRecord;
+use super::effect::RunPath;
 use super::handoff::Handoff;
 use super::id::RunId;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
@@ -157,6 +158,16 @@ impl Run {
         Some((self.requested_call(call_id)?.clone(), attempt))
     }
 
+    /// Returns the names of the tools by which the agents on the way to a run are asked, as far as the way leads.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn names_to(&self, path: &RunPath) -> Vec<String> {
+        let calls = path.calls();
+        let outer = |depth: usize| self.inner_run_at(calls[..depth].iter().copied());
+        let names = calls.iter().enumerate().map_while(|(depth, call)| outer(depth)?.requested_call(call));
+        names.map(|call| call.name.clone()).collect()
+    }
+
     /// Returns the run to which these calls lead: each asks an agent, in whose run the next one is open.
     #[doc(hidden)] // For the crates of this project.
     pub fn inner_run_at<'a>(&self, calls: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
@@ -167,8 +178,7 @@ impl Run {
 
     /// Changes the run to which these calls lead. The runs around it stop if their limits are exceeded. Returns `None` if there is no
     /// such run.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn change_inner_run_at<T>(
+    pub(crate) fn change_inner_run_at<T>(
         &mut self,
         calls: &[&str],
         change: impl FnOnce(&mut Self) -> T,
@@ -191,8 +201,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if no such call is open.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn add_inner_run(
+    pub(crate) fn add_inner_run(
         &mut self,
         call: &ToolCall,
         has_own_limits: bool,

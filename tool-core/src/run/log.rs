@@ -92,7 +92,7 @@ impl Run {
         if let (Stage::Calling(turn), Some(position)) = (&mut self.stage, position)
             && let Some(record) = turn.calls.get_mut(position)
         {
-            (record.state, record.mark) = (CallState::Finished(execution), None);
+            (record.state, record.mark, record.to_judge) = (CallState::Finished(execution), None, None);
             record.is_touched = true;
         }
     }

@@ -4,7 +4,7 @@
 //! changes the `history` (shared by copies of the run, `shared_vec`, and by what layers see, `view`) and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `time` (whose time counts), `visible` (what the model sees), `fork` and
+//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `engine` (what a world does next for a tree of runs), `visible` (what the model sees), `fork` and
 //! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
 //! `saved` and `saved_execution` are the stored form.
 
@@ -27,6 +27,7 @@ mod step;
 mod call_state;
 mod amendment;
 mod saved_execution;
+mod effect;
 mod compaction;
 mod cache_use;
 mod shared_vec;
@@ -62,7 +63,7 @@ mod finish;
 mod fork;
 mod reported;
 mod profile;
-mod time;
+mod engine;
 mod saved;
 
 pub use self::answer::Answer;
@@ -70,6 +71,8 @@ pub use self::cache_use::CacheUse;
 pub use self::changes::RunChanges;
 pub use self::compaction::CompactionRecord;
 pub(crate) use self::compaction::{Carried, MAX_USELESS, ProviderSummary};
+pub use self::effect::{Effect, EffectId, RunPath, Subject};
+pub use self::engine::{EffectResult, Timeouts, TurnTools};
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
@@ -89,7 +92,6 @@ pub use self::state::{InnerRun, Profile, ReportedCalls, Run, Sees};
 pub use self::step::Step;
 pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
-pub use self::time::Timeouts;
 pub(crate) use self::undo::may_be_undo;
 pub(crate) use self::view::RunView;
 pub(crate) use self::visible::reading_hint;

@@ -47,7 +47,7 @@ impl Run {
     }
 
     /// Applies the policies of the tools in the profile to the open calls that are not in flight, unless layers have to judge them first.
-    pub fn apply_profile(&mut self) {
+    pub(super) fn apply_profile(&mut self) {
         let profile = self.driving.as_ref().and_then(|driving| driving.profile.clone());
         let Some(profile) = profile.filter(|_| !self.awaits_layers()) else { return };
         self.apply_tool_policies(&profile.called, |handoffs, name| {
@@ -62,8 +62,7 @@ impl Run {
     }
 
     /// Returns `true` if layers that record do not know of all that has happened in the run.
-    #[must_use]
-    pub fn has_unrecorded(&self) -> bool {
+    pub(super) fn has_unrecorded(&self) -> bool {
         let sees = self.sees();
         // Those of a turn that is complete are judged in this step.
         let judges = sees.outputs && !self.is_done() && !self.is_undoing() && !self.is_asking();
@@ -72,7 +71,7 @@ impl Run {
     }
 
     /// States that layers which record know what has happened in the run, also results if layers were asked about them.
-    pub fn set_recorded(&mut self, has_judged: bool) {
+    pub(super) fn set_recorded(&mut self, has_judged: bool) {
         let sees = self.sees();
         let Some(mut recorded) = self.driving.as_mut().and_then(|driving| driving.recorded.take()) else {
             return;

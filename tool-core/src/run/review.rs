@@ -204,9 +204,7 @@ impl Run {
     }
 
     /// Returns `true` if layers have something to judge before the next step: an answer that is an output, or calls.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn awaits_layers(&self) -> bool {
+    pub(crate) fn awaits_layers(&self) -> bool {
         self.has_unjudged_answer() || self.unjudged_calls().next().is_some()
     }
 

@@ -7,9 +7,10 @@
 
 use std::collections::HashSet;
 
+use super::effect::RunPath;
 use super::state::{CallRecord, Mark, Run, Stage};
 use crate::model::{ToolCall, ToolKind};
-use crate::tool::Attempt;
+use crate::tool::{Attempt, ToolExecution};
 
 /// The runs of a tree in which calls can start, and the calls that lead to each.
 #[derive(Debug, Default)]
@@ -88,7 +89,11 @@ impl<'a> TreeInFlight<'a> {
 impl Run {
     /// Lets only these calls start until the next step, so many at a time. What an earlier step had in flight is forgotten.
     pub(crate) fn open_step(&mut self, max: usize, of_step: HashSet<String>) {
-        self.unmark(|id, mark| mark == Mark::Suspended || mark == Mark::Executing && !of_step.contains(id));
+        self.unmark(|id, mark| match mark {
+            Mark::Begun { .. } => false,
+            Mark::Executing { .. } => !of_step.contains(id),
+            Mark::Suspended => true,
+        });
         self.driving.get_or_insert_default().step = Some((max, of_step));
     }
 
@@ -126,23 +131,25 @@ impl Run {
 
     /// States that a call which was started is executed.
     pub(crate) fn set_executing(&mut self, call_id: &str) {
-        self.set_mark(call_id, Some(Mark::Executing));
+        if let Some(record) = self.record_mut(call_id) {
+            let is_continued = matches!(record.mark, Some(Mark::Begun { is_continued: true }));
+            record.mark = Some(Mark::Executing { is_continued });
+        }
     }
 
     /// Ends a call without an outcome. It occupies no room, and is not started again in this step.
     pub(crate) fn suspend_call(&mut self, call_id: &str) {
-        self.set_mark(call_id, Some(Mark::Suspended));
-    }
-
-    /// Leaves a call that was started and has no outcome: it can start again.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn abandon_call(&mut self, call_id: &str) {
-        self.set_mark(call_id, None);
-    }
-
-    fn set_mark(&mut self, call_id: &str, mark: Option<Mark>) {
         if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
-            record.mark = mark;
+            record.mark = Some(Mark::Suspended);
+        }
+    }
+
+    /// Takes back the start of a call that nobody has executed, unless it has an outcome or a run: it can start again.
+    pub(super) fn take_back_call(&mut self, call_id: &str) {
+        let is_left =
+            |record: &CallRecord| record.is_open() && record.to_judge.is_none() && record.inner().is_none();
+        if self.record(call_id).is_some_and(is_left) && self.open_inner_run(call_id).is_none() {
+            self.open_record(call_id).into_iter().for_each(CallRecord::take_back);
         }
     }
 
@@ -164,7 +171,7 @@ impl Run {
     /// Returns `true` if this driver executes the call. One that its caller has started and not executed is not in flight in a step of others.
     fn is_marked(&self, call: &ToolCall, record: &CallRecord) -> bool {
         match record.mark {
-            Some(Mark::Executing) => true,
+            Some(Mark::Executing { .. }) => true,
             Some(Mark::Begun { .. }) => self.is_of_step(call),
             Some(Mark::Suspended) | None => false,
         }
@@ -182,6 +189,7 @@ impl Run {
     /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
     fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
         let calls = self.requested_calls().filter(|(call, record)| self.is_marked(call, record));
+        let calls = calls.filter(|(_, record)| record.to_judge.is_none());
         calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
     }
 
@@ -196,18 +204,41 @@ impl Run {
         calls.any(|(call, _)| self.open_inner_run(&call.id).is_none())
     }
 
-    /// Returns the calls that lead to each run of the tree that works, the outermost first.
-    pub(super) fn open_places(&self) -> Vec<Vec<String>> {
+    /// Returns the runs of the tree that work, the outermost first.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn open_places(&self) -> Vec<RunPath> {
         let mut tree = TreeInFlight::default();
         tree.add_tree(Vec::new(), self);
         tree.0.iter().map(|one| one.place.iter().map(|id| (*id).to_owned()).collect()).collect()
     }
 
-    /// Returns the runs of the tree that have calls which can start now, each with the calls that lead to it. What layers have to judge first
-    /// does not start, and nothing does without a [profile](Self::set_profile).
+    /// Returns the outcome of a call that layers have to judge before it is recorded.
+    pub(super) fn outcome_to_judge(&self) -> Option<&ToolExecution> {
+        self.requested_calls().find_map(|(_, record)| record.to_judge.as_deref())
+    }
+
+    /// Returns `true` if layers have to judge the outcome of a call before it is recorded.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
-    pub fn startable_tree(&self) -> Vec<(Vec<String>, Vec<ToolCall>)> {
+    pub fn has_outcome_to_judge(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(|record| record.to_judge.is_some())
+    }
+
+    /// Sets an outcome that layers have to judge. The run of the agent that the call has asked goes on no more.
+    pub(super) fn set_outcome_to_judge(&mut self, execution: ToolExecution) {
+        if let Some(record) = self.record_mut(&execution.call().id) {
+            record.to_judge = Some(Box::new(execution));
+        }
+    }
+
+    pub(super) fn take_outcome_to_judge(&mut self, call_id: &str) -> Option<ToolExecution> {
+        self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
+    }
+
+    /// Returns the runs of the tree that have calls which can start now, each with the calls that lead to it. What layers have to judge first
+    /// does not start, and nothing does without a [profile](Self::set_profile).
+    pub(super) fn startable_tree(&self) -> Vec<(RunPath, Vec<ToolCall>)> {
         let mut tree = TreeInFlight::default();
         tree.add_tree(Vec::new(), self);
         let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
@@ -217,9 +248,7 @@ impl Run {
     }
 
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn startable(&self) -> Vec<ToolCall> {
+    pub(super) fn startable(&self) -> Vec<ToolCall> {
         self.can_start().into_iter().cloned().collect()
     }
 
@@ -238,23 +267,17 @@ impl Run {
 
     /// Returns `true` if the run takes an outcome of this call: it is a call of the current turn, or the next one that undoes another,
     /// and has none yet. The calls in flight of a run that has stopped are to be cancelled.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_open_call(&self, call_id: &str) -> bool {
+    pub(crate) fn has_open_call(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(CallRecord::is_open)
     }
 
     /// Returns `true` if a call excludes others.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn is_exclusive(&self, call_id: &str) -> bool {
+    pub(crate) fn is_exclusive(&self, call_id: &str) -> bool {
         self.record(call_id).is_some_and(CallRecord::is_exclusive)
     }
 
     /// Returns `true` if a call asks an agent, or undoes the calls of one.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn asks_agent(&self, call_id: &str) -> bool {
+    pub(crate) fn asks_agent(&self, call_id: &str) -> bool {
         self.kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
     }
 
@@ -343,7 +366,7 @@ mod tests {
 
     fn startable(run: &Run) -> Vec<String> {
         let all = run.startable_tree().into_iter();
-        let path = |place: &[String], call: ToolCall| [place, &[call.id]].concat().join("/");
+        let path = |place: &RunPath, call: ToolCall| place.inside(&call.id).calls().join("/");
         all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
             .collect()
     }
@@ -391,7 +414,7 @@ mod tests {
         });
         assert_eq!(startable(&outer), [""; 0]);
         change(&mut outer, "b", &|inner| {
-            inner.abandon_call("work");
+            inner.take_back_call("work");
             Ok(())
         });
         assert_eq!(startable(&outer), ["a/work"]);

@@ -3,7 +3,7 @@
 //! The types are in one file because each contains the next, and the last contains the first.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::cache_use::CacheUse;
 use super::call_index::CallIndex;
 use super::call_state::CallState;
 use super::compaction::{CompactionRecord, ContextSize};
+use super::effect::{Awaited, Effect, EffectId};
 use super::handoff::Handoff;
 use super::history::History;
 use super::id::RunId;
@@ -69,6 +70,21 @@ pub(super) struct Driving {
     pub(super) recorded: Option<ReportedCalls>,
     /// How many calls of which step it may have in flight at once, if others cannot start.
     pub(super) step: Option<(usize, HashSet<String>)>,
+    /// What was polled.
+    pub(super) polled: Polled,
+}
+
+/// What the engine has asked of the world.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Polled {
+    /// The number of the last effect of this run.
+    pub(super) number: u32,
+    /// The effects of the present group that were not returned yet, of the outermost run.
+    pub(super) group: VecDeque<(EffectId, Effect)>,
+    /// Effects of the present group were returned.
+    pub(super) was_returned: bool,
+    /// The effects in flight, of the outermost run.
+    pub(super) awaited: BTreeMap<EffectId, Awaited>,
 }
 
 /// What the rules of a run need of its agent.
@@ -130,7 +146,7 @@ pub(super) enum Mark {
     /// It was started, or continues after it has waited, and nobody has executed it.
     Begun { is_continued: bool },
     /// It is executed.
-    Executing,
+    Executing { is_continued: bool },
     /// It has ended without an outcome, and is not started again in this step.
     Suspended,
 }
@@ -290,6 +306,9 @@ pub(super) struct CallRecord {
     /// What the present driver does with the call. A restored run has none: what was in flight was interrupted.
     #[serde(skip)]
     pub(super) mark: Option<Mark>,
+    /// The outcome that layers judge before it is recorded.
+    #[serde(skip)]
+    pub(super) to_judge: Option<Box<ToolExecution>>,
     /// The record may have changed since the last save.
     #[serde(skip)]
     pub(super) is_touched: bool,

@@ -50,8 +50,7 @@ impl Run {
     }
 
     /// Applies the policies of the tools to the open calls that are not in flight, and finishes those that need no execution.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn apply_tool_policies(
+    pub(crate) fn apply_tool_policies(
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
@@ -301,15 +300,12 @@ impl Run {
     }
 
     /// Returns `true` if calls will not be continued and their tools do not know it.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_given_up_calls(&self) -> bool {
+    pub(crate) fn has_given_up_calls(&self) -> bool {
         !self.given_up.is_empty()
     }
 
     /// Forgets these calls, whose tools know it.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn forget_given_up_calls(&mut self) {
+    pub(crate) fn forget_given_up_calls(&mut self) {
         self.given_up.clear();
     }
 

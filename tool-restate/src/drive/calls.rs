@@ -1,80 +1,84 @@
 //! The calls of a turn, each as an invocation of its own.
 
+use std::collections::BTreeSet;
+
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
+use tool_core::__internals::CallRequest;
+use tool_core::ToolCall;
 use tool_core::model::{ToolDefinition, ToolKind};
-use tool_core::run::Run;
-use tool_core::tool::{Attempt, ToolError, ToolErrorKind, ToolExecution};
-use tool_core::{Event, ToolCall};
+use tool_core::run::{EffectId, EffectResult, Run, RunPath};
+use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 
-use super::state::{Arrived, Branch, Drive, DriveError, Driven, Executor, OpenCall, Pending};
-use crate::clock::micros;
+use super::state::{Arrived, Drive, DriveError, Driven, Executor, OpenCall, Pending};
+use super::tree::finished_at;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
-use crate::path::call_ids;
 use crate::signals::WAITING;
-use crate::step::Subject;
+use crate::step::Judged;
+
+/// A call that was started, and `true` if it asks an agent.
+pub(super) type Started = (EffectId, CallRequest, bool);
 
 impl<'c> Drive<'c> {
-    /// Starts calls of a run.
-    pub(super) async fn start(&mut self, branch: &Branch, ready: Vec<ToolCall>) -> Driven {
-        self.publish_started_calls(branch, &ready);
+    /// Executes calls that were started. Those that are not executed, because the run is cancelled meanwhile, count as never started.
+    pub(super) async fn start(&mut self, started: Vec<Started>) -> Driven {
+        let mut left = started.iter().map(|(id, ..)| id.clone()).collect();
+        let executed = self.execute(started, &mut left).await;
+        if executed.is_err() {
+            left.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
+        }
+        executed
+    }
+
+    async fn execute(&mut self, started: Vec<Started>, left: &mut BTreeSet<EffectId>) -> Driven {
+        for (id, request, _) in &started {
+            self.publish_started_call(id.path(), &request.call);
+        }
         self.flush_events().await?;
         let (of_agents, others): (Vec<_>, Vec<_>) =
-            ready.into_iter().partition(|call| self.asks_agent(branch, call));
-        let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
-        let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
+            started.into_iter().partition(|(.., asks_agent)| *asks_agent);
+        let (searches, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(id, request, _)| self.is_search(id.path(), &request.call));
         let (local, remote): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|call| self.is_local(branch, call));
-        if self.start_remote_calls(branch, remote, !local.is_empty()).await? {
-            // Others may no longer be needed.
-            return Ok(());
+            others.into_iter().partition(|(id, request, _)| self.is_local(id.path(), &request.call));
+        self.start_remote_calls(remote, !local.is_empty(), left).await?;
+        for (id, request, _) in of_agents {
+            left.remove(&id);
+            if self.run.is_awaited(&id) {
+                self.start_agent(id, request.call, &request.attempt).await?;
+            }
         }
-        for call in of_agents {
-            self.start_agent(branch, call).await?;
-        }
-        for call in searches {
-            if self.begin_call(branch, &call).is_some() {
-                self.judge(branch, "search", Subject::Search(call.id.clone())).await?;
-                // It stays open while a provider of the tools asks.
-                self.change_at(&branch.path, |run| run.abandon_call(&call.id));
+        for (id, request, _) in searches {
+            left.remove(&id);
+            if self.run.is_awaited(&id) {
+                self.judge(&id, "search", Judged::Search(request.call.id)).await?;
             }
         }
         self.publish_waits();
+        let local: Vec<_> = local.into_iter().filter(|(id, ..)| self.run.is_awaited(id)).collect();
         if local.is_empty() {
             return Ok(());
         }
-        let mut all = vec![(branch.clone(), self.request_calls(branch, local))];
-        self.join_local_calls(&mut all);
         self.flush_events().await?;
-        self.execute_locally(all).await
+        left.retain(|id| local.iter().all(|(own, ..)| own != id));
+        let inputs = local.into_iter().filter_map(|(id, request, _)| {
+            let input = self.input_of(id.path(), request)?;
+            Some((id, input))
+        });
+        let inputs = inputs.collect();
+        self.execute_locally(inputs).await
+    }
+
+    fn is_search(&self, path: &RunPath, call: &ToolCall) -> bool {
+        self.run_at(path).and_then(|run| run.kind_of(&call.id)) == Some(ToolKind::Search)
     }
 
     /// Returns `true` if the call is executed in the invocation of its run.
-    fn is_local(&self, branch: &Branch, call: &ToolCall) -> bool {
+    fn is_local(&self, path: &RunPath, call: &ToolCall) -> bool {
         let settings = &self.setup.settings;
-        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
-        settings.has_local_calls
-            && !is_undoing
-            && !settings.routes.contains_key(&call.name)
-            && !self.asks_agent(branch, call)
-            && self.kind(branch, call) != Some(ToolKind::Search)
-    }
-
-    /// Adds the calls of other runs that can be executed in the same step, because nothing else happens meanwhile.
-    fn join_local_calls(&mut self, all: &mut Vec<(Branch, Vec<CallInput>)>) {
-        for branch in self.branches.clone() {
-            if all.iter().any(|(one, _)| one.path == branch.path) {
-                continue;
-            }
-            let mut calls = self.startable(&branch);
-            calls.retain(|call| self.is_local(&branch, call));
-            if !calls.is_empty() {
-                self.publish_started_calls(&branch, &calls);
-                let inputs = self.request_calls(&branch, calls);
-                all.push((branch, inputs));
-            }
-        }
+        let is_undoing = self.run_at(path).is_some_and(Run::is_undoing);
+        settings.has_local_calls && !is_undoing && !settings.routes.contains_key(&call.name)
     }
 
     /// Awaits something that is pending.
@@ -88,47 +92,46 @@ impl<'c> Drive<'c> {
             Some((index, Ok(arrived))) => self.accept(index, arrived).await,
             Some((index, Err(_))) => {
                 // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
-                let Some(lost) = self.in_flight.remove(&index) else { return Ok(()) };
-                let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
-                self.judge_and_record(&lost.branch, interrupted).await
+                if let Some(lost) = self.in_flight.remove(&index) {
+                    let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
+                    self.take_outcome(&lost.id, interrupted);
+                }
+                Ok(())
             }
             None => Err(TerminalError::new("a run waits for nothing").into()),
         }
     }
 
-    /// Cancels the calls that no run waits for any more, and leaves the runs that have ended.
-    pub(super) fn drop_ended(&mut self) {
-        let run = &self.run;
-        self.in_flight.retain(|_, one| {
-            let own = run.inner_run_at(call_ids(&one.branch.path));
-            let is_awaited = own.is_some_and(|run| run.has_open_call(&one.call.id));
-            if let Executor::Invocation(Some(handle)) = &one.executor
-                && !is_awaited
-            {
-                handle.cancel();
+    /// Cancels the calls that no run waits for any more.
+    pub(super) fn drop_abandoned(&mut self) {
+        while let Some(id) = self.run.poll_abandoned() {
+            for open in self.in_flight.extract_if(.., |_, one| one.id == id).map(|(_, open)| open) {
+                if let Executor::Invocation(Some(handle)) = &open.executor {
+                    handle.cancel();
+                }
             }
-            is_awaited
-        });
-        self.branches.retain(|one| run.inner_run_at(call_ids(&one.path)).is_some());
+        }
     }
 
-    /// Starts calls. Returns `true` if one was refused.
     async fn start_remote_calls(
         &mut self,
-        branch: &Branch,
-        ready: Vec<ToolCall>,
+        ready: Vec<Started>,
         has_others: bool,
-    ) -> Driven<bool> {
+        left: &mut BTreeSet<EffectId>,
+    ) -> Driven {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
-            || self.branches.len() > 1
+            || self.run.open_places().len() > 1
             || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
-        let (max_bytes, mut has_refused) = (self.setup.settings.max_bytes, false);
-        for call in ready {
-            let Some(mut input) = self.request_call(branch, &call) else { continue };
+        let max_bytes = self.setup.settings.max_bytes;
+        for (id, request, _) in ready {
+            left.remove(&id);
+            let call = request.call.clone();
+            let input = self.input_of(id.path(), request).filter(|_| self.run.is_awaited(&id));
+            let Some(mut input) = input else { continue };
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
             if let (Err(_), Some(undone)) = (&checked, &mut input.request.undone) {
@@ -137,20 +140,17 @@ impl<'c> Drive<'c> {
                 checked = check(&input);
             }
             if let Err(reason) = checked {
-                let refused = ToolExecution::new(call, Err(ToolError::not_executed(&reason)));
-                self.judge_and_record(branch, refused).await?;
-                has_refused = true;
+                self.take_outcome(&id, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 continue;
             }
             let owner = self.setup.settings.routes.get(&call.name).unwrap_or(&self.setup.name);
-            let known = input
-                .definition
-                .as_ref()
-                .filter(|hash| self.nodes[branch.node].deployed.tools.get(&call.name) == Some(hash));
+            let deployed = self.run_at(id.path()).and_then(|run| self.nodes.get(run.id().as_str()));
+            let deployed = deployed.and_then(|node| node.deployed.tools.get(&call.name));
+            let known = input.definition.as_ref().filter(|hash| deployed == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if input.request.undone.is_some() {
-                self.start_undo(branch, target, call, input).await?;
+                self.start_undo(id, target, call, input).await?;
                 continue;
             }
             let future = self.ctx.request::<_, Json<ToolExecution>>(target, Json(input)).call();
@@ -163,16 +163,16 @@ impl<'c> Drive<'c> {
                 Err(error) => (None, Err(error)),
             };
             let executed = future.map_ok(|Json(execution)| Arrived::Executed(execution));
-            self.await_call(branch, call, Executor::Invocation(handle), Box::pin(executed));
+            self.await_call(id, call, Executor::Invocation(handle), Box::pin(executed));
             started?;
         }
-        Ok(has_refused)
+        Ok(())
     }
 
     /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
     async fn start_undo(
         &mut self,
-        branch: &Branch,
+        id: EffectId,
         target: RequestTarget,
         call: ToolCall,
         input: CallInput,
@@ -189,65 +189,57 @@ impl<'c> Drive<'c> {
         };
         let executed = invocation.attach::<Json<ToolExecution>>();
         let executed = executed.map_ok(|Json(execution)| Arrived::Executed(execution));
-        self.await_call(branch, call, Executor::Invocation(None), Box::pin(executed));
+        self.await_call(id, call, Executor::Invocation(None), Box::pin(executed));
         Ok(())
     }
 
     /// Awaits what a call in flight waits for.
     pub(super) fn await_call(
         &mut self,
-        branch: &Branch,
+        id: EffectId,
         call: ToolCall,
         executor: Executor,
         pending: Pending<'c>,
     ) {
         let index = self.open.pending.push(pending);
-        self.in_flight.insert(index, OpenCall { branch: branch.clone(), call, executor });
+        self.in_flight.insert(index, OpenCall { id, call, executor });
     }
 
-    /// Begins a call that is executed here, unless what was begun before has ended the run.
-    pub(super) fn begin_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<Attempt> {
-        self.change_at(&branch.path, |run| run.begin_call(&call.id).ok())?
-    }
-
-    fn request_calls(&mut self, branch: &Branch, calls: Vec<ToolCall>) -> Vec<CallInput> {
-        calls.iter().filter_map(|call| self.request_call(branch, call)).collect()
-    }
-
-    /// Begins a call, unless what was begun before has ended the run.
-    fn request_call(&mut self, branch: &Branch, call: &ToolCall) -> Option<CallInput> {
-        let request = self.change_at(&branch.path, |run| run.request_call(&call.id).ok())??;
-        let undoes = request.undone.is_some();
-        let (run, node) = (self.run_at(&branch.path)?, &self.nodes[branch.node]);
+    /// Returns what the worker that executes a call needs.
+    fn input_of(&self, path: &RunPath, request: CallRequest) -> Option<CallInput> {
+        let run = self.run_at(path)?;
+        let (name, undoes) = (&request.call.name, request.undone.is_some());
         let profile = run.profile();
         let mut called = profile.into_iter().filter(|_| !undoes).flat_map(|profile| profile.called.iter());
-        let called = called.find(|tool| tool.name() == call.name);
+        let called = called.find(|tool| tool.name() == name);
         let undoing = profile.zip(run.handoffs_before_undone());
-        let undoing =
-            undoing.and_then(|(profile, handoffs)| profile.undoing.get(&(handoffs, call.name.clone())));
+        let undoing = undoing.and_then(|(profile, handoffs)| profile.undoing.get(&(handoffs, name.clone())));
         let is_unknown = !undoes && called.is_none();
+        let offered =
+            self.nodes.get(run.id().as_str()).filter(|_| is_unknown).map(|node| node.offered.clone());
+        let way = self.way(path);
         Some(CallInput {
-            request,
             definition: called.or(undoing).map(ToolDefinition::hash),
-            offered: if is_unknown { node.offered.clone() } else { Vec::new() },
-            at_most_once: run.is_at_most_once(&call.id),
+            offered: offered.unwrap_or_default(),
+            at_most_once: run.is_at_most_once(&request.call.id),
             events: self.events.clone(),
             context: self.context.clone(),
-            path: branch.path.clone(),
-            agent: self.tree(&branch.path).names(),
+            agent: self.tree(&way).names(),
+            path: way,
+            request,
         })
     }
 
     async fn accept(&mut self, index: usize, arrived: Arrived) -> Driven {
         match arrived {
             Arrived::Executed(execution) => {
-                if let Some(OpenCall { branch, .. }) = self.in_flight.remove(&index) {
-                    return self.judge_and_record(&branch, execution).await;
+                if let Some(OpenCall { id, .. }) = self.in_flight.remove(&index) {
+                    self.take_outcome(&id, execution);
                 }
             }
             Arrived::Delayed => {
-                if let Some(OpenCall { branch, call, .. }) = self.in_flight.remove(&index) {
-                    return self.add_agent(&branch, call).await;
+                if let Some(OpenCall { id, call, .. }) = self.in_flight.remove(&index) {
+                    return self.begin_agent(&id, &call).await;
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
@@ -270,51 +262,35 @@ impl<'c> Drive<'c> {
             }
             Arrived::TimeLimit => {
                 // A timer that another one has replaced means nothing.
-                if let Some((_, (_, place))) = self.open.time_limit.take_if(|(set, _)| *set == index) {
-                    self.end_by_time(&place);
+                if let Some((_, (_, path))) = self.open.time_limit.take_if(|(set, _)| *set == index) {
+                    self.run.use_up_time_at(&path);
                 }
             }
         }
         Ok(())
     }
 
-    /// Records an outcome that layers have judged. If the run is cancelled meanwhile, the outcome is recorded as it is, because nobody reads
-    /// it any more.
-    pub(super) async fn judge_and_record(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
-        let id = &*execution.call().id;
-        let sees = self.run_at(&branch.path).map(Run::sees).unwrap_or_default();
-        let has_layer = sees.outputs || sees.records;
-        let is_seen = |run: &Run| {
-            let is_last = || has_layer && !run.will_retry(&execution);
-            run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())
-        };
-        let is_seen = !execution.is_waiting() && self.run_at(&branch.path).is_some_and(is_seen);
-        if !is_seen {
-            self.record(branch, execution);
-            return Ok(());
-        }
-        let judged = self.judge(branch, "output", Subject::Outcome(Box::new(execution.clone()))).await;
-        // Nothing happens if it was recorded with the verdict.
-        self.record(branch, execution);
-        judged
-    }
-
-    pub(super) fn record(&mut self, branch: &Branch, execution: ToolExecution) {
-        let finished = execution.started_at().map(|started| micros(started + execution.duration()));
+    /// Hands the run the outcome of a call, or what it waits for.
+    pub(super) fn take_outcome(&mut self, id: &EffectId, execution: ToolExecution) {
+        let (path, call_id) = (id.path(), execution.call().id.clone());
+        let finished = finished_at(&execution);
         if execution.is_waiting() {
             // The call waits since then.
-            finished.into_iter().for_each(|at| self.set_time(Some(&branch.path), at));
-            self.record_waiting(branch, execution);
+            finished.into_iter().for_each(|at| self.set_time(Some(path), at));
+            if let Some(node) = self.node_at(path) {
+                node.waited.insert(call_id.clone());
+            }
+            self.handle(id, EffectResult::Finished(Box::new(execution)));
+            self.refuse_secrets();
             return;
         }
-        if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            let is_judged = self.run_at(&branch.path).is_some_and(|run| run.sees().outputs);
-            self.publish(&branch.path, Event::call_retried(&execution, is_judged));
-        }
-        // Fails if the run has stopped, and no longer waits for the call.
-        let _ = self.change_at(&branch.path, |run| run.record_result(execution));
+        self.publish_retry(path, &execution);
+        self.handle(id, EffectResult::Finished(Box::new(execution)));
         self.publish_finished_calls();
-        finished.into_iter().for_each(|at| self.set_time(Some(&branch.path), at));
+        // Time counts once layers have judged it.
+        if !self.run_at(path).is_some_and(|run| run.has_outcome_to_judge(&call_id)) {
+            finished.into_iter().for_each(|at| self.set_time(Some(path), at));
+        }
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.
@@ -330,7 +306,7 @@ impl<'c> Drive<'c> {
                     if let (Some(known), Ok(Arrived::Executed(execution))) = (known, arrived)
                         && !is_interrupted(&execution)
                     {
-                        self.record(&known.branch, execution);
+                        self.take_outcome(&known.id, execution);
                     }
                 }
                 // A second cancellation: the outcomes remain unknown, but what undoes a call is not executed again.

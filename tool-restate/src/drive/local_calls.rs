@@ -7,25 +7,27 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use restate_sdk::prelude::*;
 use tool_core::CancellationToken;
+use tool_core::run::EffectId;
 use tool_core::tool::{ToolError, ToolExecution};
 
-use super::state::{Branch, Drive, DriveError, Driven};
+use super::state::{Drive, DriveError, Driven};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
 use crate::limit;
 use crate::names::CallInput;
-use crate::path::call_ids;
 
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
-    pub(super) async fn execute_locally(&mut self, mut calls: Vec<(Branch, Vec<CallInput>)>) -> Driven {
-        let limits: Vec<_> =
-            calls.iter().map(|(branch, _)| self.run.limit_at(&call_ids(&branch.path))).collect();
-        let mut inputs = Vec::new();
-        for (run, ((_, calls), limit)) in calls.iter_mut().zip(&limits).enumerate() {
-            let left = limit.as_ref().map(|(_, left)| *left);
-            inputs.extend(calls.drain(..).map(|input| (run, left, input)));
-        }
+    pub(super) async fn execute_locally(&mut self, calls: Vec<(EffectId, CallInput)>) -> Driven {
+        let limits: Vec<_> = calls.iter().map(|(id, _)| self.run.limit_at(id.path())).collect();
+        let (ids, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        let left = limits.iter().map(|limit| limit.as_ref().map(|(_, left)| *left));
+        let inputs: Vec<_> = inputs
+            .into_iter()
+            .zip(left)
+            .enumerate()
+            .map(|(call, (input, left))| (call, left, input))
+            .collect();
         if inputs.is_empty() {
             return Ok(());
         }
@@ -42,7 +44,7 @@ impl<'c> Drive<'c> {
         let max_bytes = setup.settings.max_bytes / inputs.len();
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<_>>>> {
-            let executions = inputs.into_iter().map(move |(run, time_left, input)| {
+            let executions = inputs.into_iter().map(move |(call, time_left, input)| {
                 let (stash, published) = (Arc::clone(&stash), published.clone());
                 let execution = async move {
                     let execution = if input.at_most_once && !may_repeat {
@@ -55,14 +57,14 @@ impl<'c> Drive<'c> {
                         let executed = match time_left {
                             Some(left) => match tokio::time::timeout(left, executed).await {
                                 Ok(executed) => executed,
-                                Err(_) => return (run, None),
+                                Err(_) => return (call, None),
                             },
                             None => executed.await,
                         };
                         limit::limited(executed, max_bytes)
                     };
-                    stash.lock().unwrap_or_else(PoisonError::into_inner).push((run, execution.clone()));
-                    (run, Some(execution))
+                    stash.lock().unwrap_or_else(PoisonError::into_inner).push((call, execution.clone()));
+                    (call, Some(execution))
                 };
                 execution.boxed()
             });
@@ -75,28 +77,25 @@ impl<'c> Drive<'c> {
                 Ok(Json(std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner))))
             };
             let left = self.ctx.run(take).name("calls before the cancellation").await;
-            for (run, execution) in left.map(|Json(left)| left).unwrap_or_default() {
-                if let Some((branch, _)) = calls.get(run) {
-                    self.record(branch, execution);
+            for (call, execution) in left.map(|Json(left)| left).unwrap_or_default() {
+                if let Some(id) = ids.get(call) {
+                    self.take_outcome(id, execution);
                 }
             }
         }
         let Json(mut executed) = executed?;
-        let mut recorded = Ok(());
         // The time of a run is up once all outcomes are recorded.
         executed.sort_by_key(|(_, execution): &(usize, Option<ToolExecution>)| execution.is_none());
-        for (run, execution) in executed {
-            match (calls.get(run), limits.get(run), execution) {
-                (Some((branch, _)), _, Some(execution)) => {
-                    recorded = recorded.and(self.judge_and_record(branch, execution).await);
-                }
-                (_, Some(Some((place, _))), None) => self.end_by_time(place),
+        for (call, execution) in executed {
+            match (ids.get(call), limits.get(call), execution) {
+                (Some(id), _, Some(execution)) => self.take_outcome(id, execution),
+                (_, Some(Some((limited, _))), None) => self.run.use_up_time_at(limited),
                 _ => {}
             }
         }
-        recorded
+        Ok(())
     }
 }
 
-/// The outcomes of calls, each with the number of its run.
+/// The outcomes of calls, each with its number.
 type Outcomes = Vec<(usize, ToolExecution)>;

@@ -1,5 +1,5 @@
-//! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: [`Run`] has
-//! the rules, and what depends on the agent, its worker or the time is in the recorded steps.
+//! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: the run decides what is
+//! next (`Run::poll`), and what depends on the agent, its worker or the time is in the recorded steps.
 //!
 //! The agent, providers, hooks and clocks are only asked inside recorded steps (`turn.rs`, `calls.rs`), because a replay must take the same
 //! way on a worker with another program.
@@ -15,41 +15,24 @@ mod publish;
 mod end;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
-use tool_core::ToolCall;
 use tool_core::model::ConversationId;
-use tool_core::run::{Profile, Run};
+use tool_core::run::{Effect, EffectId, EffectResult, Profile, Subject};
 use tool_core::tool::Timestamp;
 
 use self::end::{CANCELLED_MESSAGE, never_started};
-use self::state::{Branch, DriveError, Driven, Node, Open};
 pub(crate) use self::state::{Drive, Setup};
+use self::state::{DriveError, Driven, Node, Open};
 use crate::clock::Clock;
 use crate::names::{
     Ended, EventTarget, History, HoldRequest, Question, conversations_service, events_service,
 };
-use crate::path::call_ids;
 use crate::signals::{CANCELLED, INVOCATION, QUESTION};
-use crate::step::{Started, Subject};
-
-/// What is done next.
-enum Action {
-    /// Starts calls of a run.
-    Start(Branch, Vec<ToolCall>),
-    /// Lets the agent of a run see what its layers have not judged: an answer that is an output, or calls that were decided about.
-    Prepare(Branch),
-    /// Reports what has happened in a run to layers that record it.
-    Record(Branch),
-    /// Asks the models of runs.
-    Ask(Vec<Branch>),
-    /// Ends a run that is done.
-    End(Branch),
-    /// Awaits something that is pending.
-    Await,
-}
+use crate::step::{Judged, Started};
 
 impl<'c> Drive<'c> {
     pub(crate) async fn run(
@@ -99,8 +82,7 @@ impl<'c> Drive<'c> {
             setup,
             ctx,
             started_with: deployed.tools.clone(),
-            nodes: vec![Node::new(&run, deployed, at)],
-            branches: vec![Branch::default()],
+            nodes: BTreeMap::from([(run.id().to_string(), Node::new(&run, deployed, at))]),
             run,
             in_flight: BTreeMap::new(),
             open: Open::default(),
@@ -130,73 +112,61 @@ impl<'c> Drive<'c> {
 
     /// Does what is next. Returns `true` if the run has ended.
     async fn advance(&mut self) -> Driven<bool> {
-        self.drop_ended();
+        self.drop_abandoned();
         self.expire_questions().await?;
-        self.apply_tool_policies();
-        if self.run.has_given_up_calls() {
-            self.judge(&Branch::default(), "calls that are given up", Subject::GivenUp).await?;
-            self.run.forget_given_up_calls();
+        let group: Vec<_> = iter::from_fn(|| self.run.poll()).collect();
+        if !group.is_empty() {
+            return self.perform(group).await.map(|()| false);
         }
-        match self.next_action() {
-            Action::Start(branch, calls) => self.start(&branch, calls).await?,
-            Action::Prepare(branch) => self.judge(&branch, "preparation", Subject::Next).await?,
-            Action::Record(branch) => self.judge(&branch, "records", Subject::Results).await?,
-            Action::Ask(branches) => self.ask(&branches).await?,
-            Action::End(branch) if branch.path.is_empty() => {
-                if self.has_message().await? {
-                    self.await_next().await?;
-                    return Ok(false);
-                }
-                self.publish_waits();
-                return Ok(true);
-            }
-            Action::End(branch) => self.finish_agent(&branch).await?,
-            Action::Await => self.await_next().await?,
+        if self.run.is_done() && !self.has_message().await? {
+            self.publish_waits();
+            return Ok(true);
         }
+        self.await_next().await?;
         Ok(false)
     }
 
-    /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
-    fn next_action(&self) -> Action {
-        let runs = || self.branches.iter().filter_map(|one| Some((one, self.run_at(&one.path)?)));
-        let all = |is: fn(&Run) -> bool| runs().filter(move |(_, run)| is(run)).map(|(one, _)| one.clone());
-        for (place, calls) in self.run.startable_tree() {
-            if let Some(branch) = self.branches.iter().find(|one| call_ids(&one.path) == place) {
-                return Action::Start(branch.clone(), calls);
+    /// Performs effects of which no one changes another.
+    async fn perform(&mut self, group: Vec<(EffectId, Effect)>) -> Driven {
+        let (mut started, mut asking) = (Vec::new(), Vec::new());
+        for (id, effect) in group {
+            match effect {
+                Effect::Call(request) => started.push((id, *request, false)),
+                Effect::Begin(request) => started.push((id, *request, true)),
+                Effect::Ask => asking.push(id),
+                Effect::End => self.finish_agent(&id).await?,
+                Effect::Judge(Subject::Outcome(execution)) => {
+                    self.judge(&id, "output", Judged::Outcome(execution)).await?;
+                }
+                Effect::Judge(Subject::Next) => self.judge(&id, "preparation", Judged::Next).await?,
+                Effect::Judge(Subject::Results) => self.judge(&id, "records", Judged::Results).await?,
+                Effect::GiveUp => self.judge(&id, "calls that are given up", Judged::GivenUp).await?,
             }
         }
-        if let Some(branch) = all(Run::awaits_layers).next() {
-            return Action::Prepare(branch);
+        if !started.is_empty() {
+            self.start(started).await?;
         }
-        // Not in the step that asks a model, which reports it again each time that the model fails.
-        if let Some(branch) = all(Run::has_unrecorded).next() {
-            return Action::Record(branch);
+        if !asking.is_empty() {
+            self.ask(&asking).await?;
         }
-        if let Some(branch) = all(Run::is_done).next() {
-            return Action::End(branch);
-        }
-        let mut asking: Vec<_> = all(Run::is_asking).collect();
-        // What one request costs is known before the next one: requests of one step do not know of each other.
-        if runs().any(|(_, run)| run.limits().max_cost.is_some()) {
-            asking.truncate(1);
-        }
-        if asking.is_empty() { Action::Await } else { Action::Ask(asking) }
-    }
-
-    /// Applies the policies of the tools to the open calls, which can finish them. Layers judge them before.
-    fn apply_tool_policies(&mut self) {
-        for branch in &self.branches {
-            self.run.change_inner_run_at(&call_ids(&branch.path), Run::apply_profile);
-        }
+        Ok(())
     }
 
     /// Asks the models of runs.
-    async fn ask(&mut self, branches: &[Branch]) -> Driven {
+    async fn ask(&mut self, asking: &[EffectId]) -> Driven {
         if self.is_time_to_check_messages() && self.has_message().await? {
+            asking.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
             return self.await_next().await;
         }
         self.publish_waits();
-        self.take_turns(branches).await
+        self.take_turns(asking).await
+    }
+
+    /// Hands the run what has come of an effect.
+    fn handle(&mut self, id: &EffectId, result: EffectResult) {
+        if self.run.handle(id, result).is_err() {
+            self.fail("a recorded step is of another state of the run");
+        }
     }
 
     /// Stops the run for a reason that is none of its rules. The effects of its calls are undone.

@@ -4,28 +4,37 @@ use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::agent::EventRecord;
 use tool_core::model::ChatResponse;
+use tool_core::run::RunPath;
+use tool_core::tool::ToolExecution;
 use tool_core::{Event, Message, ToolCall};
 
-use super::state::{Branch, Drive, Driven, Setup};
+use super::state::{Drive, Driven, Setup};
 use crate::limit;
 use crate::names::{Ended, events_service};
-use crate::path::{Asked, call_ids, event_at};
+use crate::path::event_at;
 
 impl<'c> Drive<'c> {
-    /// Adds an event of the run to which the path leads, if there may be readers.
-    pub(super) fn publish(&mut self, path: &[Asked], event: Event) {
+    /// Adds an event of a run, if there may be readers.
+    pub(super) fn publish(&mut self, path: &RunPath, event: Event) {
         if self.events.is_some() {
-            self.unpublished.push(event_at(path, event).at(0));
+            let way = self.way(path);
+            self.unpublished.push(event_at(&way, event).at(0));
         }
     }
 
-    /// Adds the events of calls that start now. One that has waited continues.
-    pub(super) fn publish_started_calls(&mut self, branch: &Branch, calls: &[ToolCall]) {
-        for call in calls {
-            if !self.nodes[branch.node].waited.remove(&call.id) {
-                self.publish(&branch.path, Event::CallStarted(call.clone()));
-            }
+    /// Adds the event of a call that starts now. One that has waited continues.
+    pub(super) fn publish_started_call(&mut self, path: &RunPath, call: &ToolCall) {
+        let has_waited = self.node_at(path).is_some_and(|node| node.waited.remove(&call.id));
+        if !has_waited {
+            self.publish(path, Event::CallStarted(call.clone()));
         }
+    }
+
+    /// Adds the event of an attempt that has failed, if another one follows.
+    pub(super) fn publish_retry(&mut self, path: &RunPath, execution: &ToolExecution) {
+        let Some(run) = self.run_at(path).filter(|run| run.will_retry(execution)) else { return };
+        let is_judged = run.sees().outputs;
+        self.publish(path, Event::call_retried(execution, is_judged));
     }
 
     /// Adds the events of decisions, and of the calls that have finished.
@@ -33,9 +42,10 @@ impl<'c> Drive<'c> {
         if self.events.is_none() {
             return;
         }
-        for branch in self.branches.clone().iter().rev() {
-            let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { continue };
-            let (node, decisions) = (&mut self.nodes[branch.node], run.unreported_decisions());
+        for path in self.run.open_places().iter().rev() {
+            let Some(run) = self.run.inner_run_at(path.calls()) else { continue };
+            let Some(node) = self.nodes.get_mut(run.id().as_str()) else { continue };
+            let decisions = run.unreported_decisions();
             // A step has reported the others.
             let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
             let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
@@ -44,13 +54,13 @@ impl<'c> Drive<'c> {
             let finished = node.reported.take_shown(run, sees.answers, sees.outputs);
             let finished = finished.into_iter().map(Event::CallFinished);
             let events: Vec<_> = decisions.chain(finished).collect();
-            events.into_iter().for_each(|event| self.publish(&branch.path, event));
+            events.into_iter().for_each(|event| self.publish(path, event));
         }
     }
 
     /// Adds the events of a reply, whose calls have their final ids now.
-    pub(super) fn publish_reply(&mut self, branch: &Branch, mut response: ChatResponse) {
-        let Some(run) = self.run_at(&branch.path) else { return };
+    pub(super) fn publish_reply(&mut self, path: &RunPath, mut response: ChatResponse) {
+        let Some(run) = self.run_at(path) else { return };
         let announced = response.message.tool_calls.len();
         let calls = run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
         let ready = calls.map(|(index, (call, _))| {
@@ -60,7 +70,7 @@ impl<'c> Drive<'c> {
         let reply = run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
         events.push(Event::turn_finished(run.turns(), response));
-        events.into_iter().for_each(|event| self.publish(&branch.path, event));
+        events.into_iter().for_each(|event| self.publish(path, event));
     }
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.

@@ -10,13 +10,12 @@ use tool_core::ToolCall;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::{Decision, ReportedCalls, Run};
+use tool_core::run::{Decision, EffectId, ReportedCalls, Run, RunPath};
 use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 
 use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::names::{EventTarget, JsonContext, Sent};
-use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
 use crate::step::Steps;
 use crate::tools::Deployed;
@@ -37,10 +36,8 @@ pub(crate) struct Drive<'c> {
     pub(super) run: Run,
     /// The agent's tools when the run started.
     pub(super) started_with: BTreeMap<String, String>,
-    /// What is known about each run that was started, the outermost first.
-    pub(super) nodes: Vec<Node>,
-    /// The runs that have not ended, the outermost first.
-    pub(super) branches: Vec<Branch>,
+    /// What is known about each run that was started, by its id.
+    pub(super) nodes: BTreeMap<String, Node>,
     /// The calls in flight, by their positions among what is pending.
     pub(super) in_flight: BTreeMap<usize, OpenCall>,
     pub(super) open: Open<'c>,
@@ -64,8 +61,6 @@ pub(crate) struct Drive<'c> {
 
 /// What is known about a run beside its state.
 pub(super) struct Node {
-    /// The id of the run.
-    pub(super) id: String,
     pub(super) deployed: Deployed,
     /// The time at which it started.
     pub(super) since: u64,
@@ -85,7 +80,6 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(run: &Run, deployed: Deployed, since: u64) -> Self {
         Self {
-            id: run.id().to_string(),
             deployed,
             since,
             handoffs: run.handoffs().len(),
@@ -96,15 +90,6 @@ impl Node {
             waited: HashSet::new(),
         }
     }
-}
-
-/// A run in progress, and its place in the tree.
-#[derive(Clone, Default)]
-pub(super) struct Branch {
-    /// The calls that lead to the run; none to the outermost one.
-    pub(super) path: Vec<Asked>,
-    /// The position of its node. A run whose calls are undone has the node of before.
-    pub(super) node: usize,
 }
 
 pub(super) type Pending<'c> =
@@ -125,7 +110,7 @@ pub(super) enum Arrived {
 
 /// A call that was started, and for whose outcome the run waits.
 pub(super) struct OpenCall {
-    pub(super) branch: Branch,
+    pub(super) id: EffectId,
     pub(super) call: ToolCall,
     pub(super) executor: Executor,
 }
@@ -141,7 +126,7 @@ pub(super) enum Executor {
 impl OpenCall {
     /// Returns `true` if the call undoes another one.
     pub(super) fn undoes(&self, outermost: &Run) -> bool {
-        outermost.inner_run_at(call_ids(&self.branch.path)).is_some_and(Run::is_undoing)
+        outermost.inner_run_at(self.id.path().calls()).is_some_and(Run::is_undoing)
     }
 }
 
@@ -155,8 +140,8 @@ pub(super) struct Open<'c> {
     pub(super) awaited_message: Option<u32>,
     /// The earliest deadline for which a timer is set.
     pub(super) deadline: Option<Timestamp>,
-    /// The position of the timer for the run whose time is up first, with this time and the calls that lead to the run.
-    pub(super) time_limit: Option<(usize, (u64, Vec<String>))>,
+    /// The position of the timer for the run whose time is up first, with this time and the way to the run.
+    pub(super) time_limit: Option<(usize, (u64, RunPath))>,
 }
 
 /// The reason that driving stops in the middle of something.

@@ -12,35 +12,37 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tool_core::Event;
 use tool_core::model::ModelError;
-use tool_core::run::RunChanges;
+use tool_core::run::{EffectId, EffectResult, RunPath};
 
-use super::state::{Branch, Drive, DriveError, Driven};
+use super::state::{Drive, DriveError, Driven};
+use super::tree::finished_at;
 use crate::clock::now;
 use crate::names::{Sent, Stop};
 use crate::path::Asked;
 use crate::signals::{WAITING, resume_signal};
-use crate::step::{Steps, Subject, Tree};
+use crate::step::{Judged, Steps, Tree};
 
 /// The longest delay between two attempts of a step that fails.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 impl<'c> Drive<'c> {
-    /// Takes a recorded step of the run to which the path leads. Waits for an operator, and takes it again, if it fails for too long. Returns
+    /// Takes a recorded step of the run to which the way leads. Waits for an operator, and takes it again, if it fails for too long. Returns
     /// `None` if the time of the run is up before.
     pub(super) async fn step<T: Serialize + DeserializeOwned + Send + 'static>(
         &mut self,
-        path: &[Asked],
+        way: &[Asked],
         name: &str,
         step: impl for<'s> Fn(&'s Steps, Tree<'s>) -> BoxFuture<'s, Result<T, ModelError>> + Send + Sync,
     ) -> Driven<Option<T>> {
+        let path: RunPath = way.iter().map(|asked| asked.call.clone()).collect();
         loop {
-            let (steps, tree) = (&self.setup.steps, self.tree(path));
-            let limit = self.limit_of_step([path]);
+            let (steps, tree) = (&self.setup.steps, self.tree(way));
+            let limit = self.limit_of_step([path.clone()]);
             let left = limit.as_ref().map_or(self.setup.settings.model_patience, |(_, left)| *left);
             let deadline = self.clock.after(left);
             match (take_step(self.ctx, name, deadline, None, || step(steps, tree)).await, limit) {
-                (Err(DriveError::Failed(_)), Some((place, _))) => {
-                    self.end_by_time(&place);
+                (Err(DriveError::Failed(_)), Some((limited, _))) => {
+                    self.run.use_up_time_at(&limited);
                     return Ok(None);
                 }
                 (Err(DriveError::Failed(error)), None) => self.pause(error.message()).await?,
@@ -50,46 +52,41 @@ impl<'c> Drive<'c> {
     }
 
     /// Lets the layers judge in a recorded step.
-    pub(super) async fn judge(&mut self, branch: &Branch, name: &str, subject: Subject) -> Driven {
-        let judged =
-            self.step(&branch.path, name, |steps, tree| Box::pin(steps.judge(tree, subject.clone())));
-        let judged = judged.await?;
-        if let Some(Ok(changes)) = &judged {
-            self.apply_changes(branch, changes);
+    pub(super) async fn judge(&mut self, id: &EffectId, name: &str, subject: Judged) -> Driven {
+        let way = self.way(id.path());
+        let ended = match &subject {
+            Judged::Outcome(execution) => finished_at(execution),
+            _ => None,
+        };
+        let judged = self.step(&way, name, |steps, tree| Box::pin(steps.judge(tree, subject.clone()))).await;
+        match judged {
+            Ok(Some(Ok(changes))) => self.apply(id, EffectResult::Changed(Box::new(changes))),
+            Ok(Some(Err(obstacle))) => self.record_obstacle(id, obstacle).await?,
+            Ok(None) => self.handle(id, EffectResult::Nothing),
+            // An outcome is recorded as it is, because nobody reads it any more.
+            Err(error) => {
+                self.handle(id, EffectResult::Nothing);
+                return Err(error);
+            }
         }
-        // Also if the step has failed, because it would fail again.
-        self.set_recorded(branch, matches!(subject, Subject::Results));
-        if let Some(Err(obstacle)) = judged {
-            // Boxed, because it can judge the outcome of a call.
-            Box::pin(self.record_obstacle(&branch.path, obstacle)).await?;
-        }
+        self.publish_finished_calls();
+        ended.into_iter().for_each(|at| self.set_time(Some(id.path()), at));
         Ok(())
     }
 
-    /// States that layers which record know what has happened in a run, also results if layers were asked about them.
-    pub(super) fn set_recorded(&mut self, branch: &Branch, has_judged: bool) {
-        self.change_at(&branch.path, |run| run.set_recorded(has_judged));
-    }
-
     /// Applies what a recorded step has changed in a run.
-    pub(super) fn apply_changes(&mut self, branch: &Branch, changes: &RunChanges) {
+    pub(super) fn apply(&mut self, id: &EffectId, result: EffectResult) {
         self.publish_finished_calls();
-        let changed = self.change_at(&branch.path, |run| {
-            // The copies for steps need not read the whole history.
-            run.apply_changes(changes).map(|()| run.index_calls())
-        });
-        let left = self.run_at(&branch.path).map_or(0, |run| run.unreported_decisions().len());
-        self.nodes[branch.node].decisions = left;
-        if changed.is_some_and(|changed| changed.is_err()) {
-            self.fail("a recorded step is of another state of the run");
-        }
+        self.handle(id, result);
+        let left = self.run_at(id.path()).map_or(0, |run| run.unreported_decisions().len());
+        self.node_at(id.path()).into_iter().for_each(|node| node.decisions = left);
     }
 
     /// Waits until an operator resumes the run.
     pub(super) async fn pause(&mut self, reason: &str) -> Driven {
         let reason = reason.to_owned();
         self.publish_finished_calls();
-        self.publish(&[], Event::Failed(reason.clone()));
+        self.publish(&RunPath::default(), Event::Failed(reason.clone()));
         self.publish_stop(Vec::new(), Stop::Paused(reason));
         self.flush_events().await?;
         let Json(resumed) = self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await?;

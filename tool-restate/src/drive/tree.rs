@@ -12,160 +12,145 @@ use std::time::Duration;
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
-use tool_core::model::ToolKind;
-use tool_core::run::{Profile, Run};
-use tool_core::tool::{ToolError, ToolExecution};
+use tool_core::run::{EffectId, EffectResult, Profile, Run, RunPath};
+use tool_core::tool::{Attempt, ToolError, ToolExecution};
 
-use super::state::{Arrived, Branch, Drive, Driven, Executor, Node};
-use crate::path::{Asked, agent_names, call_ids};
+use super::state::{Arrived, Drive, Driven, Executor, Node};
+use crate::clock::micros;
+use crate::path::{Asked, agent_names};
 use crate::step::{AgentStep, Obstacle, Started, Tree};
 
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
-    pub(super) fn run_at(&self, path: &[Asked]) -> Option<&Run> {
-        self.run.inner_run_at(call_ids(path))
+    pub(super) fn run_at(&self, path: &RunPath) -> Option<&Run> {
+        self.run.inner_run_at(path.calls())
     }
 
-    /// Changes the run to which the path leads. Does nothing if it has ended.
-    pub(super) fn change_at<T>(&mut self, path: &[Asked], change: impl FnOnce(&mut Run) -> T) -> Option<T> {
-        self.run.change_inner_run_at(&call_ids(path), change)
+    /// Returns what is known about a run.
+    pub(super) fn node_at(&mut self, path: &RunPath) -> Option<&mut Node> {
+        let id = self.run.inner_run_at(path.calls())?.id().as_str();
+        self.nodes.get_mut(id)
+    }
+
+    /// Returns the calls that lead to a run, with the names of the tools.
+    pub(super) fn way(&self, path: &RunPath) -> Vec<Asked> {
+        let names = self.run.names_to(path);
+        let calls = path.calls().into_iter().zip(names);
+        calls.map(|(call, agent)| Asked { call: call.to_owned(), agent }).collect()
     }
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
-        let (started_with, context) = (&self.started_with, &self.context);
-        Tree { outermost: &self.run, path, started_with, context }
+        Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
     }
 
-    /// Returns the calls of a run that can start now, unless layers have to judge them first.
-    pub(super) fn startable(&self, branch: &Branch) -> Vec<ToolCall> {
-        let startable = self.run.startable_tree().into_iter();
-        let mut own = startable.filter(|(place, _)| *place == call_ids(&branch.path));
-        own.next().map(|(_, calls)| calls).unwrap_or_default()
-    }
-
-    /// Returns `true` if the call asks an agent, or undoes the calls of one.
-    pub(super) fn asks_agent(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.run_at(&branch.path).is_some_and(|run| run.asks_agent(&call.id))
-    }
-
-    pub(super) fn kind(&self, branch: &Branch, call: &ToolCall) -> Option<ToolKind> {
-        self.run_at(&branch.path)?.kind_of(&call.id)
-    }
-
-    /// Starts a call that asks an agent, after the delay of its attempt.
-    pub(super) async fn start_agent(&mut self, outer: &Branch, call: ToolCall) -> Driven {
-        let Some(attempt) = self.begin_call(outer, &call) else { return Ok(()) };
+    /// Begins the run of an agent after the delay of the attempt of its call.
+    pub(super) async fn start_agent(&mut self, id: EffectId, call: ToolCall, attempt: &Attempt) -> Driven {
         let delay = attempt.delay();
         if delay.is_zero() {
-            return self.add_agent(outer, call).await;
+            return self.begin_agent(&id, &call).await;
         }
         let timer = self.ctx.sleep(delay).map_ok(|()| Arrived::Delayed);
-        self.await_call(outer, call, Executor::Delay, Box::pin(timer));
+        self.await_call(id, call, Executor::Delay, Box::pin(timer));
         Ok(())
     }
 
-    /// Drives the run of the agent that a started call asks, too.
-    pub(super) async fn add_agent(&mut self, outer: &Branch, call: ToolCall) -> Driven {
-        let branch = Branch { path: inside(outer, &call), node: self.nodes.len() };
-        let Some(run) = self.run_at(&branch.path) else {
-            return self.ask_agent(&branch, "start", None).await;
-        };
-        // Its calls are undone.
-        let id = run.id().to_string();
-        if let Some(node) = self.nodes.iter().position(|node| node.id == id) {
-            self.branches.push(Branch { node, ..branch });
+    /// Begins the run of the agent that a call asks.
+    pub(super) async fn begin_agent(&mut self, id: &EffectId, call: &ToolCall) -> Driven {
+        if self.run_at(&id.path().inside(&call.id)).is_some() {
+            // Its calls are undone.
+            self.handle(id, EffectResult::Nothing);
+            return Ok(());
         }
-        Ok(())
+        let mut way = self.way(id.path());
+        way.push(Asked { call: call.id.clone(), agent: call.name.clone() });
+        self.ask_agent(id, &way, "start", None).await
     }
 
     /// Ends a call whose agent's run is done, unless its answer is rejected.
-    pub(super) async fn finish_agent(&mut self, branch: &Branch) -> Driven {
-        let since = self.nodes[branch.node].since;
-        self.ask_agent(branch, "end", Some(since)).await
+    pub(super) async fn finish_agent(&mut self, id: &EffectId) -> Driven {
+        let since = self.node_at(id.path()).map(|node| node.since);
+        let way = self.way(id.path());
+        self.ask_agent(id, &way, "end", Some(since.unwrap_or_default())).await
     }
 
     /// Takes the first or the last step of an agent's run.
-    async fn ask_agent(&mut self, branch: &Branch, step: &str, since: Option<u64>) -> Driven {
-        let Some((asked, outer)) = branch.path.split_last() else { return Ok(()) };
-        let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
-        let asked_agent =
-            self.step(&branch.path, &name, |steps, tree| Box::pin(steps.ask_agent(tree, since)));
-        let Some(asked_agent) = asked_agent.await? else { return Ok(()) };
+    async fn ask_agent(&mut self, id: &EffectId, way: &[Asked], step: &str, since: Option<u64>) -> Driven {
+        let Some((asked, outer)) = way.split_last() else { return Ok(()) };
+        let outer_path = id.path().at_depth(outer.len());
+        let name = format!("{step} of {}", agent_names(way).join("/"));
+        let asked_agent = self.step(way, &name, |steps, tree| Box::pin(steps.ask_agent(tree, since)));
+        let Some(asked_agent) = asked_agent.await? else {
+            self.handle(id, EffectResult::Nothing);
+            return Ok(());
+        };
         match asked_agent {
             Ok(AgentStep::Started(started)) => {
-                let Started { mut run, deployed, at, has_own_limits } = *started;
-                run.set_profile(Profile::new(deployed.max_concurrent_calls));
-                self.nodes.push(Node::new(&run, deployed, at));
-                let call = ToolCall::new(&*asked.call, &*asked.agent, "");
-                let added = self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
-                if added.is_none_or(|added| added.is_err()) {
-                    self.fail("a recorded step is of another state of the run");
-                }
-                self.branches.push(branch.clone());
-                self.set_time(Some(outer), at);
+                let Started { run, deployed, at, has_own_limits } = *started;
+                let profile = Profile::new(deployed.max_concurrent_calls);
+                self.nodes.insert(run.id().to_string(), Node::new(&run, deployed, at));
+                self.handle(id, EffectResult::Began { run: Box::new(run), profile, has_own_limits });
+                self.set_time(Some(&outer_path), at);
                 Ok(())
             }
             Ok(AgentStep::Rejected(changes)) => {
-                self.apply_changes(branch, &changes);
+                self.apply(id, EffectResult::Changed(changes));
                 Ok(())
             }
             // The run undoes its calls already, and the agent's calls are undone.
             Err(Obstacle::Refused(reason)) if self.run.is_undoing() => {
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                 let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
-                self.record_obstacle(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await
+                self.record_obstacle(id, Obstacle::Ended(outer.len(), execution.into())).await
             }
-            Err(obstacle) => self.record_obstacle(&branch.path, obstacle).await,
+            Err(obstacle) => self.record_obstacle(id, obstacle).await,
         }
     }
 
     /// Records why a step of a run cannot be taken.
-    pub(super) async fn record_obstacle(&mut self, path: &[Asked], obstacle: Obstacle) -> Driven {
-        let (depth, execution) = match obstacle {
-            Obstacle::Ended(depth, execution) if depth < path.len() => (depth, execution),
-            Obstacle::Ended(..) => return Ok(()),
+    pub(super) async fn record_obstacle(&mut self, id: &EffectId, obstacle: Obstacle) -> Driven {
+        match obstacle {
+            Obstacle::Ended(depth, execution) => {
+                self.publish_finished_calls();
+                let (outer, ended) = (id.path().at_depth(depth), finished_at(&execution));
+                self.publish_retry(&outer, &execution);
+                self.handle(id, EffectResult::Ended(depth, execution));
+                self.publish_finished_calls();
+                ended.into_iter().for_each(|at| self.set_time(Some(&outer), at));
+                Ok(())
+            }
             Obstacle::Refused(reason) => {
+                self.handle(id, EffectResult::Nothing);
                 self.fail(reason);
-                return Ok(());
+                Ok(())
             }
             // What its calls have done stays.
-            Obstacle::Unpaid(reason) => return self.pause(&reason).await,
-        };
-        self.publish_finished_calls();
-        self.branches.retain(|one| !one.path.starts_with(&path[..=depth]));
-        let Some(outer) = self.branches.iter().find(|one| one.path == path[..depth]).cloned() else {
-            return Ok(());
-        };
-        self.judge_and_record(&outer, *execution).await
+            Obstacle::Unpaid(reason) => {
+                let paused = self.pause(&reason).await;
+                self.handle(id, EffectResult::Nothing);
+                paused
+            }
+        }
     }
 
-    /// Sets the time, which has passed for the runs with calls in flight, and for the one to which `busy` leads.
-    pub(super) fn set_time(&mut self, busy: Option<&[Asked]>, at: u64) {
+    /// Sets the time, which has passed for the runs with calls in flight, and for a run that is busy otherwise.
+    pub(super) fn set_time(&mut self, busy: Option<&RunPath>, at: u64) {
         let passed = self.clock.advance(at);
-        self.run.advance(passed, busy.map(call_ids).as_deref());
+        self.run.advance(passed, busy);
         self.tick();
     }
 
-    /// Returns the time that the first of these runs has left, and the calls that lead to the run around it, or to itself, whose time that is, if
-    /// it is up before the worker gives up.
-    pub(super) fn limit_of_step<'p>(
+    /// Returns the run whose time is up first, of these and those around, with the time that it has left, if it is up before the worker gives up.
+    pub(super) fn limit_of_step(
         &self,
-        paths: impl IntoIterator<Item = &'p [Asked]>,
-    ) -> Option<(Vec<String>, Duration)> {
-        let limits = paths.into_iter().filter_map(|path| self.run.limit_at(&call_ids(path)));
+        paths: impl IntoIterator<Item = RunPath>,
+    ) -> Option<(RunPath, Duration)> {
+        let limits = paths.into_iter().filter_map(|path| self.run.limit_at(&path));
         let patience = self.setup.settings.model_patience;
         limits.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
     }
-
-    /// Ends the run to which these calls lead, because a step of it, or inside, has taken the time that was left.
-    pub(super) fn end_by_time(&mut self, place: &[String]) {
-        self.run.use_up_time_at(&place.iter().map(String::as_str).collect::<Vec<_>>());
-    }
 }
 
-/// Returns the path to the run that a call of this run asks for.
-fn inside(branch: &Branch, call: &ToolCall) -> Vec<Asked> {
-    let mut path = branch.path.clone();
-    path.push(Asked { call: call.id.clone(), agent: call.name.clone() });
-    path
+/// Returns the time at which a call has finished.
+pub(super) fn finished_at(execution: &ToolExecution) -> Option<u64> {
+    execution.started_at().map(|started| micros(started + execution.duration()))
 }

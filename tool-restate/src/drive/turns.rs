@@ -5,9 +5,9 @@
 
 use futures_util::FutureExt;
 use tool_core::Event;
-use tool_core::run::{Profile, Run, Sees};
+use tool_core::run::{EffectId, EffectResult, Run, TurnTools};
 
-use super::state::{Branch, Drive, DriveError, Driven};
+use super::state::{Drive, DriveError, Driven};
 use super::steps::take_step;
 use crate::events::Unfinished;
 use crate::tools::CalledTool;
@@ -15,48 +15,55 @@ use crate::turn::{Turn, TurnRecord};
 
 impl<'c> Drive<'c> {
     /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
-    pub(super) async fn take_turns(&mut self, branches: &[Branch]) -> Driven {
+    pub(super) async fn take_turns(&mut self, asking: &[EffectId]) -> Driven {
         self.publish_finished_calls();
-        let mut names = Vec::new();
-        for branch in branches {
-            let Some(run) = self.run_at(&branch.path) else { return Ok(()) };
+        let (mut names, mut ways) = (Vec::new(), Vec::new());
+        for id in asking {
+            let path = id.path();
+            let Some(run) = self.run_at(path) else { continue };
             let (turn, messages) = (run.turns() + 1, run.messages().len());
-            let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
-            names.push(format!("{asked_by}turn {turn}"));
             let handoffs: Vec<_> = run.handoffs().iter().map(|handoff| handoff.agent().to_owned()).collect();
-            let known = std::mem::replace(&mut self.nodes[branch.node].handoffs, handoffs.len());
+            let way = self.way(path);
+            let asked_by: String = way.iter().map(|asked| format!("{}: ", asked.agent)).collect();
+            names.push(format!("{asked_by}turn {turn}"));
+            let Some(node) = self.node_at(path) else { continue };
+            let known = std::mem::replace(&mut node.handoffs, handoffs.len());
+            let announced = std::mem::replace(&mut node.announced_turn, turn);
             for agent in handoffs.into_iter().skip(known) {
-                self.publish(&branch.path, Event::handed_off(agent));
+                self.publish(path, Event::handed_off(agent));
             }
-            if std::mem::replace(&mut self.nodes[branch.node].announced_turn, turn) != turn {
-                self.publish(&branch.path, Event::turn_started(turn, messages));
+            if announced != turn {
+                self.publish(path, Event::turn_started(turn, messages));
             }
+            ways.push(way);
         }
         self.flush_events().await?;
         let (steps, events) = (&self.setup.steps, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.setup.settings.model_attempts, self.setup.settings.model_patience);
-        let limit = self.limit_of_step(branches.iter().map(|branch| &*branch.path));
-        let turns: Vec<_> = branches.iter().map(|branch| self.tree(&branch.path)).collect();
+        let limit = self.limit_of_step(asking.iter().map(|id| id.path().clone()));
+        let turns: Vec<_> = ways.iter().map(|way| self.tree(way)).collect();
         let deadline = self.clock.after(limit.as_ref().map_or(patience, |(_, left)| *left));
         let take_turns = || async move { steps.take_turns(&turns, events, &published).await }.boxed();
         let taken = take_step(self.ctx, &names.join(", "), deadline, attempts, take_turns).await;
         unfinished.finish().await;
         match taken {
             Ok(records) => {
-                for (branch, record) in branches.iter().zip(records) {
-                    if let Some(record) = record {
-                        self.apply_turn(branch, record).await?;
+                for (id, record) in asking.iter().zip(records) {
+                    match record {
+                        Some(record) => self.apply_turn(id, record).await?,
+                        None => self.handle(id, EffectResult::Nothing),
                     }
                 }
                 Ok(())
             }
-            Err(DriveError::Cancelled) => Err(DriveError::Cancelled),
-            Err(DriveError::Failed(error)) => {
+            Err(error) => {
+                asking.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
+                let DriveError::Failed(error) = error else { return Err(error) };
                 match limit {
                     _ if attempts.is_some() => self.fail(error.message()),
-                    Some((place, _)) => self.end_by_time(&place),
+                    Some((limited, _)) => self.run.use_up_time_at(&limited),
                     None => self.pause(error.message()).await?,
                 }
                 Ok(())
@@ -65,43 +72,32 @@ impl<'c> Drive<'c> {
     }
 
     /// Applies a turn.
-    async fn apply_turn(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
+    async fn apply_turn(&mut self, id: &EffectId, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
-        self.set_time(Some(&branch.path), started);
-        let is_time_up = self.run_at(&branch.path).is_some_and(Run::is_time_up);
+        self.set_time(Some(id.path()), started);
+        let is_time_up = self.run_at(id.path()).is_some_and(Run::is_time_up);
         let mut applied = Ok(());
         match outcome {
             // The run has ended.
-            Ok(_) if is_time_up => {}
+            Ok(_) if is_time_up => self.handle(id, EffectResult::Nothing),
             Ok(Turn { changes, reply, tools, offered, deployed, sees, events }) => {
                 self.unpublished.extend(events);
-                self.apply_changes(branch, &changes);
+                let Some(node) = self.node_at(id.path()) else { return Ok(()) };
+                deployed.into_iter().for_each(|deployed| node.deployed = deployed);
+                node.offered = offered;
+                let tools = TurnTools {
+                    sees,
+                    called: tools.iter().map(CalledTool::definition).collect(),
+                    undoing: tools.iter().filter_map(CalledTool::undo_definition).collect(),
+                    max_concurrent_calls: node.deployed.max_concurrent_calls,
+                };
+                self.apply(id, EffectResult::Asked(Box::new(changes), tools));
                 self.refuse_secrets();
-                deployed.into_iter().for_each(|deployed| self.nodes[branch.node].deployed = deployed);
-                self.set_profile(branch, sees, tools, offered);
-                self.set_recorded(branch, false);
-                reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
+                reply.into_iter().for_each(|reply| self.publish_reply(id.path(), *reply));
             }
-            Err(obstacle) => applied = self.record_obstacle(&branch.path, obstacle).await,
+            Err(obstacle) => applied = self.record_obstacle(id, obstacle).await,
         }
-        self.set_time(Some(&branch.path), finished);
+        self.set_time(Some(id.path()), finished);
         applied
-    }
-
-    /// Takes over what this turn has of its agent. A tool that was not offered this time is none, also if an earlier turn called it.
-    fn set_profile(&mut self, branch: &Branch, sees: Sees, tools: Vec<CalledTool>, offered: Vec<String>) {
-        let node = &mut self.nodes[branch.node];
-        node.offered = offered;
-        let max_concurrent_calls = node.deployed.max_concurrent_calls;
-        self.change_at(&branch.path, |run| {
-            let is_called = |name: &str| run.current_calls().any(|(call, _)| call.name == name);
-            let known = run.profile().into_iter().flat_map(|profile| profile.called.iter());
-            let earlier = known.filter(|one| !is_called(one.name())).cloned();
-            let called = earlier.chain(tools.iter().map(CalledTool::definition)).collect();
-            let mut undoing = run.profile().map(|profile| profile.undoing.clone()).unwrap_or_default();
-            let undo = tools.iter().filter_map(CalledTool::undo_definition);
-            undoing.extend(undo.map(|undo| ((run.handoffs().len(), undo.name().to_owned()), undo)));
-            run.set_profile(Profile { sees, called, undoing, max_concurrent_calls });
-        });
     }
 }

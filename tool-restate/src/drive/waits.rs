@@ -11,10 +11,10 @@ use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::content::Content;
-use tool_core::run::{Decision, Run, Wait};
-use tool_core::tool::{self, ToolExecution, WaitId};
+use tool_core::run::{Decision, Run, RunPath, Wait};
+use tool_core::tool::{self, WaitId};
 
-use super::state::{Arrived, Branch, Drive, Driven};
+use super::state::{Arrived, Drive, Driven};
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
 use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
@@ -32,10 +32,10 @@ impl<'c> Drive<'c> {
     fn waiting_agents(&self) -> BTreeMap<String, Vec<String>> {
         let mut agents = BTreeMap::new();
         // Those inside come later and take precedence.
-        for branch in &self.branches {
-            let before: String = branch.path.iter().map(|asked| format!("{}/", asked.call)).collect();
-            let names = self.tree(&branch.path).names();
-            let waits = self.run_at(&branch.path).filter(|_| !names.is_empty()).map(Run::waits);
+        for path in self.run.open_places() {
+            let before: String = path.calls().iter().map(|call| format!("{call}/")).collect();
+            let names = self.tree(&self.way(&path)).names();
+            let waits = self.run_at(&path).filter(|_| !names.is_empty()).map(Run::waits);
             let waits = waits.unwrap_or_default().into_iter();
             // A provider of tools asks for the run itself.
             let path = |wait: Wait| format!("{before}{}", wait.path).trim_end_matches('/').to_owned();
@@ -81,13 +81,13 @@ impl<'c> Drive<'c> {
         }
         self.publish_finished_calls();
         // Those inside report first what they wait for.
-        for branch in self.branches.clone().iter().rev().filter(|branch| !branch.path.is_empty()) {
-            let waits = self.run_at(&branch.path).filter(|run| run.is_blocked()).map(Run::waits);
+        for path in self.run.open_places().iter().rev().filter(|path| path.depth() > 0) {
+            let waits = self.run_at(path).filter(|run| run.is_blocked()).map(Run::waits);
             if let Some(waits) = waits {
-                self.publish(&branch.path, Event::Waiting(waits));
+                self.publish(path, Event::Waiting(waits));
             }
         }
-        self.publish(&[], Event::Waiting(waiting.clone()));
+        self.publish(&RunPath::default(), Event::Waiting(waiting.clone()));
         self.publish_stop(ids, Stop::Waiting(waiting));
     }
 
@@ -134,13 +134,6 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    /// Records a call that waits.
-    pub(super) fn record_waiting(&mut self, branch: &Branch, execution: ToolExecution) {
-        self.nodes[branch.node].waited.insert(execution.call().id.clone());
-        let _ = self.change_at(&branch.path, |run| run.record_result(execution));
-        self.refuse_secrets();
-    }
-
     /// Answers questions for secrets, which are not asked for, because the engine stores every answer.
     pub(super) fn refuse_secrets(&mut self) {
         for wait in self.run.waits() {
@@ -165,7 +158,7 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the run whose time is up first.
     pub(super) fn await_time_limit(&mut self) {
         // A timer that was set before the run only waited for a person has counted that time, too.
-        let limit = self.run.poll_timeout().limit.map(|(place, left)| (self.clock.after(left), place));
+        let limit = self.run.poll_timeout().limit.map(|(path, left)| (self.clock.after(left), path));
         if self.open.time_limit.as_ref().map(|(_, limit)| limit) != limit.as_ref() {
             self.open.time_limit = limit.map(|limit| {
                 let left = Duration::from_micros(limit.0.saturating_sub(self.clock.micros()));
