@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tests::support::ways::{resolved_in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, Outcome, ToolSearch, on_question};
 use tool_core::memory::{InMemoryStore, RunStatus};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
+use tool_core::run::{Decision, Profile, ResolveErrorKind, Run, Step, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, AskErrorKind, Asker, DecisionKind, Progress, Question, Timestamp};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -570,7 +570,8 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
         let second = asked(&run);
         assert_ne!(first, second);
         assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
-        assert!(!run.awaits_layers() && run.startable().is_empty());
+        run.set_profile(Profile::new(8));
+        assert!(run.poll().is_none());
         run.resolve(&second, Decision::answer(true)).unwrap();
         log_in(true);
         let answer = resume(restored(run)).await.unwrap();

@@ -107,13 +107,15 @@ fn calls_are_started_as_far_as_there_is_room() {
     assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
     let done = ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("done")));
     run.record_result(done).unwrap();
-    assert_eq!(run.startable().len(), 1);
     assert_eq!(ready(&run.next_beside(&tools)), ["c"]);
     // A run that has stopped takes no outcome of what is in flight.
-    assert!(run.has_open_call("b"));
+    run.begin_call("c").unwrap();
     run.cancel();
-    assert!(!run.has_open_call("b"));
-    assert_eq!(run.startable().len(), 0);
+    for id in ["b", "c"] {
+        let late = ToolExecution::new(ToolCall::new(id, "work", "{}"), Ok(ToolOutput::text("done")));
+        assert_eq!(run.record_result(late).unwrap_err().to_string(), "no call with this id is open");
+    }
+    assert!(matches!(run.next_beside(&tools), Step::Done));
 }
 
 #[tool(undo = "unbook")]

@@ -382,17 +382,113 @@ fn ends_item(token: &TokenTree) -> bool {
 const RULES: [&str; 6] = ["exclusive", "layer", "limits", "max_cost", "policy", "retry"];
 
 /// Where such words stand in the world of Restate, and why.
-const NAMED: [(&str, &str, &str); 9] = [
-    ("calls.rs", "layer", "only outcomes that layers see need a recorded step"),
+const NAMED: [(&str, &str, &str); 5] = [
     ("calls.rs", "limits", "an invocation that no time limit can end needs no handle"),
-    ("calls.rs", "retry", "an attempt that the run repeats has an event and no recorded step"),
-    ("mod.rs", "limits", "see `max_cost`"),
-    ("mod.rs", "max_cost", "models that are asked in one step do not know what the others reserve"),
+    ("publish.rs", "retry", "an attempt that the run repeats has an event"),
     ("steps.rs", "policy", "of the engine, for its recorded steps"),
     ("steps.rs", "retry", "of the engine, for its recorded steps"),
     ("tree.rs", "limits", "the agent's, which a recorded step has read and the run around it gets"),
-    ("turns.rs", "policy", "that of a tool that undoes, because the worker that has it can be another one"),
 ];
+
+/// What a scheduler of its own would need in a world, and what the run replaces: folders and the items that must not come back.
+const GONE: [(&str, &[&str]); 3] = [
+    (
+        "tool-restate/src",
+        &[
+            "next_action",
+            "Action",
+            "Drive::branches",
+            "Drive::count_time",
+            "Drive::use_up_time",
+            "Drive::undoes_inside",
+            "Drive::first_limit",
+            "Drive::judge_and_record",
+            "Drive::tree_in_flight",
+            "Node::how_to_undo",
+            "Node::has_unrecorded",
+            "Node::definitions",
+            "Node::undoing",
+            "Node::sees",
+            "Node::recorded",
+        ],
+    ),
+    (
+        "tool-core/src",
+        &[
+            "InFlight",
+            "Run::next_with_in_flight",
+            "Run::startable_tree",
+            "RunDriver::started_calls",
+            "CallRequest::waits",
+            "CallRequest::resolve",
+            "CallRequest::tick",
+            "CallRequest::record",
+            "Wait::for_approval",
+        ],
+    ),
+    ("tool-mcp/src/server", &["approve", "Approval"]),
+];
+
+#[test]
+fn what_the_run_decides_is_decided_nowhere_else() {
+    for (folder, gone) in GONE {
+        let mut defined = Vec::new();
+        add_defined(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder), &mut defined);
+        assert!(defined.len() > 100, "the items of {folder} are not found");
+        let found: Vec<_> = gone.iter().filter(|one| defined.iter().any(|item| item == **one)).collect();
+        assert!(found.is_empty(), "{folder} defines {found:?}");
+    }
+    // A world hands outcomes to the run, which knows the rule of retries.
+    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tool-mcp/src/server");
+    for entry in fs::read_dir(server).unwrap() {
+        let mut names = Vec::new();
+        add_names(fs::read_to_string(entry.unwrap().path()).unwrap().parse().unwrap(), &mut names);
+        assert!(!names.iter().any(|name| name == "next_attempt"));
+    }
+}
+
+/// Adds the names of the items in the files of a folder; of fields and methods, behind the name of their type.
+fn add_defined(folder: &Path, defined: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_defined(&path, defined);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let file = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
+            file.items.iter().for_each(|item| add_items(item, defined));
+        }
+    }
+}
+
+fn add_items(item: &Item, defined: &mut Vec<String>) {
+    match item {
+        Item::Fn(function) => defined.push(function.sig.ident.to_string()),
+        Item::Enum(item) => defined.push(item.ident.to_string()),
+        Item::Trait(item) => defined.push(item.ident.to_string()),
+        Item::Type(item) => defined.push(item.ident.to_string()),
+        Item::Struct(item) => {
+            defined.push(item.ident.to_string());
+            let fields = item.fields.iter().filter_map(|field| field.ident.as_ref());
+            defined.extend(fields.map(|field| format!("{}::{field}", item.ident)));
+        }
+        Item::Impl(item) => {
+            let of = item.self_ty.to_token_stream().into_iter().find_map(|token| match token {
+                TokenTree::Ident(name) => Some(name.to_string()),
+                _ => None,
+            });
+            for member in &item.items {
+                if let (Some(of), syn::ImplItem::Fn(method)) = (&of, member) {
+                    defined.push(format!("{of}::{}", method.sig.ident));
+                }
+            }
+        }
+        Item::Mod(module) => {
+            let items = module.content.iter().flat_map(|(_, items)| items);
+            items.for_each(|item| add_items(item, defined));
+        }
+        _ => {}
+    }
+}
 
 /// A world decides where and when something is done, and contains no rule of a run.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tool_core::tool::Timestamp;
+use tool_core::tool::{Timestamp, ToolExecution};
 
 /// Returns the present time in microseconds since 1970. Only steps that are recorded may call it.
 pub(crate) fn now() -> u64 {
@@ -12,6 +12,11 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn micros(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+/// Returns the time at which a call has finished.
+pub(crate) fn finished_at(execution: &ToolExecution) -> Option<u64> {
+    execution.started_at().map(|started| micros(started + execution.duration()))
 }
 
 /// Measures the time that a run takes by the times in the journal, so that a replay measures the same.

@@ -236,15 +236,17 @@ impl Run {
         self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
     }
 
-    /// Returns the runs of the tree that have calls which can start now, each with the calls that lead to it. What layers have to judge first
-    /// does not start, and nothing does without a [profile](Self::set_profile).
-    pub(super) fn startable_tree(&self) -> Vec<(RunPath, Vec<ToolCall>)> {
+    /// Returns the first run of the tree that has calls which can start now, with these. What layers have to judge first does not start, and
+    /// nothing does without a [profile](Self::set_profile).
+    pub(super) fn next_startable(&self) -> Option<(RunPath, Vec<ToolCall>)> {
         let mut tree = TreeInFlight::default();
         tree.add_tree(Vec::new(), self);
-        let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
-        let startable =
-            judged.map(|one| (one.place.iter().map(|id| (*id).to_owned()).collect(), tree.startable_in(one)));
-        startable.filter(|(_, calls): &(_, Vec<ToolCall>)| !calls.is_empty()).collect()
+        let mut judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
+        judged.find_map(|one| {
+            let calls = tree.startable_in(one);
+            let path = one.place.iter().map(|id| (*id).to_owned()).collect();
+            (!calls.is_empty()).then_some((path, calls))
+        })
     }
 
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
@@ -365,7 +367,7 @@ mod tests {
     }
 
     fn startable(run: &Run) -> Vec<String> {
-        let all = run.startable_tree().into_iter();
+        let all = run.next_startable().into_iter();
         let path = |place: &RunPath, call: ToolCall| place.inside(&call.id).calls().join("/");
         all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
             .collect()

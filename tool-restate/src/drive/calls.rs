@@ -11,7 +11,7 @@ use tool_core::run::{EffectId, EffectResult, Run, RunPath};
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 use super::state::{Arrived, Drive, DriveError, Driven, Executor, OpenCall, Pending};
-use super::tree::finished_at;
+use crate::clock::finished_at;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::signals::WAITING;
@@ -284,7 +284,7 @@ impl<'c> Drive<'c> {
             self.refuse_secrets();
             return;
         }
-        self.publish_retry(path, &execution);
+        self.publish_retried(path, &execution);
         self.handle(id, EffectResult::Finished(Box::new(execution)));
         self.publish_finished_calls();
         // Time counts once layers have judged it.

@@ -31,7 +31,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Adds the event of an attempt that has failed, if another one follows.
-    pub(super) fn publish_retry(&mut self, path: &RunPath, execution: &ToolExecution) {
+    pub(super) fn publish_retried(&mut self, path: &RunPath, execution: &ToolExecution) {
         let Some(run) = self.run_at(path).filter(|run| run.will_retry(execution)) else { return };
         let is_judged = run.sees().outputs;
         self.publish(path, Event::call_retried(execution, is_judged));

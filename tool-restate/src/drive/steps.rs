@@ -15,8 +15,7 @@ use tool_core::model::ModelError;
 use tool_core::run::{EffectId, EffectResult, RunPath};
 
 use super::state::{Drive, DriveError, Driven};
-use super::tree::finished_at;
-use crate::clock::now;
+use crate::clock::{finished_at, now};
 use crate::names::{Sent, Stop};
 use crate::path::Asked;
 use crate::signals::{WAITING, resume_signal};

@@ -16,7 +16,7 @@ use tool_core::run::{EffectId, EffectResult, Profile, Run, RunPath};
 use tool_core::tool::{Attempt, ToolError, ToolExecution};
 
 use super::state::{Arrived, Drive, Driven, Executor, Node};
-use crate::clock::micros;
+use crate::clock::finished_at;
 use crate::path::{Asked, agent_names};
 use crate::step::{AgentStep, Obstacle, Started, Tree};
 
@@ -112,7 +112,7 @@ impl<'c> Drive<'c> {
             Obstacle::Ended(depth, execution) => {
                 self.publish_finished_calls();
                 let (outer, ended) = (id.path().at_depth(depth), finished_at(&execution));
-                self.publish_retry(&outer, &execution);
+                self.publish_retried(&outer, &execution);
                 self.handle(id, EffectResult::Ended(depth, execution));
                 self.publish_finished_calls();
                 ended.into_iter().for_each(|at| self.set_time(Some(&outer), at));
@@ -148,9 +148,4 @@ impl<'c> Drive<'c> {
         let patience = self.setup.settings.model_patience;
         limits.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
     }
-}
-
-/// Returns the time at which a call has finished.
-pub(super) fn finished_at(execution: &ToolExecution) -> Option<u64> {
-    execution.started_at().map(|started| micros(started + execution.duration()))
 }

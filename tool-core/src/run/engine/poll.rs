@@ -82,7 +82,7 @@ impl Run {
     /// Starts all calls that can start beside each other.
     fn start(&mut self) -> Vec<(EffectId, Effect)> {
         let mut effects = Vec::new();
-        while let Some((path, calls)) = self.startable_tree().into_iter().next() {
+        while let Some((path, calls)) = self.next_startable() {
             let started: Vec<_> = calls.iter().filter_map(|call| self.start_call(&path, call)).collect();
             if started.is_empty() {
                 break;
