@@ -101,7 +101,7 @@ pub struct RunSummary {
 }
 
 /// Returns `true` if an agent of a name may drive a run: the one that was asked, or any agent if that has no name.
-fn may_drive(agent_name: Option<&str>, asked: Option<&str>) -> bool {
+pub(crate) fn may_drive(agent_name: Option<&str>, asked: Option<&str>) -> bool {
     asked.is_none() || asked == agent_name
 }
 
