@@ -367,7 +367,8 @@ fn a_summary_that_cannot_be_read_hides_no_other_run() {
         let error = block_on(agent.stored_run(&ids[0])).unwrap_err();
         assert_eq!((error.kind(), error.to_string()), (MemoryErrorKind::LoadRun, text));
         let refused = block_on(agent.ask("Hello?").conversation("user-1").into_future()).unwrap_err();
-        let is_refused = matches!(refused.kind(), RunErrorKind::ConversationWaits { run } if *run == ids[0]);
+        let is_refused =
+            matches!(refused.kind(), RunErrorKind::ConversationWaits { run, .. } if *run == ids[0]);
         assert!(is_refused, "{refused}");
 
         assert_eq!(block_on(agent.recover().once()).unwrap(), 2);
