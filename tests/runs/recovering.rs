@@ -391,7 +391,8 @@ async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() 
                 true => billing.decider(on_approval(|_| Decision::approve())),
                 false => billing,
             };
-            let desk = Agent::builder(model).handoff_to("billing", "Bills", &billing.build().unwrap());
+            let desk = Agent::builder(model).tools(tools![pay]).context(effects.clone());
+            let desk = desk.handoff_to("billing", "Bills", &billing.build().unwrap());
             desk.run_store(Arc::clone(&stores.run_store)).build().unwrap()
         };
         let model = ScriptedModel::new().calls("billing", "{}").calls("pay", "{}");
@@ -401,6 +402,12 @@ async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() 
         assert_eq!(later.recover().once().await.unwrap(), 1);
         assert_eq!(effects.all(), ["pay"]);
         assert_eq!(stores.run_store.runs().await.unwrap(), [""; 0]);
+
+        // Others do not decide for the agent that was asked.
+        let waiting = agent_with(ScriptedModel::new().calls("pay", "{}"), true).ask("Pay").await.unwrap_err();
+        assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        assert_eq!(agent_with(ScriptedModel::new(), true).recover().once().await.unwrap(), 0);
+        assert_eq!(effects.all(), ["pay"]);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::question_rules::Uncounted;
 use crate::agent::{Agent, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
-use crate::run::RunErrorKind;
+use crate::run::{Handoff, RunErrorKind};
 use crate::tool::Timestamp;
 
 /// The time between two looks, unless it is set.
@@ -279,6 +279,10 @@ async fn resume(agent: Agent, id: String, need: Need) -> Option<Ask> {
     let can_be_driven = stored.status == RunStatus::Interrupted || need == Need::Decider;
     let may_have_driver = can_be_driven && check == LeaseState::Unsupported;
     if stored.run.has_own_budget() || may_have_driver {
+        return None;
+    }
+    let handoffs = stored.run.handoffs().iter().map(Handoff::agent);
+    if need == Need::Decider && !agent.agent_at(handoffs).is_some_and(Agent::has_decider) {
         return None;
     }
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
