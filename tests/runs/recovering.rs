@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tool_core::agent::{AgentBuilder, Outcome};
+use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, Outcome, on_approval};
 use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
 use tool_core::model::{ChatRequest, ModelFuture};
-use tool_core::run::{Decision, Run, StopReason};
+use tool_core::run::{Decision, Run, StopReason, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -316,6 +316,141 @@ async fn recovery_brings_runs_to_their_end() {
         assert_eq!((&*left[0].id, left[0].status), (waiting.run().id().as_str(), RunStatus::Waiting));
         assert_eq!(recovery.once().await.unwrap(), 0);
         stores.run_store.remove_run(&left[0].id).await.unwrap();
+    }
+}
+
+/// Asks somebody, and does not decide before it is released.
+struct Slow {
+    asked: Arc<AtomicU32>,
+    decision: Option<Decision>,
+}
+
+impl Decider for Slow {
+    fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        match self.decision.clone() {
+            Some(decision) => Box::pin(async { decision }),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+/// A process dies while a decider is asked: the next one asks it again.
+#[tokio::test]
+async fn recovery_asks_deciders_again_unless_they_have_left_it_to_people() {
+    for stores in stores().await {
+        let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
+        let agent_with = |model: ScriptedModel, decision: Option<Decision>| {
+            let decider = Slow { asked: Arc::clone(&asked), decision };
+            stores.builder(&model, &effects).decider(decider).build().unwrap()
+        };
+        let first = agent_with(ScriptedModel::new().calls("pay", "{}"), None);
+        let mut dying = Box::pin(first.ask("Pay").conversation("ada").into_future());
+        while asked.load(Ordering::SeqCst) == 0 {
+            let _ = tokio::time::timeout(Duration::from_millis(1), &mut dying).await;
+        }
+        drop(dying);
+        let waits = RunFilter::new().status(RunStatus::Waiting);
+        while stores.run_store.list_runs(&waits).await.unwrap().iter().all(|run| run.is_leased) {
+            tokio::task::yield_now().await;
+        }
+
+        let without = stores.builder(&ScriptedModel::new(), &effects).build().unwrap();
+        assert_eq!(without.recover().once().await.unwrap(), 0, "it has nobody to ask");
+        let deferring = agent_with(ScriptedModel::new(), Some(Decision::defer()));
+        assert_eq!(deferring.recover().once().await.unwrap(), 1);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        let approving = agent_with(ScriptedModel::new().says("Paid."), Some(Decision::approve()));
+        assert_eq!(approving.recover().once().await.unwrap(), 0, "it was left to people");
+
+        // A driver that dies while it asks leaves nothing to people.
+        let run = first.stored_runs().await.unwrap().runs.remove(0).run;
+        let mut dying = Box::pin(first.resume(run).into_future());
+        while asked.load(Ordering::SeqCst) == 2 {
+            let _ = tokio::time::timeout(Duration::from_millis(1), &mut dying).await;
+        }
+        drop(dying);
+        while stores.run_store.list_runs(&waits).await.unwrap().iter().all(|run| run.is_leased) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(approving.recover().once().await.unwrap(), 1);
+        assert_eq!((asked.load(Ordering::SeqCst), effects.all()), (4, vec!["pay"]));
+        assert_eq!(texts(&(stores.memory)(), "ada").await, ["Pay", "", "paid", "Paid."]);
+        assert_eq!(stores.run_store.runs().await.unwrap(), [""; 0]);
+    }
+}
+
+/// A run that was stored before there was a decider.
+#[tokio::test]
+async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() {
+    for stores in stores().await {
+        let effects = Effects::default();
+        let agent_with = |model: ScriptedModel, decides: bool| {
+            let billing = stores.builder(&model, &effects).name("billing");
+            let billing = match decides {
+                true => billing.decider(on_approval(|_| Decision::approve())),
+                false => billing,
+            };
+            let desk = Agent::builder(model).tools(tools![pay]).context(effects.clone());
+            let desk = desk.handoff_to("billing", "Bills", &billing.build().unwrap());
+            desk.run_store(Arc::clone(&stores.run_store)).build().unwrap()
+        };
+        let model = ScriptedModel::new().calls("billing", "{}").calls("pay", "{}");
+        let waiting = agent_with(model, false).ask("Pay").await.unwrap_err();
+        assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        let later = agent_with(ScriptedModel::new().says("Paid."), true);
+        assert_eq!(later.recover().once().await.unwrap(), 1);
+        assert_eq!(effects.all(), ["pay"]);
+        assert_eq!(stores.run_store.runs().await.unwrap(), [""; 0]);
+
+        // Others do not decide for the agent that was asked.
+        let waiting = agent_with(ScriptedModel::new().calls("pay", "{}"), true).ask("Pay").await.unwrap_err();
+        assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        assert_eq!(agent_with(ScriptedModel::new(), true).recover().once().await.unwrap(), 0);
+        assert_eq!(effects.all(), ["pay"]);
+    }
+}
+
+/// Deciders that wait for people do not keep others from being continued.
+#[tokio::test]
+async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
+    let [stores, _] = stores().await;
+    let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
+    for _ in 0..10 {
+        let agent = stores.builder(&ScriptedModel::new().calls("pay", "{}"), &effects).build().unwrap();
+        agent.ask("Pay").await.unwrap_err();
+    }
+    let failing = stores.builder(&ScriptedModel::new().fails("down"), &effects).build().unwrap();
+    failing.ask("Hello").await.unwrap_err();
+    let agent = stores.builder(&ScriptedModel::new().says("Hello."), &effects);
+    let agent = agent.decider(Slow { asked: Arc::clone(&asked), decision: None }).build().unwrap();
+    let answered = Arc::new(Notify::new());
+    let told = Arc::clone(&answered);
+    let _recovery = agent.recover().on_outcome(move |_: &str, _: &Outcome| told.notify_one()).start();
+    answered.notified().await;
+    while asked.load(Ordering::SeqCst) < 8 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stores.run_store.runs().await.unwrap().len(), 10);
+}
+
+/// Other agents may drive a run of an agent without a name, but do not take it by themselves.
+#[tokio::test]
+async fn a_recovery_takes_only_runs_of_agents_with_its_own_name() {
+    for stores in stores().await {
+        let names = [Some("desk"), Some("billing"), None];
+        let agent_with = |model: ScriptedModel, name: Option<&str>| {
+            let builder = stores.builder(&model, &Effects::default());
+            name.into_iter().fold(builder, AgentBuilder::name).build().unwrap()
+        };
+        for name in names {
+            agent_with(ScriptedModel::new().fails("down"), name).ask("Hello").await.unwrap_err();
+        }
+        for (name, left) in names.into_iter().zip([2, 1, 0]) {
+            let agent = agent_with(ScriptedModel::new().says("Hello."), name);
+            assert_eq!(agent.recover().once().await.unwrap(), 1, "{name:?}");
+            assert_eq!(stores.run_store.runs().await.unwrap().len(), left, "{name:?}");
+        }
     }
 }
 

@@ -32,7 +32,8 @@
 //! | `/help`, `/quit` | |
 //!
 //! An agent with a [memory](tool_core::agent::AgentBuilder::memory) continues the [conversation](Chat::conversation) of earlier chats;
-//! without one, the conversation lasts as long as the chat. Control characters in texts of models and tools are replaced, so they
+//! without one, the conversation lasts as long as the chat. A chat goes on with the [stored runs](tool_core::agent::AgentBuilder::run_store) of
+//! its conversation that wait for the user, and asks for the decisions, before it asks a question. Control characters in texts of models and tools are replaced, so they
 //! cannot change what the terminal shows.
 
 mod approval;

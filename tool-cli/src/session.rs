@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
+use tool_core::agent::Ask;
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::model::{ConversationId, RunUser, Usage};
-use tool_core::run::{Decision, WaitReason};
+use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::tool::{ToolExecution, ToolProgress};
 use tool_core::transcript::Transcript;
 use tool_core::{Agent, Answer, CancellationToken, Event, Message, RunError, ToolCall};
@@ -59,6 +61,7 @@ impl<W: Write> Session<W> {
     }
 
     pub(crate) async fn run(mut self) -> io::Result<()> {
+        self.go_on().await?;
         loop {
             self.screen.end_line()?;
             self.screen.write("\n> ")?;
@@ -95,21 +98,46 @@ impl<W: Write> Session<W> {
         self.screen.write(&format!("{text}\n"))
     }
 
+    /// Goes on with the runs of this conversation that wait for the user, because questions beside them are refused.
+    async fn go_on(&mut self) -> io::Result<()> {
+        let waiting = RunFilter::new().conversation(self.conversation.clone()).status(RunStatus::Waiting);
+        let mut listed = match self.agent.list_runs(&waiting).await {
+            Ok(listed) => listed,
+            Err(error) => return self.screen.line(&format!("[{error}]")),
+        };
+        listed.retain(|run| run.user == self.user);
+        for listed in listed {
+            match self.agent.stored_run(&listed.id).await {
+                Ok(Some(stored)) if stored.status == RunStatus::Waiting && waits_for_user(&stored.run) => {
+                    self.follow(self.agent.resume(stored.run)).await?;
+                }
+                Ok(_) => {}
+                Err(error) => self.screen.line(&format!("[{error}]"))?,
+            }
+        }
+        Ok(())
+    }
+
     /// Asks a question and shows the answer as it arrives.
     async fn answer(&mut self, question: &str) -> io::Result<()> {
-        let (sender, mut pending) = mpsc::channel(1);
-        let cancellation = CancellationToken::new();
-        let mut ask = self.agent.ask(question).cancellation_token(cancellation.clone());
-        ask = ask.conversation(self.conversation.clone());
+        self.go_on().await?;
+        let mut ask = self.agent.ask(question).conversation(self.conversation.clone());
         if self.agent.memory().is_none() {
             ask = ask.history(self.history.clone());
         }
         if let Some(user) = self.user.clone() {
             ask = ask.user(user);
         }
-        ask = ask.last_decider(AskUser(sender));
         self.questions += 1;
-        let mut events = ask.stream();
+        self.follow(ask).await
+    }
+
+    /// Drives a run, shows what happens in it, and asks the user for decisions.
+    async fn follow(&mut self, ask: Ask) -> io::Result<()> {
+        let (sender, mut pending) = mpsc::channel(1);
+        let cancellation = CancellationToken::new();
+        let ask = ask.cancellation_token(cancellation.clone());
+        let mut events = ask.last_decider(AskUser(sender)).stream();
         let mut frames = interval(FRAME_TIME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut activity = Activity::default();
@@ -283,6 +311,11 @@ impl<W: Write> Session<W> {
             Err(error) => self.screen.line(&format!("not saved in {file}: {error}")),
         }
     }
+}
+
+/// Returns `true` if somebody has to decide before the run goes on.
+fn waits_for_user(run: &Run) -> bool {
+    run.waits().iter().any(|wait| matches!(wait.reason, WaitReason::Approval(_) | WaitReason::Answer(_)))
 }
 
 /// The calls that are running, for the spinner.

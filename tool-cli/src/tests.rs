@@ -323,6 +323,45 @@ async fn interrupt_stops_the_answer_and_not_the_chat() {
     assert!(shown.contains("[the run was cancelled") && shown.ends_with("]\n\n> \n"), "{shown}");
 }
 
+/// The first chat ended, or its process died, before the user had decided.
+#[tokio::test]
+async fn a_chat_goes_on_with_the_run_of_its_conversation_that_waits() {
+    let cases = [
+        ("y\n", "paid 700", "Paid.\n\n> \n"),
+        ("n\n\nAnd now?\n", "the call was denied", "Paid.\n\n> And now?\nYou may go.\n\n> \n"),
+    ];
+    for (input, outcome, end) in cases {
+        let store = std::sync::Arc::new(InMemoryStore::new());
+        let agent = |model: ScriptedModel| {
+            let agent = Agent::builder(model).tools(tools![pay]).run_store(store.clone());
+            agent.memory(ChatMemory::new(store.clone())).build().unwrap()
+        };
+        let first = agent(ScriptedModel::new().calls("pay", r#"{"cents":700}"#));
+        let shown = chat(first, "Pay\n").await;
+        assert!(shown.contains("approval"), "{shown}");
+
+        // Runs of other users and conversations are theirs.
+        for (conversation, user) in [("other", None), ("chat", Some("eve"))] {
+            let mut chat = Chat::new(agent(ScriptedModel::new())).conversation(conversation);
+            chat.user = user.map(Into::into);
+            let mut output = Vec::new();
+            chat.run_with(Cursor::new(""), &mut output).await.unwrap();
+            assert_eq!(String::from_utf8(output).unwrap(), "\n> \n");
+        }
+
+        let model = ScriptedModel::new().says("Paid.").says("You may go.");
+        let shown = chat(agent(model.clone()), input).await;
+        assert!(
+            shown.starts_with("Execute pay {\"cents\":700}?\n[y]es, [n]o, [e]dit the arguments: "),
+            "{shown}"
+        );
+        assert!(shown.ends_with(end), "{shown}");
+        let read = model.requests()[0].last().unwrap().text().into_owned();
+        assert!(read.starts_with(outcome), "{input:?}: {read}");
+        assert_eq!(store.runs().await.unwrap(), [""; 0]);
+    }
+}
+
 #[tokio::test]
 async fn watch_lists_runs_and_decides_about_what_waits() {
     let model = ScriptedModel::new()

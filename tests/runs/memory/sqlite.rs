@@ -6,16 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use rusqlite::Connection;
 use tests::support::sampling::size;
 use tool_core::content::{Content, Image, JsonText, Part};
-use tool_core::memory::{ChatStore, MemoryErrorKind, RunFilter, RunStatus, RunStore};
+use tool_core::memory::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryErrorKind, RunFilter, RunStatus, RunStore,
+};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatMemory, Message, SqliteStore, ToolCall};
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall};
 
 /// A temporary directory of one test.
 struct Directory(PathBuf);
@@ -310,6 +313,76 @@ fn a_corrupt_run_does_not_hide_the_others() {
     assert!(error.to_string().starts_with("could not list the stored runs: "), "{error}");
 }
 
+/// A newer version of the program has written it, or the file is damaged.
+#[test]
+fn a_summary_that_cannot_be_read_hides_no_other_run() {
+    let table = [
+        (r#"replace(summary, '"failed"', '"hibernating"')"#, "line 1, column"),
+        ("'{'", "line 1, column 1"),
+        ("x'00ff'", "it is not text"),
+    ];
+    for (damage, location) in table {
+        let directory = Directory::new();
+        let store = open(&directory.file());
+        let model = ScriptedModel::new().fails("down").fails("down").fails("down").says("b").says("c");
+        let agent = Agent::builder(model).memory(ChatMemory::new(store.clone())).run_store(store.clone());
+        let agent = agent.build().unwrap();
+        let ids = ["user-1", "user-2", "user-3"].map(|conversation| {
+            let ask = agent.ask("Hello").conversation(conversation);
+            block_on(ask.into_future()).unwrap_err().run().id().to_string()
+        });
+        let file = Connection::open(directory.file()).unwrap();
+        let update = format!("UPDATE runs SET summary = {damage} WHERE id = ?1");
+        assert_eq!(file.execute(&update, [&ids[0]]).unwrap(), 1);
+
+        let mut readable = ids[1..].to_vec();
+        readable.sort();
+        let listed = |filter: RunFilter| {
+            let listed = block_on(agent.list_runs(&filter)).unwrap().into_iter();
+            listed.map(|run| run.id).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(RunFilter::new()), readable);
+        assert_eq!(listed(RunFilter::new().status(RunStatus::Failed)), readable);
+        assert_eq!(listed(RunFilter::new().conversation("user-2")), [&*ids[1]]);
+
+        // It is reported, and nothing happens beside it.
+        let reason =
+            format!("the summary of the run `{}` is corrupt or was written by another version", ids[0]);
+        let stored = block_on(agent.stored_runs()).unwrap();
+        assert_eq!(
+            stored.runs.iter().map(|stored| stored.run.id().to_string()).collect::<Vec<_>>(),
+            readable
+        );
+        let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
+        assert_eq!((error.kind(), error.run()), (MemoryErrorKind::LoadRun, Some(&*ids[0])));
+        let text = error.to_string();
+        assert!(
+            text.starts_with(&format!("could not load the run `{}`: {reason} ({location}", ids[0])),
+            "{text}"
+        );
+        assert!(text.ends_with("); update the program, or remove the run"), "{text}");
+        let mut all = ids.to_vec();
+        all.sort();
+        assert_eq!(block_on(store.runs()).unwrap(), all);
+        let error = block_on(agent.stored_run(&ids[0])).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (MemoryErrorKind::LoadRun, text));
+        let refused = block_on(agent.ask("Hello?").conversation("user-1").into_future()).unwrap_err();
+        let is_refused =
+            matches!(refused.kind(), RunErrorKind::ConversationWaits { run, .. } if *run == ids[0]);
+        assert!(is_refused, "{refused}");
+
+        assert_eq!(block_on(agent.recover().once()).unwrap(), 2);
+        assert_eq!(block_on(store.runs()).unwrap(), [&*ids[0]]);
+        // The ways out.
+        if damage.starts_with("replace") {
+            file.execute("UPDATE runs SET status = 'finished'", []).unwrap();
+            assert_eq!(listed(RunFilter::new().conversation("user-1")), [""; 0]);
+        }
+        block_on(store.remove_run(&ids[0])).unwrap();
+        assert_eq!(block_on(agent.stored_runs()).unwrap().unreadable.len(), 0);
+    }
+}
+
 #[test]
 fn a_list_of_runs_reads_no_state() {
     let directory = Directory::new();
@@ -335,6 +408,42 @@ fn a_list_of_runs_reads_no_state() {
     assert_eq!(ids(RunFilter::new().status(RunStatus::RunningElsewhere)), []);
 }
 
+/// It was taken by a clock that was a day ahead.
+#[tokio::test]
+async fn a_lease_that_ends_later_than_its_duration_allows_is_none() {
+    let directory = Directory::new();
+    let store = SqliteStore::open(directory.file()).await.unwrap();
+    let agent = Agent::builder(ScriptedModel::new().fails("down").says("Hello.")).run_store(store.clone());
+    let agent = agent.build().unwrap();
+    let id = agent.ask("Hello").await.unwrap_err().run().id().to_string();
+    let [first, second] = [DriverId::unique(), DriverId::unique()];
+    // The duration, how much later it ends than a clock that is right lets it, and whether it is held.
+    let table = [(60, 0, true), (60, 1, false), (60, 86_400, false), (172_800, -86_400, true)];
+    for (duration, later, is_held) in table {
+        let take = LeaseRequest::Take(Duration::from_secs(duration));
+        assert_eq!(store.lease(&id, &first, take).await.unwrap(), LeaseState::Held);
+        let file = Connection::open(directory.file()).unwrap();
+        let moved = file.execute("UPDATE leases SET expires = expires + ?1", [later * 1_000]).unwrap();
+        assert_eq!(moved, 1);
+        let state = if is_held { LeaseState::HeldElsewhere } else { LeaseState::Free };
+        let what = format!("{duration} s, {later} s later");
+        assert_eq!(store.lease(&id, &second, LeaseRequest::Check).await.unwrap(), state, "{what}");
+        let listed = store.list_runs(&RunFilter::new().id(&*id)).await.unwrap().remove(0);
+        assert_eq!(listed.is_leased, is_held, "{what}");
+        let taken = if is_held { LeaseState::HeldElsewhere } else { LeaseState::Held };
+        assert_eq!(store.lease(&id, &second, take).await.unwrap(), taken, "{what}");
+        for driver in [&first, &second] {
+            let _ = store.lease(&id, driver, LeaseRequest::Release).await.unwrap();
+        }
+    }
+    let take = LeaseRequest::Take(Duration::from_secs(60));
+    assert_eq!(store.lease(&id, &first, take).await.unwrap(), LeaseState::Held);
+    assert_eq!(agent.recover().once().await.unwrap(), 0);
+    let file = Connection::open(directory.file()).unwrap();
+    file.execute("UPDATE leases SET expires = expires + 86400000", []).unwrap();
+    assert_eq!(agent.recover().once().await.unwrap(), 1);
+}
+
 /// Files of the first version, with and without what a provider's summary is stored in, are updated when they are opened.
 #[test]
 fn updates_files_of_the_first_version() {
@@ -346,6 +455,9 @@ fn updates_files_of_the_first_version() {
             "DROP TABLE summaries;
              CREATE TABLE summaries (conversation TEXT PRIMARY KEY NOT NULL, messages INTEGER NOT NULL, text TEXT NOT NULL{column});
              INSERT INTO summaries (conversation, messages, text) VALUES ('c', 4, 'They were looked up.');
+             DROP TABLE leases;
+             CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);
+             INSERT INTO leases VALUES ('driven', 'driver', unixepoch() * 1000 + 20000), ('far', 'driver', unixepoch() * 1000 + 86400000);
              PRAGMA user_version = 1"
         );
         connection.execute_batch(&old).unwrap();
@@ -354,6 +466,10 @@ fn updates_files_of_the_first_version() {
             let store = block_on(SqliteStore::open(directory.file())).unwrap();
             let summary = block_on(store.load_summary(&ConversationId::new("c"))).unwrap().unwrap();
             assert_eq!((summary.messages, &*summary.text), (4, "They were looked up."));
+            for (run, state) in [("driven", LeaseState::HeldElsewhere), ("far", LeaseState::Free)] {
+                let driver = DriverId::unique();
+                assert_eq!(block_on(store.lease(run, &driver, LeaseRequest::Check)).unwrap(), state);
+            }
         }
     }
 }
@@ -366,8 +482,8 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 3",
-            "its tables have version 3, but this program supports version 2; \
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 4",
+            "its tables have version 4, but this program supports version 3; \
              use the program that created it or another file",
         ),
     ];

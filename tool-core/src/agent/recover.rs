@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::question_rules::Uncounted;
 use crate::agent::{Agent, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
-use crate::run::RunErrorKind;
+use crate::run::{Handoff, RunErrorKind};
 use crate::tool::Timestamp;
 
 /// The time between two looks, unless it is set.
@@ -53,12 +53,31 @@ pub struct RecoveryTask(JoinHandle<()>);
 /// What has become of a run that was to be continued: nothing if it is left to others, an error after a panic.
 type Resumed = thread::Result<Option<Outcome>>;
 
+/// Why a run needs a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It goes on by itself.
+    Driver,
+    /// It waits for a decision that the deciders of its agent can make. They can ask people, and take as long as these, so such runs take no
+    /// places of others.
+    Decider,
+}
+
+/// The runs of one need.
+#[derive(Default)]
+struct Lane {
+    /// Those that wait for their turn.
+    due: VecDeque<String>,
+    /// The number of those that are being continued.
+    running: usize,
+}
+
 /// What a recovery does and remembers.
 #[derive(Default)]
 struct Work {
-    /// The runs that wait for their turn.
-    due: VecDeque<String>,
-    running: FuturesUnordered<BoxFuture<'static, (String, Resumed)>>,
+    driver: Lane,
+    decider: Lane,
+    running: FuturesUnordered<BoxFuture<'static, (String, Need, Resumed)>>,
     /// The ids of the runs that are due or being continued.
     ids: HashSet<String>,
     /// When runs are tried again that could not be continued, and how often that was so.
@@ -68,9 +87,11 @@ struct Work {
 impl Agent {
     /// Returns the task that brings stored runs to their end, in any process: those that were interrupted with their process, those
     /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
-    /// another driver works on is left to that driver. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
+    /// another driver works on is left to that driver, and a run of an agent with another [name](crate::agent::AgentBuilder::name), or of one
+    /// without a name, to that agent. The agent's [deciders](crate::agent::AgentBuilder::decider) are asked about what a run waits for, unless they
+    /// were asked before and have left it to people. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
     /// effects, and a run with a [budget of its own](crate::agent::Ask::budget) only by its program. In a store without leases, runs that were
-    /// interrupted are not continued, because they look like those that are being driven.
+    /// interrupted are not continued, also while a decider was asked, because they look like those that are being driven.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;
@@ -163,34 +184,65 @@ impl Recovery {
     /// Finds the runs that need a driver now.
     async fn find_due(&self, work: &mut Work) -> Result<(), MemoryError> {
         let listed = self.agent.list_runs(&RunFilter::new()).await?;
-        work.delays.retain(|id, _| listed.iter().any(|run| run.id == *id));
         let (now, started) = (Timestamp::now(), Instant::now());
-        for run in listed.into_iter().filter(|run| needs_driver(run, now)) {
-            let is_left = work
-                .delays
-                .get(&run.id)
-                .is_some_and(|(until, failures)| *until > started || *failures > MAX_DOUBLINGS);
-            if !is_left && work.ids.insert(run.id.clone()) {
-                work.due.push_back(run.id);
+        let mut delays = std::mem::take(&mut work.delays);
+        for run in listed {
+            // One that is no longer listed is forgotten.
+            let delay = delays.remove(&run.id);
+            let is_left = delay.is_some_and(|(until, failures)| until > started || failures > MAX_DOUBLINGS);
+            let need = self.need_of(&run, now);
+            if let Some(delay) = delay {
+                work.delays.insert(run.id.clone(), delay);
+            }
+            if let Some(need) = need.filter(|_| !is_left)
+                && work.ids.insert(run.id.clone())
+            {
+                work.lane(need).due.push_back(run.id);
             }
         }
         Ok(())
     }
 
+    /// Returns why a run needs this recovery, if it does.
+    fn need_of(&self, run: &RunSummary, now: Timestamp) -> Option<Need> {
+        // An agent may drive runs of agents without a name, but another one may have asked this question.
+        if run.agent.as_deref() != self.agent.name() {
+            return None;
+        }
+        match run.status {
+            RunStatus::Interrupted
+            | RunStatus::Failed
+            | RunStatus::Cancelled
+            | RunStatus::NotUndone
+            | RunStatus::Expired => Some(Need::Driver),
+            RunStatus::Waiting if run.is_command_posted || run.due.is_some_and(|due| due <= now) => {
+                Some(Need::Driver)
+            }
+            RunStatus::Waiting if run.awaits_decider && has_decider(&self.agent) => Some(Need::Decider),
+            RunStatus::Waiting | RunStatus::RunningElsewhere | RunStatus::Finished => None,
+        }
+    }
+
     /// Returns the next run that has been continued, or `None` if nothing is left to do.
     async fn next_outcome(&self, work: &mut Work) -> Option<(String, Resumed)> {
-        while work.running.len() < self.max_concurrent
-            && let Some(id) = work.due.pop_front()
-        {
-            let (drive, loading) = (Arc::clone(&self.drive), resume(self.agent.clone(), id.clone()).boxed());
-            work.running.push(Box::pin(async move {
-                let driving = async { drive(id.clone(), loading).await };
-                // A panic of a model or a hook must not end the recovery of others.
-                let resumed = AssertUnwindSafe(driving).catch_unwind().await;
-                (id, resumed)
-            }));
+        for need in [Need::Driver, Need::Decider] {
+            while work.lane(need).running < self.max_concurrent
+                && let Some(id) = work.lane(need).due.pop_front()
+            {
+                let (drive, loading) =
+                    (Arc::clone(&self.drive), resume(self.agent.clone(), id.clone(), need).boxed());
+                work.lane(need).running += 1;
+                work.running.push(Box::pin(async move {
+                    let driving = async { drive(id.clone(), loading).await };
+                    // A panic of a model or a hook must not end the recovery of others.
+                    let resumed = AssertUnwindSafe(driving).catch_unwind().await;
+                    (id, need, resumed)
+                }));
+            }
         }
-        work.running.next().await
+        let (id, need, resumed) = work.running.next().await?;
+        work.lane(need).running -= 1;
+        Some((id, resumed))
     }
 
     /// Reports the outcome of a run. Returns `false` if it was left to others.
@@ -219,13 +271,18 @@ impl Recovery {
 }
 
 /// Loads a run to continue it. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
-async fn resume(agent: Agent, id: String) -> Option<Ask> {
+async fn resume(agent: Agent, id: String, need: Need) -> Option<Ask> {
     let stored = agent.stored_run(&id).await.ok()??;
     let store = agent.run_store()?;
     let check = store.lease(&id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
-    // Without leases, a run that is being driven looks like one that was interrupted.
-    let may_have_driver = stored.status == RunStatus::Interrupted && check == LeaseState::Unsupported;
+    // Without leases, a run that is being driven looks like one that was interrupted, also while a decider is asked.
+    let can_be_driven = stored.status == RunStatus::Interrupted || need == Need::Decider;
+    let may_have_driver = can_be_driven && check == LeaseState::Unsupported;
     if stored.run.has_own_budget() || may_have_driver {
+        return None;
+    }
+    let handoffs = stored.run.handoffs().iter().map(Handoff::agent);
+    if need == Need::Decider && !agent.agent_at(handoffs).is_some_and(Agent::has_decider) {
         return None;
     }
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
@@ -234,17 +291,18 @@ async fn resume(agent: Agent, id: String) -> Option<Ask> {
     Some(ask)
 }
 
-/// Returns `true` if the run goes on once somebody drives it.
-fn needs_driver(run: &RunSummary, now: Timestamp) -> bool {
-    match run.status {
-        RunStatus::Interrupted
-        | RunStatus::Failed
-        | RunStatus::Cancelled
-        | RunStatus::NotUndone
-        | RunStatus::Expired => true,
-        RunStatus::Waiting => run.is_command_posted || run.due.is_some_and(|due| due <= now),
-        RunStatus::RunningElsewhere | RunStatus::Finished => false,
+impl Work {
+    fn lane(&mut self, need: Need) -> &mut Lane {
+        match need {
+            Need::Driver => &mut self.driver,
+            Need::Decider => &mut self.decider,
+        }
     }
+}
+
+/// Returns `true` if the agent has a decider, or one that its runs can be handed off to.
+fn has_decider(agent: &Agent) -> bool {
+    agent.has_decider() || agent.handoffs().any(|(_, next)| has_decider(next))
 }
 
 /// Returns `true` if another driver, or a person, has the run.

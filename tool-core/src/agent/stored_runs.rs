@@ -48,21 +48,18 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
+    /// Fails if the runs cannot be listed. A run whose state or [summary](RunSummary) cannot be read is among the
+    /// [`unreadable`](StoredRuns::unreadable).
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
         match self.0.run_store.get() {
-            Some(store) => {
-                let is_open =
-                    |run: &RunSummary| run.is_driven_by(self.name()) && run.status != RunStatus::Finished;
-                StoredRuns::load(&**store, is_open, self.0.stored_runs.max_age).await
-            }
+            Some(store) => StoredRuns::load(&**store, self.name(), self.0.stored_runs.max_age).await,
             None => Ok(StoredRuns::default()),
         }
     }
 
     /// Lists the stored runs that a filter admits, ordered by id, with their statuses. Unlike [`stored_runs`](Self::stored_runs), it reads
     /// no states, so a list of many runs takes little time and memory. Runs of agents with another
-    /// [name](crate::agent::AgentBuilder::name) are left out.
+    /// [name](crate::agent::AgentBuilder::name) are left out, and so are those that cannot be listed, which `stored_runs` reports.
     ///
     /// ```
     /// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus};
@@ -81,7 +78,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails if the runs cannot be listed.
+    /// Fails if the runs cannot be listed, or if the filter names the run or the conversation of one that cannot.
     pub async fn list_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, MemoryError> {
         let Some(store) = self.0.run_store.get() else { return Ok(Vec::new()) };
         self.remove_old_runs().await;

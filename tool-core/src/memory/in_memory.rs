@@ -47,7 +47,21 @@ pub struct InMemoryStore(Arc<Mutex<Contents>>);
 
 type IsOpen = bool;
 
-type Leases = BTreeMap<String, (DriverId, SystemTime)>;
+/// The holder of a lease, and when and for how long it was taken.
+struct Lease {
+    holder: DriverId,
+    taken: SystemTime,
+    duration: Duration,
+}
+
+impl Lease {
+    /// Returns `true` if the lease has not expired. One that was taken in the future is none: the clock was ahead then.
+    fn is_held(&self, now: SystemTime) -> bool {
+        now.duration_since(self.taken).is_ok_and(|since| since < self.duration)
+    }
+}
+
+type Leases = BTreeMap<String, Lease>;
 
 #[derive(Default)]
 struct Contents {
@@ -59,7 +73,7 @@ struct Contents {
     by_save: BTreeSet<(IsOpen, SystemTime, String)>,
     run_bytes: usize,
     run_bounds: RunBounds,
-    /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
+    /// The clock does not stand still in suspend.
     leases: Leases,
     inboxes: BTreeMap<String, Vec<PostedCommand>>,
     /// The runs that were removed last.
@@ -320,7 +334,7 @@ impl Contents {
         let mut inbox = self.inboxes.get(id).map_or(&[][..], Vec::as_slice).iter();
         RunSummary {
             age: now.duration_since(stored.at).unwrap_or_default(),
-            is_leased: self.leases.get(id).is_some_and(|(_, expires)| *expires > now),
+            is_leased: self.leases.get(id).is_some_and(|lease| lease.is_held(now)),
             is_command_posted: inbox.len() > 0,
             is_cancellation_posted: inbox.any(|posted| posted.command == RunCommand::Cancel),
             ..stored.summary.clone()
@@ -339,7 +353,7 @@ impl Contents {
     /// Removes the oldest runs that nobody drives, as long as the runs exceed a bound. Those that have finished are removed first.
     fn make_room_beside(&mut self, saved: Option<&str>) {
         let (now, RunBounds { runs, bytes, age }) = (SystemTime::now(), self.run_bounds);
-        let is_driven = |leases: &Leases, id: &str| leases.get(id).is_some_and(|(_, expires)| *expires > now);
+        let is_driven = |leases: &Leases, id: &str| leases.get(id).is_some_and(|lease| lease.is_held(now));
         let is_too_old = |at| age.is_some_and(|age| now.duration_since(at).is_ok_and(|since| since > age));
         let max_runs = runs.filter(|max| self.runs.len() > *max).map(|max| {
             max + self
@@ -597,8 +611,8 @@ impl RunStore for InMemoryStore {
             let contents = &mut *self.contents();
             let now = SystemTime::now();
             let lease = contents.leases.get(id);
-            let is_held = lease.is_some_and(|(_, expires)| *expires > now);
-            let is_own = lease.is_some_and(|(holder, _)| holder == driver);
+            let is_held = lease.is_some_and(|lease| lease.is_held(now));
+            let is_own = lease.is_some_and(|lease| lease.holder == *driver);
             if is_held && !is_own {
                 return Ok(LeaseState::HeldElsewhere);
             }
@@ -608,9 +622,9 @@ impl RunStore for InMemoryStore {
                 {
                     // Leases of runs that were never stored, which nobody removes.
                     let runs = &contents.runs;
-                    contents.leases.retain(|id, (_, expires)| *expires > now || runs.contains_key(id));
-                    let expires = now.checked_add(duration).ok_or("the lease is too long")?;
-                    contents.leases.insert(id.to_owned(), (driver.clone(), expires));
+                    contents.leases.retain(|id, lease| lease.is_held(now) || runs.contains_key(id));
+                    let lease = Lease { holder: driver.clone(), taken: now, duration };
+                    contents.leases.insert(id.to_owned(), lease);
                     return Ok(LeaseState::Held);
                 }
                 LeaseRequest::Check if is_held => return Ok(LeaseState::Held),
@@ -774,6 +788,18 @@ mod tests {
         }
         let contents = store.contents();
         assert_eq!((contents.run_bytes, contents.by_save.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_was_taken_in_the_future_is_none() {
+        let (store, driver) = (InMemoryStore::new(), DriverId::unique());
+        let take = LeaseRequest::Take(Duration::from_secs(60));
+        store.save_run("a", &mut Run::new([Message::user("Hello")])).await.unwrap();
+        assert_eq!(store.lease("a", &driver, take).await.unwrap(), LeaseState::Held);
+        store.contents().leases.get_mut("a").unwrap().taken += Duration::from_secs(86_400);
+        assert!(!store.list_runs(&RunFilter::new().id("a")).await.unwrap()[0].is_leased);
+        assert_eq!(store.lease("a", &DriverId::unique(), take).await.unwrap(), LeaseState::Held);
+        assert_eq!(store.lease("a", &driver, take).await.unwrap(), LeaseState::HeldElsewhere);
     }
 
     #[tokio::test]

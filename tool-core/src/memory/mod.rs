@@ -32,7 +32,7 @@ pub use self::sqlite::SqliteStore;
 #[cfg(feature = "sqlite")]
 #[doc(hidden)] // For the crates of this project.
 pub use self::sqlite::{SqliteSchema, SqliteWorker};
-pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
+pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture, UnreadableRun};
 pub use self::stored_runs::{StoredRun, StoredRuns};
 pub(crate) use self::stored_runs::{list, post};
 pub use self::summary::ConversationSummary;

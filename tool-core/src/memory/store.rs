@@ -329,20 +329,42 @@ pub trait RunStore: Send + Sync {
     /// of the last save, with its age and what [lease](Self::lease) and [inbox](Self::post) add, if the store supports them. No state
     /// is read, because lists are long and states are large.
     ///
+    /// A summary that cannot be read, for example because a newer version of the program has written it, hides no other run: it is left
+    /// out, and among the [unreadable](Self::unreadable_runs).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the runs cannot be listed, or if the filter names the [run](RunFilter::id) or the
+    /// [conversation](RunFilter::conversation) of a summary that cannot be read: callers that name one act on what is there. That error is
+    /// an [`UnreadableRun`].
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>>;
+
+    /// Returns the runs that [lists](Self::list_runs) leave out because their summaries cannot be read, sorted by id. By default, there are
+    /// none, as in a store whose lists fail instead.
+    ///
     /// # Errors
     ///
     /// The future resolves to an error if the runs cannot be listed.
-    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>>;
+    fn unreadable_runs(&self) -> StoreFuture<'_, Vec<UnreadableRun>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
-    /// Returns the ids of all stored runs, sorted. Implementations do not override this.
+    /// Returns the ids of all stored runs, sorted, also of those that cannot be read. Implementations do not override this.
     ///
     /// # Errors
     ///
     /// The future resolves to an error if the runs cannot be listed.
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
         Box::pin(async {
-            let runs = self.list_runs(&RunFilter::new()).await?;
-            Ok(runs.into_iter().map(|run| run.id).collect())
+            let runs = self.list_runs(&RunFilter::new()).await?.into_iter().map(|run| run.id);
+            let mut ids: Vec<_> = runs.collect();
+            let unreadable = self.unreadable_runs().await?;
+            if !unreadable.is_empty() {
+                ids.extend(unreadable.into_iter().map(|run| run.id));
+                ids.sort_unstable();
+                ids.dedup();
+            }
+            Ok(ids)
         })
     }
 
@@ -389,7 +411,8 @@ pub trait RunStore: Send + Sync {
 
     /// Takes, renews, releases or checks the lease of a run, in one atomic operation for all processes that use the store.
     /// A lease can be taken before the run is stored for the first time, and [`remove_run`](Self::remove_run) ends it. It expires
-    /// by the clock of the store, which must not stand still while a process is suspended. By default, there are no leases.
+    /// by the clock of the store, which must not stand still while a process is suspended. One that ends later than its duration from now
+    /// is none, because it was taken by a clock that was ahead, and nobody would drive the run until then. By default, there are no leases.
     ///
     /// # Errors
     ///
@@ -431,6 +454,38 @@ pub enum SaveOutcome {
     Saved,
     /// The stored state has another revision than expected, or the run was removed. Nothing was changed.
     Conflict,
+}
+
+/// A stored run whose [summary](RunSummary) cannot be read, and the error of a [list](RunStore::list_runs) of this run alone.
+///
+/// ```
+/// use tool_core::memory::UnreadableRun;
+///
+/// let run = UnreadableRun::new("order-17", None, "the summary is of another version");
+/// assert_eq!((&*run.id, run.error.to_string()), ("order-17", "the summary is of another version".to_owned()));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+#[non_exhaustive]
+pub struct UnreadableRun {
+    /// The id under which the run is stored.
+    pub id: String,
+    /// The name of the agent that was asked, if it is known.
+    pub agent: Option<String>,
+    /// Why the summary cannot be read. It does not include the content.
+    pub error: Box<dyn Error + Send + Sync>,
+}
+
+impl UnreadableRun {
+    /// Creates the entry of a run that is stored under an id.
+    #[must_use]
+    pub fn new(
+        id: impl Into<String>,
+        agent: Option<String>,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { id: id.into(), agent, error: error.into() }
+    }
 }
 
 /// The number of removed runs that a store remembers, so that copies that were never stored do not return.
@@ -490,6 +545,10 @@ impl<S: RunStore + ?Sized> RunStore for Arc<S> {
 
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         (**self).list_runs(filter)
+    }
+
+    fn unreadable_runs(&self) -> StoreFuture<'_, Vec<UnreadableRun>> {
+        (**self).unreadable_runs()
     }
 
     fn lease<'a>(

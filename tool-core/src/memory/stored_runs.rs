@@ -7,6 +7,7 @@ use crate::memory::{
     MemoryError, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus, RunStore, RunSummary,
 };
 use crate::run::Run;
+use crate::run::summary::may_drive;
 
 /// The runs in a store, ordered by id. One that cannot be read does not hide the others.
 #[derive(Debug, Default)]
@@ -29,24 +30,31 @@ pub struct StoredRun {
 }
 
 impl StoredRuns {
-    /// Loads the runs of a store that `admits` admits. Runs older than `max_age` have [expired](RunStatus::Expired).
+    /// Loads the runs of a store that an agent of this name may drive, except for those that have finished. Runs older than `max_age` have
+    /// [expired](RunStatus::Expired).
     ///
     /// # Errors
     ///
     /// Fails if the runs cannot be listed.
     pub(crate) async fn load(
         store: &dyn RunStore,
-        admits: impl Fn(&RunSummary) -> bool,
+        agent: Option<&str>,
         max_age: Option<Duration>,
     ) -> Result<Self, MemoryError> {
         let mut stored = Self::default();
-        for listed in list(store, &RunFilter::new()).await?.iter().filter(|run| admits(run)) {
+        let is_open = |run: &&RunSummary| run.is_driven_by(agent) && run.status != RunStatus::Finished;
+        for listed in list(store, &RunFilter::new()).await?.iter().filter(is_open) {
             match StoredRun::load_listed(store, listed, max_age).await {
                 // A run can end, and be removed, in the meantime.
                 Ok(run) => stored.runs.extend(run),
                 Err(error) => stored.unreadable.push(error),
             }
         }
+        let left_out =
+            store.unreadable_runs().await.map_err(|error| MemoryError::new(Operation::StoredRuns, error))?;
+        let left_out = left_out.into_iter().filter(|run| may_drive(agent, run.agent.as_deref()));
+        stored.unreadable.extend(left_out.map(|run| unreadable(&run.id, run.error)));
+        stored.unreadable.sort_by(|one, other| one.run().cmp(&other.run()));
         Ok(stored)
     }
 }

@@ -136,4 +136,13 @@ impl Run {
     pub(crate) fn set_failed(&mut self, has_failed: bool) {
         self.head.stored.has_failed = has_failed;
     }
+
+    /// Returns `true` if the deciders were asked about everything that the run waits for, and have left it to people.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.head.stored.is_deferred
+    }
+
+    pub(crate) fn set_deferred(&mut self, is_deferred: bool) {
+        self.head.stored.is_deferred = is_deferred;
+    }
 }

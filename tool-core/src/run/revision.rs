@@ -30,6 +30,9 @@ pub(super) struct StoredState {
     /// The last attempt to drive the run failed, and can be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_failed: bool,
+    /// The deciders were asked about everything that the run waits for, and have left it to people.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_deferred: bool,
     /// The run has ended, and nothing is left to do. It stays stored for its readers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_finished: bool,

@@ -83,6 +83,10 @@ pub struct RunSummary {
     /// The time at which the run goes on without a decision, because what it waits for expires or is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
+    /// The run waits for a decision that a [decider](crate::agent::Decider) can make, and no driver has asked all deciders of its agent: there
+    /// was none, or the process died meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_decider: bool,
     /// About the bytes of the messages and the outputs of a run that has [finished](RunStatus::Finished).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
@@ -101,7 +105,7 @@ pub struct RunSummary {
 }
 
 /// Returns `true` if an agent of a name may drive a run: the one that was asked, or any agent if that has no name.
-fn may_drive(agent_name: Option<&str>, asked: Option<&str>) -> bool {
+pub(crate) fn may_drive(agent_name: Option<&str>, asked: Option<&str>) -> bool {
     asked.is_none() || asked == agent_name
 }
 
@@ -162,6 +166,7 @@ impl Run {
                 .is_blocked()
                 .then(|| self.waits().iter().filter_map(|wait| wait.deadline).min())
                 .flatten(),
+            awaits_decider: self.awaits_decider(),
             // Once for each run, because it is walked.
             bytes: (self.status() == RunStatus::Finished).then(|| self.approximate_bytes()),
             age: Duration::ZERO,
@@ -169,6 +174,12 @@ impl Run {
             is_command_posted: false,
             is_cancellation_posted: false,
         })
+    }
+
+    fn awaits_decider(&self) -> bool {
+        self.is_blocked()
+            && !self.is_deferred()
+            && self.waits_at_levels().any(|(wait, level)| wait.is_for_decider(level))
     }
 
     fn approximate_bytes(&self) -> usize {

@@ -116,6 +116,16 @@ impl Wait {
     pub fn is_until(&self) -> bool {
         matches!(self.reason, WaitReason::Until(_))
     }
+
+    /// Returns `true` if deciders are asked about this wait of a call whose approval is demanded so many levels outside of their run.
+    pub(crate) fn is_for_decider(&self, level: usize) -> bool {
+        match self.reason {
+            // Of the level that demanded it.
+            WaitReason::Approval(_) => level == 0,
+            WaitReason::Answer(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A decision that ends a [`Wait`], with who decided, when and why, as far as that is known.

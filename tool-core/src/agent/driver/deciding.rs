@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::{AgentTool, Decider, RunDriver};
-use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait, WaitReason};
+use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait};
 use crate::tool::{Timestamp, Tool, WaitId};
 
 /// One round of questions to the deciders, about everything that a run waits for.
@@ -46,17 +46,15 @@ impl RunDriver {
         let (question, agent) = (&self.question, &self.tools.agent.0);
         let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
         let deciders = Arc::new(Deciders(deciders.cloned().collect()));
+        let has_deciders = !deciders.0.is_empty();
         for (wait, level) in waits {
-            let is_asked = match &wait.reason {
-                // Of the level that demanded it.
-                WaitReason::Approval(_) => level == 0,
-                WaitReason::Answer(_) => true,
-                _ => false,
-            };
-            if deciders.0.is_empty() || !is_asked || round.asked.contains(&wait.id) {
+            if deciders.0.is_empty() || !wait.is_for_decider(level) || round.asked.contains(&wait.id) {
                 continue;
             }
             self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+            if self.run.is_deferred() {
+                self.change_run().set_deferred(false);
+            }
             if self.has_unsaved_changes {
                 return Ok(Deciding::Unsaved(round));
             }
@@ -67,10 +65,14 @@ impl RunDriver {
             // Time spent waiting for persons does not count.
             self.clock = Some(Instant::now());
         }
-        Ok(match round.has_decided {
-            true => Deciding::Decided,
-            false => Deciding::Deferred,
-        })
+        if round.has_decided {
+            return Ok(Deciding::Decided);
+        }
+        // Otherwise recovery would ask them again.
+        if has_deciders && self.outer.is_none() && !self.run.is_deferred() {
+            self.change_run().set_deferred(true);
+        }
+        Ok(Deciding::Deferred)
     }
 
     /// Ends the questions of providers that their agents no longer have. Returns `true` if there is one.

@@ -16,7 +16,7 @@ use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
     ChatMemory, ConversationSummary, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter,
-    RunStatus, RunStore, RunSummary,
+    RunStatus, RunStore, RunSummary, UnreadableRun,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Carried, Run, RunErrorKind};
@@ -149,7 +149,12 @@ impl RunDriver {
         conversation: &ConversationId,
     ) -> Result<Vec<RunSummary>, RunErrorKind> {
         let filter = RunFilter::new().conversation(conversation.clone());
-        let mut listed = store.list_runs(&filter).await.map_err(RunErrorKind::Store)?;
+        let mut listed =
+            store.list_runs(&filter).await.map_err(|error| match error.downcast::<UnreadableRun>() {
+                // Nobody knows what it waits for, or what its calls have done.
+                Ok(unreadable) => RunErrorKind::ConversationWaits { run: unreadable.id },
+                Err(error) => RunErrorKind::Store(error),
+            })?;
         listed.retain(|run| run.id != self.run.id().as_str() && run.status != RunStatus::Finished);
         for run in &mut listed {
             run.status = run.status_of(run.status, self.origin.0.stored_runs.max_age);

@@ -28,8 +28,12 @@ pub struct SqliteSchema {
 }
 
 /// The schema of the store. The application id is `tool` in ASCII, and the times of leases and budgets are Unix times in milliseconds.
-pub(super) static STORE: SqliteSchema =
-    SqliteSchema { application_id: 0x746f_6f6c, version: 2, tables: TABLES, updates: &[ADD_DETAILS] };
+pub(super) static STORE: SqliteSchema = SqliteSchema {
+    application_id: 0x746f_6f6c,
+    version: 3,
+    tables: TABLES,
+    updates: &[ADD_DETAILS, ADD_DURATION],
+};
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -51,7 +55,7 @@ const TABLES: &str = "
     ) WITHOUT ROWID;
     CREATE TABLE removed_runs (number INTEGER PRIMARY KEY, run TEXT NOT NULL);
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
-    CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);
+    CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL, duration INTEGER NOT NULL);
     CREATE TABLE inbox (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, id TEXT NOT NULL, command TEXT NOT NULL, UNIQUE (run, id)
     );
@@ -75,6 +79,9 @@ const ADD_DETAILS: &str = "
     INSERT INTO summaries (conversation, messages, text) SELECT conversation, messages, text FROM earlier_summaries;
     DROP TABLE earlier_summaries;
 ";
+
+/// Leases that are longer than those of an agent by default can be taken by others once, which is safe.
+const ADD_DURATION: &str = "ALTER TABLE leases ADD COLUMN duration INTEGER NOT NULL DEFAULT 30000";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

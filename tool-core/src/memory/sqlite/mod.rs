@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use self::database::BoxError;
@@ -19,8 +19,8 @@ use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
-    LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary,
-    SaveOutcome, StoreFuture,
+    LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStatus, RunStore,
+    RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
 };
 use crate::model::{ConversationId, Message, RunUser};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -44,6 +44,9 @@ const INSERT: &str = "
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// Whether a lease has not expired. One that ends later than its duration from now was taken by a clock that was ahead.
+const IS_HELD: &str = "(expires - CAST(unixepoch('subsec') * 1000 AS INTEGER) BETWEEN 1 AND duration)";
 
 /// A store for conversations and runs in an SQLite file. Clones share it.
 ///
@@ -362,14 +365,42 @@ impl RunStore for SqliteStore {
         self.0.run(move |connection| {
             let (sql, values) = list_query(&filter);
             let mut statement = connection.prepare(&sql)?;
-            let runs = statement.query_and_then(params_from_iter(values), |row| {
-                let summary: RunSummary = parse_column(row.get_ref(0)?, "a summary in the table `runs`")?;
-                let age = Duration::from_secs(row.get::<_, i64>(1)?.unsigned_abs());
-                let (is_leased, is_command_posted, is_cancellation_posted) =
-                    (row.get(2)?, row.get(3)?, row.get(4)?);
-                Ok(RunSummary { age, is_leased, is_command_posted, is_cancellation_posted, ..summary })
-            })?;
-            runs.collect()
+            let mut rows = statement.query(params_from_iter(values))?;
+            let mut runs = Vec::new();
+            let is_named = filter.id.is_some() || filter.conversation.is_some();
+            while let Some(row) = rows.next()? {
+                let summary = match read_summary(row) {
+                    Ok(summary) => summary,
+                    // One that has finished changes nothing for its conversation.
+                    Err(run)
+                        if is_named
+                            && row.get_ref("status")?.as_str().ok() != Some(RunStatus::Finished.as_str()) =>
+                    {
+                        return Err(run.into());
+                    }
+                    Err(_) => continue,
+                };
+                runs.push(RunSummary {
+                    age: Duration::from_secs(row.get::<_, i64>("age")?.unsigned_abs()),
+                    is_leased: row.get("is_leased")?,
+                    is_command_posted: row.get("is_command_posted")?,
+                    is_cancellation_posted: row.get("is_cancellation_posted")?,
+                    ..summary
+                });
+            }
+            Ok(runs)
+        })
+    }
+
+    fn unreadable_runs(&self) -> StoreFuture<'_, Vec<UnreadableRun>> {
+        self.0.run(|connection| {
+            let mut statement = connection.prepare("SELECT id, agent, summary FROM runs ORDER BY id")?;
+            let mut rows = statement.query([])?;
+            let mut unreadable = Vec::new();
+            while let Some(row) = rows.next()? {
+                unreadable.extend(read_summary(row).err());
+            }
+            Ok(unreadable)
         })
     }
 
@@ -384,13 +415,15 @@ impl RunStore for SqliteStore {
             let (change, duration) = match request {
                 LeaseRequest::Take(duration) => (
                     format!(
-                        "INSERT INTO leases VALUES (?1, ?2, {NOW} + ?3) ON CONFLICT (run) DO UPDATE \
-                         SET driver = ?2, expires = {NOW} + ?3 WHERE driver = ?2 OR expires <= {NOW}"
+                        "INSERT INTO leases VALUES (?1, ?2, {NOW} + ?3, ?3) ON CONFLICT (run) DO UPDATE \
+                         SET driver = ?2, expires = {NOW} + ?3, duration = ?3 WHERE driver = ?2 OR NOT {IS_HELD}"
                     ),
                     duration,
                 ),
                 LeaseRequest::Renew(duration) => (
-                    format!("UPDATE leases SET expires = {NOW} + ?3 WHERE run = ?1 AND driver = ?2"),
+                    format!(
+                        "UPDATE leases SET expires = {NOW} + ?3, duration = ?3 WHERE run = ?1 AND driver = ?2"
+                    ),
                     duration,
                 ),
                 LeaseRequest::Release => {
@@ -410,10 +443,10 @@ impl RunStore for SqliteStore {
             if matches!(request, LeaseRequest::Take(_)) {
                 // Leases of runs that were never stored, which nobody removes.
                 let forget =
-                    format!("DELETE FROM leases WHERE expires <= {NOW} AND run NOT IN (SELECT id FROM runs)");
+                    format!("DELETE FROM leases WHERE NOT {IS_HELD} AND run NOT IN (SELECT id FROM runs)");
                 transaction.execute(&forget, [])?;
             }
-            let sql = format!("SELECT driver FROM leases WHERE run = ?1 AND expires > {NOW}");
+            let sql = format!("SELECT driver FROM leases WHERE run = ?1 AND {IS_HELD}");
             let holder = transaction.query_row(&sql, [&id], |row| row.get::<_, String>(0)).optional()?;
             transaction.commit()?;
             Ok(match holder {
@@ -467,10 +500,10 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
         ("status", filter.status.map(|status| status.as_str().to_owned())),
     ];
     let mut sql = format!(
-        "SELECT summary, max(unixepoch() - updated, 0),
-            EXISTS (SELECT 1 FROM leases WHERE run = runs.id AND expires > {NOW}),
-            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id),
-            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id AND command = '\"cancel\"')
+        "SELECT id, agent, status, summary, max(unixepoch() - updated, 0) AS age,
+            EXISTS (SELECT 1 FROM leases WHERE run = runs.id AND {IS_HELD}) AS is_leased,
+            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id) AS is_command_posted,
+            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id AND command = '\"cancel\"') AS is_cancellation_posted
         FROM runs WHERE TRUE"
     );
     let mut values = Vec::new();
@@ -486,6 +519,22 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
     }
     sql.push_str(" ORDER BY id");
     (sql, values)
+}
+
+/// Reads the summary in a row of the table `runs`. Returns what is known of the run if it cannot be read.
+fn read_summary(row: &Row<'_>) -> Result<RunSummary, UnreadableRun> {
+    let text = |column: &str| {
+        let value = row.get_ref(column).ok().and_then(|value| value.as_bytes().ok());
+        value.map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let id = || text("id").unwrap_or_default();
+    let parse = || {
+        let what = format!("the summary of the run `{}`", id().escape_debug());
+        parse_column(row.get_ref("summary")?, &what)
+    };
+    parse().map_err(|error| {
+        UnreadableRun::new(id(), text("agent"), format!("{error}; update the program, or remove the run"))
+    })
 }
 
 /// Parses the JSON in a column of what is named. The error does not include the content, which may be a secret.
