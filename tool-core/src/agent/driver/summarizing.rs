@@ -124,7 +124,7 @@ impl RunDriver {
         options: &Compaction,
         end_for_provider: Option<usize>,
     ) -> Result<ChatResponse, NoSummary> {
-        let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+        let meter = self.new_meter();
         let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
         let (prompt, messages);
         let is_by_provider = end_for_provider.is_some();
