@@ -304,7 +304,8 @@ async fn a_fresh_budget_admits_a_long_text_by_an_estimate() {
 #[tokio::test]
 async fn reasoning_is_estimated_by_its_bytes() {
     for (bytes, is_admitted) in [(60_000, true), (75_000, false)] {
-        let reply = AssistantMessage { reasoning: Some("x".repeat(bytes)), ..AssistantMessage::text("Yes.") };
+        let mut reply = AssistantMessage::text("Yes.");
+        reply.reasoning = Some("x".repeat(bytes));
         let history = [Message::user("word ".repeat(12_000)), Message::Assistant(reply)];
         let key = Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
         let asked = reading(&Reader::new(4)).build().unwrap().ask("Why?").history(history).budget(key).await;

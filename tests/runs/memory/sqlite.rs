@@ -366,8 +366,8 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 4",
-            "its tables have version 4, but this program supports version 3; \
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 3",
+            "its tables have version 3, but this program supports version 2; \
              use the program that created it or another file",
         ),
     ];

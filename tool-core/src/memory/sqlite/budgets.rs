@@ -12,12 +12,20 @@ const ADD: &str = "
 ";
 
 const RESERVE: &str = "
-    INSERT INTO budget_reservations (key, starts, amount, expires, is_remainder) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id
+    INSERT INTO budget_reservations (key, starts, amount, expires) VALUES (?1, ?2, ?3, ?4) RETURNING id
 ";
 
+/// Marks a reservation of all that was left by a second row, which has the id of the first one as its amount. No key of a budget begins
+/// like this one, because it begins with its unit.
+const MARK: &str = "
+    INSERT INTO budget_reservations (key, starts, amount, expires) VALUES ('remainder/' || ?1, ?2, ?3, ?4)
+";
+
+/// A marked reservation is settled by removing it, without its mark.
 const IS_IN_USE: &str = "
     SELECT EXISTS (
-        SELECT 1 FROM budget_reservations WHERE key = ?1 AND starts = ?2 AND is_remainder AND expires > ?3
+        SELECT 1 FROM budget_reservations AS mark JOIN budget_reservations AS marked ON marked.id = mark.amount
+        WHERE mark.key = 'remainder/' || ?1 AND mark.starts = ?2 AND marked.expires > ?3
     )
 ";
 
@@ -93,8 +101,11 @@ fn add(
     transaction.execute("DELETE FROM budgets WHERE ends <= ?1", [over])?;
     transaction.execute("DELETE FROM budget_reservations WHERE expires <= ?1", [now])?;
     transaction.execute(ADD, params![period.key, starts, ends, number(amount)])?;
-    let reservation = params![period.key, starts, number(amount), expires, is_remainder];
+    let reservation = params![period.key, starts, number(amount), expires];
     let id: i64 = transaction.query_row(RESERVE, reservation, |row| row.get(0))?;
+    if is_remainder {
+        transaction.execute(MARK, params![period.key, starts, id, expires])?;
+    }
     transaction.commit()?;
     Ok(BudgetReservation { id: id.to_string(), amount })
 }

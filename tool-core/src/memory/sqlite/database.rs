@@ -28,12 +28,8 @@ pub struct SqliteSchema {
 }
 
 /// The schema of the store. The application id is `tool` in ASCII, and the times of leases and budgets are Unix times in milliseconds.
-pub(super) static STORE: SqliteSchema = SqliteSchema {
-    application_id: 0x746f_6f6c,
-    version: 3,
-    tables: TABLES,
-    updates: &[ADD_DETAILS, ADD_REMAINDERS],
-};
+pub(super) static STORE: SqliteSchema =
+    SqliteSchema { application_id: 0x746f_6f6c, version: 2, tables: TABLES, updates: &[ADD_DETAILS] };
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -66,7 +62,7 @@ const TABLES: &str = "
     );
     CREATE TABLE budget_reservations (
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, starts INTEGER NOT NULL, amount INTEGER NOT NULL,
-        expires INTEGER NOT NULL, is_remainder INTEGER NOT NULL DEFAULT 0
+        expires INTEGER NOT NULL
     );
 ";
 
@@ -78,10 +74,6 @@ const ADD_DETAILS: &str = "
     );
     INSERT INTO summaries (conversation, messages, text) SELECT conversation, messages, text FROM earlier_summaries;
     DROP TABLE earlier_summaries;
-";
-
-const ADD_REMAINDERS: &str = "
-    ALTER TABLE budget_reservations ADD COLUMN is_remainder INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
