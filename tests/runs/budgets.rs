@@ -1,14 +1,22 @@
 //! Budgets across runs and processes.
 
+use std::future::IntoFuture;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tool_core::memory::{Budget, BudgetStore, InMemoryStore};
-use tool_core::model::{Cost, Currency, ModelOptions, ModelPrices, Prices, Usage};
+use tokio::sync::Semaphore;
+use tool_core::agent::AgentBuilder;
+use tool_core::content::{Content, File};
+use tool_core::memory::{Budget, BudgetRemainder, BudgetStore, InMemoryStore, KeyedBudget};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelOptions, ModelPrices,
+    Prices, Usage,
+};
+use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Timestamp;
-use tool_core::{Agent, RunErrorKind, SqliteStore};
+use tool_core::{Agent, ChatModel, Message, RunErrorKind, SqliteStore, tool, tools};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -173,6 +181,277 @@ async fn a_broken_store_lets_nothing_pass() {
         .await
         .unwrap_err();
     assert_eq!((error.to_string(), model.remaining()), ("the store failed: the disk is gone".into(), 1));
+}
+
+/// All that is left is reserved for one request at a time, which others know until it is settled or expires.
+#[tokio::test]
+async fn a_store_reserves_all_that_is_left_for_one_request() {
+    for (store, budget) in stores().await {
+        let now = |minutes: u64| {
+            Timestamp::from_millis(1_800_000_000_000 / 86_400_000 * 86_400_000 + minutes * 60_000)
+        };
+        let key = budget.key("ada");
+        let period = key.period_at(now(0));
+        let remainder = async |at_least, minutes| {
+            store.reserve_remainder(&key.period_at(now(minutes)), at_least).await.unwrap()
+        };
+        let other = store.reserve(&period, 30, 30).await.unwrap().unwrap();
+        assert_eq!(remainder(71, 0).await, BudgetRemainder::TooLittle);
+        let BudgetRemainder::Reserved(first) = remainder(70, 0).await else { panic!() };
+        assert_eq!((first.amount, store.spent(&period).await.unwrap()), (70, 100));
+        assert_eq!(store.reserve(&period, 1, 1).await.unwrap(), None);
+        // What others return meanwhile is not for a second request of this kind.
+        store.settle(&other, 10, now(1)).await.unwrap();
+        assert_eq!(remainder(1, 1).await, BudgetRemainder::InUse);
+        assert_eq!(remainder(1_000, 1).await, BudgetRemainder::InUse);
+        let bob = budget.key("bob").period_at(now(1));
+        assert!(matches!(store.reserve_remainder(&bob, 100).await.unwrap(), BudgetRemainder::Reserved(_)));
+        store.settle(&first, 40, now(2)).await.unwrap();
+        let BudgetRemainder::Reserved(second) = remainder(50, 2).await else { panic!() };
+        assert_eq!(second.amount, 50);
+        // It expires, and counts as spent.
+        assert_eq!(remainder(1, 61).await, BudgetRemainder::InUse);
+        assert_eq!(remainder(1, 62).await, BudgetRemainder::TooLittle);
+        // The excess is charged.
+        let next = key.period_at(now(24 * 60));
+        let BudgetRemainder::Reserved(third) = store.reserve_remainder(&next, 1).await.unwrap() else {
+            panic!()
+        };
+        store.settle(&third, 250, now(24 * 60)).await.unwrap();
+        assert_eq!(store.spent(&next).await.unwrap(), 250);
+        assert_eq!(store.reserve_remainder(&next, 0).await.unwrap(), BudgetRemainder::TooLittle);
+    }
+}
+
+/// Reads a token per so many bytes, and answers after the barrier, if there is one. Counts the requests in flight.
+#[derive(Clone)]
+struct Reader {
+    bytes_per_token: u64,
+    gate: Option<Arc<Semaphore>>,
+    begun: Arc<Semaphore>,
+    limits: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Reader {
+    fn new(bytes_per_token: u64) -> Self {
+        Self { bytes_per_token, gate: None, begun: Arc::new(Semaphore::new(0)), limits: Arc::default() }
+    }
+}
+
+impl ChatModel for Reader {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            self.limits.lock().unwrap().push(request.options().max_output_tokens.unwrap());
+            self.begun.add_permits(1);
+            if let Some(gate) = &self.gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            let bytes: usize = request.messages().iter().map(|message| message.text().len()).sum();
+            let usage = Usage::new(bytes as u64 / self.bytes_per_token, 100);
+            Ok(ChatResponse::new(AssistantMessage::text("Yes.")).with_usage(usage))
+        })
+    }
+}
+
+fn reading(model: &Reader) -> AgentBuilder {
+    let options = ModelOptions::default().with_max_output_tokens(1_000);
+    Agent::builder(model.clone()).options(options)
+}
+
+/// A history of 110 kB does not lock a budget of 100,000 tokens, whatever it consists of, and its excess is charged. If less is left than
+/// it may need, it is too long.
+#[tokio::test]
+async fn a_fresh_budget_admits_a_long_text_by_an_estimate() {
+    let digits = "7".repeat(110_000);
+    let chinese = "你".repeat(36_666);
+    let pdf = Content::from("What is it?").with_part(File::from_bytes("application/pdf", b"%PDF"));
+    // Bytes per token, and what is left before: 55,096 or 55,097 tokens are the estimate with the shortest answer.
+    let table: [(&str, Content, u64, u64, Result<u64, u64>); 7] = [
+        ("English", "word ".repeat(22_000).into(), 4, 100_000, Ok(27_600)),
+        ("Chinese", chinese.as_str().into(), 2, 100_000, Ok(55_099)),
+        ("digits", digits.as_str().into(), 1, 100_000, Ok(110_100)),
+        ("digits, just enough", digits.as_str().into(), 1, 55_096, Ok(110_100)),
+        ("digits, too many", digits.as_str().into(), 1, 55_095, Err(55_095)),
+        ("with 20,000 left", "word ".repeat(22_000).into(), 4, 20_000, Err(20_000)),
+        ("PDF", pdf, 1, 100_000, Err(100_000)),
+    ];
+    for (name, question, bytes_per_token, limit, expected) in table {
+        let model = Reader::new(bytes_per_token);
+        let key = Budget::tokens(InMemoryStore::new(), limit, DAY).key("ada");
+        let asked = reading(&model).build().unwrap().ask(question).budget(key.clone()).await;
+        match expected {
+            Ok(spent) => {
+                asked.unwrap();
+                assert_eq!(key.left().await.unwrap(), limit.saturating_sub(spent), "{name}");
+                let longest = (limit - 55_080).min(1_000);
+                assert!(u64::from(model.limits.lock().unwrap()[0]) <= longest, "{name}");
+            }
+            Err(left) => {
+                let error = asked.unwrap_err();
+                let RunErrorKind::Budget { left: stated, .. } = error.kind() else {
+                    panic!("{name}: {error}")
+                };
+                assert_eq!((*stated, model.limits.lock().unwrap().len()), (left, 0), "{name}");
+                let text =
+                    "the request is too long for what is left of the budget of `ada`; its period ends in ";
+                assert!(error.to_string().starts_with(text), "{error}");
+            }
+        }
+    }
+}
+
+/// Nobody knows how many tokens are in reasoning, which can be encrypted, so each byte counts as one.
+#[tokio::test]
+async fn reasoning_is_estimated_by_its_bytes() {
+    for (bytes, is_admitted) in [(60_000, true), (75_000, false)] {
+        let mut reply = AssistantMessage::text("Yes.");
+        reply.reasoning = Some("x".repeat(bytes));
+        let history = [Message::user("word ".repeat(12_000)), Message::Assistant(reply)];
+        let key = Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
+        let asked = reading(&Reader::new(4)).build().unwrap().ask("Why?").history(history).budget(key).await;
+        match asked {
+            Ok(answer) => assert!(is_admitted, "{answer}"),
+            Err(error) => {
+                let is_too_long = matches!(error.kind(), RunErrorKind::Budget { left: 100_000, .. });
+                assert!(is_too_long && !is_admitted, "{error}");
+            }
+        }
+    }
+}
+
+/// The run's own usage shows how many tokens a text has: the most are used, and a quarter more. A restored run knows them, too.
+#[tokio::test]
+async fn the_usage_of_a_run_decides_its_next_estimate() {
+    #[tool("Reads a page")]
+    fn read() -> String {
+        "7".repeat(110_000)
+    }
+    // The tokens of a question of 4,000 bytes, the limit, and whether it admits the page.
+    let table = [
+        (1_000, 50_000, true),
+        (4_000, 100_000, false),
+        // More than a token per byte is no measure of text.
+        (8_000, 100_000, true),
+        (8_000, 50_000, false),
+    ];
+    for (tokens, limit, is_admitted) in table {
+        let model = ScriptedModel::new().calls("read", "{}").with_usage(Usage::new(tokens, 10)).says("Yes.");
+        let key = Budget::tokens(InMemoryStore::new(), limit, DAY).key("ada");
+        let options = ModelOptions::default().with_max_output_tokens(1_000);
+        let agent = Agent::builder(model).options(options).tools(tools![read]).budget(key.clone());
+        let agent = agent.build().unwrap();
+        let mut driver = agent.start("x".repeat(4_000));
+        driver.advance().await.unwrap(); // asks
+        driver.advance().await.unwrap(); // calls
+        assert_eq!(key.left().await.unwrap(), limit - tokens - 10);
+        let state = serde_json::to_string(&driver.into_run()).unwrap();
+        let asked = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).await;
+        let left = limit - tokens - 10;
+        match asked {
+            Ok(_) => assert!(is_admitted, "{tokens} {limit}"),
+            Err(error) => {
+                let is_too_long =
+                    matches!(error.kind(), RunErrorKind::Budget { left: stated, .. } if *stated == left);
+                assert!(is_too_long && !is_admitted, "{tokens} {limit}: {error}");
+            }
+        }
+    }
+}
+
+/// One such request of a key is in flight at a time. Another one waits for it, and if its time is up before, it is refused with a kind of its
+/// own and can be resumed.
+#[tokio::test(start_paused = true)]
+async fn one_estimated_request_of_a_key_is_in_flight_at_a_time() {
+    let gate = Arc::new(Semaphore::new(0));
+    let model = Reader { gate: Some(Arc::clone(&gate)), ..Reader::new(4) };
+    let key = Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
+    let agent = reading(&model).build().unwrap();
+    let ask = |question: String| agent.ask(question).budget(key.clone());
+    let long = || "word ".repeat(22_000);
+    let first = tokio::spawn(ask(long()).into_future());
+    model.begun.acquire().await.unwrap().forget();
+    let limited = ask(long()).limits(|l| l.max_time(Duration::from_secs(30))).await.unwrap_err();
+    assert!(matches!(limited.kind(), RunErrorKind::BudgetInUse { key, .. } if key == "ada"), "{limited}");
+    assert_eq!(
+        limited.to_string(),
+        "all that is left of the budget of `ada` is reserved for another request; `resume` the run later"
+    );
+    assert!(limited.is_resumable());
+    // Short ones wait as well, because nothing is left for them.
+    let others = [long(), "Hello".to_owned()].map(|question| tokio::spawn(ask(question).into_future()));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((model.limits.lock().unwrap().len(), key.left().await.unwrap()), (1, 0));
+    gate.add_permits(10);
+    first.await.unwrap().unwrap();
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+    assert_eq!(key.left().await.unwrap(), 100_000 - 2 * 27_600 - 101);
+    let error = agent.resume(limited.into_run()).budget(key.clone()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Budget { left: 44_699, .. }), "{error}");
+}
+
+/// A request that was dropped or has failed has cost all that was left. Nobody waits for it.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_estimated_request_that_is_gone() {
+    let long = || "word ".repeat(22_000);
+    let key = || Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
+    let is_used_up = async |key: &KeyedBudget| {
+        let error =
+            reading(&Reader::new(4)).build().unwrap().ask("Hi").budget(key.clone()).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Budget { left: 0, .. }), "{error}");
+    };
+    let (dropped, failed) = (key(), key());
+    let model = Reader { gate: Some(Arc::new(Semaphore::new(0))), ..Reader::new(4) };
+    let agent = reading(&model).build().unwrap();
+    let asked = tokio::spawn(agent.ask(long()).budget(dropped.clone()).into_future());
+    model.begun.acquire().await.unwrap().forget();
+    asked.abort();
+    asked.await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    is_used_up(&dropped).await;
+    agent_failing().ask(long()).budget(failed.clone()).await.unwrap_err();
+    is_used_up(&failed).await;
+}
+
+fn agent_failing() -> Agent {
+    let options = ModelOptions::default().with_max_output_tokens(1_000);
+    Agent::builder(ScriptedModel::new().fails("the line is dead")).options(options).build().unwrap()
+}
+
+/// Two processes with one file, whose requests an estimate admits, are one after the other.
+#[tokio::test]
+async fn processes_send_estimated_requests_one_after_the_other() {
+    let file = std::env::temp_dir().join(format!("estimates-{}.db", std::process::id()));
+    let gate = Arc::new(Semaphore::new(0));
+    let begun = Arc::new(Semaphore::new(0));
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        let key = Budget::tokens(SqliteStore::open(&file).await.unwrap(), 100_000, DAY).key("ada");
+        let model = Reader { gate: Some(Arc::clone(&gate)), begun: Arc::clone(&begun), ..Reader::new(1) };
+        let agent = reading(&model).build().unwrap();
+        asked.push(tokio::spawn(agent.ask("7".repeat(110_000)).budget(key).into_future()));
+    }
+    begun.acquire().await.unwrap().forget();
+    gate.add_permits(2);
+    let mut outcomes = Vec::new();
+    for asked in asked {
+        outcomes.push(asked.await.unwrap());
+    }
+    // The first one has exceeded the budget, and the second one was not sent.
+    let errors: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    assert!(
+        matches!(errors[..], [error] if matches!(error.kind(), RunErrorKind::Budget { left: 0, .. })),
+        "{errors:?}"
+    );
+    assert_eq!((begun.available_permits(), gate.available_permits()), (0, 1));
+    let store = SqliteStore::open(&file).await.unwrap();
+    let period = Budget::tokens(store.clone(), 100_000, DAY).key("ada").period_at(Timestamp::now());
+    assert_eq!(store.spent(&period).await.unwrap(), 110_100);
+    drop(store);
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{end}", file.display()));
+    }
 }
 
 /// The environment variable with the file of the store.

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
+use tool_core::agent::BuildErrorKind;
 use tool_core::content::{Content, Image};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
@@ -437,20 +438,52 @@ async fn an_image_counts_as_much_as_any_model_reads_of_one() {
     assert_eq!(micros(error.run().cost()), Some(64 + 16 + 11 + 50_000 + 10_000));
 }
 
+/// A limit or a budget needs the longest answer. It is missed when the agent is built if its model has nobody to ask, and otherwise before the
+/// first request, which is no error of the model.
 #[tokio::test]
 async fn a_limit_needs_the_longest_answer() {
-    let prices = Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0)));
-    let agent = Agent::builder(ScriptedModel::new().says("Hello"))
-        .prices(prices)
-        .limits(|l| l.max_cost(Cost::usd(1.0)))
-        .build()
-        .unwrap();
-    let error = agent.ask("Hello").await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the request to the model failed: the longest answer of the model `` is not known; set `max_output_tokens` in its options or in \
-         the table of prices"
-    );
+    /// Has a provider, which does not know it.
+    struct Named(ScriptedModel);
+    impl ChatModel for Named {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            self.0.chat(request)
+        }
+
+        fn model_name(&self) -> Option<&str> {
+            Some("named")
+        }
+    }
+    let prices = |longest: Option<u64>| {
+        let prices = ModelPrices::new(1.0, 1.0);
+        let prices = longest.map_or(prices, |longest| prices.with_max_output_tokens(longest));
+        Prices::from_fn(Currency::USD, move |_, _| Some(prices))
+    };
+    let model = || ScriptedModel::new().says("Hello");
+    let key = || Budget::tokens(InMemoryStore::new(), 1_000, Duration::from_secs(60)).key("ada");
+    let text = |name: &str| {
+        format!(
+            "a limit of cost or a budget needs the longest answer of the model{name}, which is not known; set `max_output_tokens` in its \
+             options or in the table of prices"
+        )
+    };
+    let limited = || Agent::builder(model()).prices(prices(None)).limits(|l| l.max_cost(Cost::usd(1.0)));
+    for builder in [limited(), Agent::builder(model()).budget(key())] {
+        let error = builder.build().unwrap_err();
+        let BuildErrorKind::UnknownAnswerLength { model, .. } = error.kind() else { panic!("{error}") };
+        assert_eq!((&**model, error.to_string()), ("", text("")));
+    }
+    let options = ModelOptions::default().with_max_output_tokens(10);
+    limited().options(options).build().unwrap();
+    limited().prices(prices(Some(10))).build().unwrap();
+    for (agent, name) in [
+        (Agent::builder(model()).build(), ""),
+        (Agent::builder(Named(model())).build(), " `named`"),
+        (Agent::builder(Fallback::new(model())).build(), ""),
+    ] {
+        let error = agent.unwrap().ask("Hello").budget(key()).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::UnknownAnswerLength { .. }), "{error}");
+        assert_eq!((error.to_string(), error.is_resumable()), (text(name), true));
+    }
 }
 
 #[tokio::test]

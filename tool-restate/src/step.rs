@@ -80,7 +80,7 @@ impl From<RunError> for Failure {
             RunErrorKind::PerRun(_) | RunErrorKind::Store(_) => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
-            RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => {
+            RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } | RunErrorKind::BudgetInUse { .. } => {
                 Self::Obstacle(Obstacle::Unpaid(error.to_string()))
             }
             _ => error.to_string().into(),

@@ -67,7 +67,11 @@ impl Entry {
             RunErrorKind::Model(_) => "the model is not available",
             RunErrorKind::Tools { .. } => "the tools are not available",
             RunErrorKind::Store(_) => "the store is not available",
-            RunErrorKind::Budget { .. } => "the budget is used up",
+            RunErrorKind::Budget { left: 0, .. } => "the budget is used up",
+            RunErrorKind::Budget { .. } => "the question is too long for what is left of the budget",
+            RunErrorKind::BudgetInUse { .. } => {
+                "another question uses what is left of the budget; ask again later"
+            }
             RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => "the run continues elsewhere",
             RunErrorKind::ConversationWaits { .. } => "an earlier question of this conversation waits",
             _ => "the run failed",

@@ -119,7 +119,7 @@ async fn the_provider_compacts() {
             "The beginning of this conversation was replaced by its summary; `read_output` searches it.\n\n\
              These calls were made, and what they did must not be repeated:\n- ",
         );
-        let fact = format!("read_table {{\"year\":{year}}}: table {year} table {year}");
+        let fact = format!("read_table {{\"year\":{year}}}: \"table {year} table {year}");
         assert!(facts.unwrap().starts_with(&fact) && !facts.unwrap().contains('\n'), "{note}");
         let kinds: Vec<_> = rest.iter().map(|item| item["type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["reasoning", "function_call", "function_call_output"]);
@@ -150,7 +150,7 @@ async fn only_the_provider_reads_its_compaction() {
             texts.len() == 5
                 && (&*texts[0], &*texts[1]) == ("You read.", "Read all tables")
                 && texts[2].starts_with("Earlier messages of this conversation were removed to save room.")
-                && texts[2].contains("must not be repeated:\n- read_table {\"year\":1}: table 1")
+                && texts[2].contains("must not be repeated:\n- read_table {\"year\":1}: \"table 1")
                 && texts[4].starts_with("table 2")
         })
         .says("Done.");

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::run::RunErrorKind;
 use crate::toolset::ToolSetError;
 
 /// The reason that an agent could not be built.
@@ -62,6 +63,13 @@ pub enum BuildErrorKind {
     /// The agent limits the cost of its runs, but has no prices.
     #[error("a cost limit needs prices; set `AgentBuilder::prices`")]
     NoPrices,
+    /// The agent limits the cost of its runs or has a budget, and its model does not report how long its answers are at most.
+    #[error("{}", RunErrorKind::describe_unknown_answer_length(model))]
+    #[non_exhaustive]
+    UnknownAnswerLength {
+        /// The name of the model; empty if it has none.
+        model: String,
+    },
     /// Two layers have this name.
     #[error("two layers are named `{0}`; give one another name, with `named` for a closure")]
     SameLayerName(String),

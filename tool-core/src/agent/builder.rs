@@ -10,6 +10,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use futures_util::FutureExt;
+
 use super::compaction::{LongOutputs, check_reader_name, compact_tool};
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
@@ -164,6 +166,7 @@ impl AgentBuilder {
         if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {
             return Err(BuildErrorKind::NoPrices.into());
         }
+        check_answer_length(&self.agent)?;
         self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
         self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
         if let Some((search, _)) = &self.agent.tool_search {
@@ -355,6 +358,30 @@ pub(super) fn check_tools_of_layers(agent: &Shared, tools: &ToolSet) -> Result<(
         return Err(BuildErrorKind::InvalidLayer { name: layer.name().to_owned(), reason }.into());
     }
     Ok(())
+}
+
+/// Fails if runs have a limit of money or a budget and the longest answer of the model cannot be known. A model with a name is asked
+/// before the first request, because it may ask its provider; one without has no provider, and is asked now.
+fn check_answer_length(agent: &Shared) -> Result<(), BuildError> {
+    let is_limited = agent.limits.max_cost.is_some() || !agent.budgets.is_empty();
+    if !is_limited || agent.options.max_output_tokens.is_some() || agent.model.passes_requests_on() {
+        return Ok(());
+    }
+    let name = agent.options.model.as_deref().or(agent.model.model_name()).unwrap_or_default();
+    if !name.is_empty() {
+        return Ok(());
+    }
+    // A price that is not known is reported first.
+    let is_priced = agent.prices.as_ref().is_none_or(|prices| prices.worst_cost(name, 1, 1).is_ok());
+    let Some(Ok(stated)) = agent.model.model_info().now_or_never().filter(|_| is_priced) else {
+        return Ok(());
+    };
+    let stated = stated.unwrap_or_default();
+    let known = agent.prices.as_ref().map_or(stated.clone(), |prices| prices.model_info(name, stated));
+    match known.max_output_tokens {
+        Some(_) => Ok(()),
+        None => Err(BuildErrorKind::UnknownAnswerLength { model: name.to_owned() }.into()),
+    }
 }
 
 /// Fails if the choice requires a tool that does not exist.

@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 
 use super::layer_trait::{Deltas, Layer, Next, Phase};
 use crate::model::{
-    Attempt, Begun, ChatRequest, ChatStream, EarlierAttempt, Meter, ModelError, ModelInfo, Usage,
+    Attempt, Begun, ChatRequest, ChatStream, EarlierAttempt, Meter, ModelError, ModelInfo, TokensPerText,
+    Usage,
 };
 
 /// Limits how many requests are sent to the model per minute, and how many tokens they use. Each request of a
@@ -229,6 +230,10 @@ impl Meter for Paced<'_> {
 
     fn is_limited(&self) -> bool {
         self.inner.is_some_and(Meter::is_limited)
+    }
+
+    fn tokens_per_text(&self) -> Option<TokensPerText> {
+        self.inner.and_then(Meter::tokens_per_text)
     }
 
     fn remember(&self, model: &str, info: ModelInfo) {

@@ -1,6 +1,7 @@
 //! Budgets across runs.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,15 @@ const EXPIRY: Duration = Duration::from_secs(3_600);
 /// A budget of tokens or money for each key, such as a user or a tenant, and each period.
 ///
 /// A question [names its key](crate::agent::Ask::budget). Before each request to a model, the worst case is reserved, for the agents
-/// that calls ask, too; afterwards it is settled by the usage of the response. So several processes with one
-/// [store](BudgetStore) never spend more than the limit together.
+/// that calls ask, too; afterwards it is settled by the usage of the response. Several processes with one [store](BudgetStore) share
+/// the limit.
+///
+/// The worst case of an input is several times as long as most are, if the model does not [count](crate::ChatModel::count_tokens) it: a
+/// token per byte. If that does not fit into what is left, an estimate decides: two bytes of text per token, or what requests of the
+/// run have used per byte at most, and a quarter more. All that is left is then reserved, for one request of a key at a time; others
+/// wait until it is settled, as long as their runs' [time](crate::run::RunLimits::max_time) allows, and are then refused with
+/// [`BudgetInUse`](crate::RunErrorKind::BudgetInUse). What the request costs beyond the reservation is charged, so a budget is exceeded
+/// by at most one request. A [limit of a run](crate::run::RunLimits::max_cost) is never exceeded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -191,13 +199,25 @@ pub struct BudgetReservation {
     pub amount: u64,
 }
 
+/// The outcome of [`BudgetStore::reserve_remainder`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BudgetRemainder {
+    /// All that was left is reserved.
+    Reserved(BudgetReservation),
+    /// All that was left is reserved for another request, which is not settled yet. Nothing was changed.
+    InUse,
+    /// Too little is left. Nothing was changed.
+    TooLittle,
+}
+
 /// A store of what was spent of [budgets](Budget): [`InMemoryStore`](crate::memory::InMemoryStore), or
 /// `SqliteStore` (feature `sqlite`), which several processes can use.
 ///
 /// # Contract
 ///
 /// - What is reserved counts as spent. Settling it corrects the sum, once; after the reservation has expired, it changes nothing.
-/// - [`reserve`](Self::reserve) compares and adds in one atomic operation, for all processes that use the store.
+/// - [`reserve`](Self::reserve) and [`reserve_remainder`](Self::reserve_remainder) compare and add in one atomic operation, for all
+///   processes that use the store.
 /// - What belongs to a period may be removed once it is [over](BudgetPeriod::over) for all processes.
 /// - No operation blocks its thread.
 pub trait BudgetStore: Send + Sync {
@@ -213,6 +233,23 @@ pub trait BudgetStore: Send + Sync {
         at_least: u64,
         at_most: u64,
     ) -> StoreFuture<'a, Option<BudgetReservation>>;
+
+    /// Reserves all that is left of the period's limit for one request, unless that is nothing or less than `at_least`, or a reservation
+    /// of this kind in the period was neither settled nor has expired. So what one request costs more than is left is all by which
+    /// the limit can be exceeded at a time. A store without it, which is the default, reserves nothing: requests are then sent only if
+    /// their worst case fits into what is left.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if nothing can be read or stored.
+    fn reserve_remainder<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+    ) -> StoreFuture<'a, BudgetRemainder> {
+        let _ = (period, at_least);
+        Box::pin(ready(Ok(BudgetRemainder::TooLittle)))
+    }
 
     /// Replaces a reserved amount by what was spent, unless the reservation has expired at this time or was settled before.
     ///

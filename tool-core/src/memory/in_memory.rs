@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
-    LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus, RunStore,
-    RunSummary, SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId,
+    LeaseRequest, LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus,
+    RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -81,6 +81,15 @@ struct Contents {
     /// What was spent in each period of a key, by its start.
     budgets: HashMap<(String, Timestamp), BudgetSum>,
     outputs: Outputs,
+}
+
+impl Contents {
+    /// Returns what was spent in a period, after it has removed the periods that are over.
+    fn budget_sum(&mut self, period: &BudgetPeriod) -> &mut BudgetSum {
+        self.budgets.retain(|_, sum| sum.ends > period.over());
+        let new = || BudgetSum { spent: 0, ends: period.ends, reserved: HashMap::new(), remainder: None };
+        self.budgets.entry((period.key.clone(), period.starts)).or_insert_with(new)
+    }
 }
 
 /// The outputs of calls, by the ids of their runs. The oldest are forgotten if they take too much memory.
@@ -238,6 +247,19 @@ struct BudgetSum {
     ends: Timestamp,
     /// The amounts, and when they expire.
     reserved: HashMap<String, (u64, Timestamp)>,
+    /// The last reservation of all that was left.
+    remainder: Option<String>,
+}
+
+impl BudgetSum {
+    /// Adds a reservation.
+    fn reserve(&mut self, amount: u64, period: &BudgetPeriod) -> BudgetReservation {
+        let reservation = BudgetReservation { id: unique_id("reservation"), amount };
+        self.spent += amount;
+        self.reserved.retain(|_, (_, expires)| *expires > period.now);
+        self.reserved.insert(reservation.id.clone(), (amount, period.expires));
+        reservation
+    }
 }
 
 impl InMemoryStore {
@@ -413,22 +435,32 @@ impl BudgetStore for InMemoryStore {
         at_most: u64,
     ) -> StoreFuture<'a, Option<BudgetReservation>> {
         Box::pin(async move {
-            let budgets = &mut self.contents().budgets;
-            budgets.retain(|_, sum| sum.ends > period.over());
-            let sum = budgets.entry((period.key.clone(), period.starts)).or_insert_with(|| BudgetSum {
-                spent: 0,
-                ends: period.ends,
-                reserved: HashMap::new(),
-            });
+            let contents = &mut *self.contents();
+            let sum = contents.budget_sum(period);
             let left = period.limit.saturating_sub(sum.spent);
-            if left < at_least {
-                return Ok(None);
+            Ok((left >= at_least).then(|| sum.reserve(at_most.min(left), period)))
+        })
+    }
+
+    fn reserve_remainder<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+    ) -> StoreFuture<'a, BudgetRemainder> {
+        Box::pin(async move {
+            let contents = &mut *self.contents();
+            let sum = contents.budget_sum(period);
+            let open = sum.remainder.as_ref().and_then(|id| sum.reserved.get(id));
+            if open.is_some_and(|(_, expires)| *expires > period.now) {
+                return Ok(BudgetRemainder::InUse);
             }
-            let reservation = BudgetReservation { id: unique_id("reservation"), amount: at_most.min(left) };
-            sum.spent += reservation.amount;
-            sum.reserved.retain(|_, (_, expires)| *expires > period.now);
-            sum.reserved.insert(reservation.id.clone(), (reservation.amount, period.expires));
-            Ok(Some(reservation))
+            let left = period.limit.saturating_sub(sum.spent);
+            if left < at_least.max(1) {
+                return Ok(BudgetRemainder::TooLittle);
+            }
+            let reservation = sum.reserve(left, period);
+            sum.remainder = Some(reservation.id.clone());
+            Ok(BudgetRemainder::Reserved(reservation))
         })
     }
 

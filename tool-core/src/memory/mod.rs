@@ -19,7 +19,9 @@ mod sqlite;
 pub(crate) mod run_store_check;
 
 pub(crate) use self::budget::BudgetUnit;
-pub use self::budget::{Budget, BudgetPeriod, BudgetReservation, BudgetStore, IntoKeyedBudget, KeyedBudget};
+pub use self::budget::{
+    Budget, BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, IntoKeyedBudget, KeyedBudget,
+};
 pub use self::chat_memory::{ChatMemory, OpenConversation};
 pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::filter::RunFilter;

@@ -157,13 +157,18 @@ pub struct AssistantMessage {
 impl AssistantMessage {
     /// Returns the bytes of what a provider reads of the message.
     pub(crate) fn content_bytes(&self) -> usize {
+        let calls = self.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
+        let texts = [self.text.len(), self.refusal.as_ref().map_or(0, String::len)];
+        calls.chain(texts).sum::<usize>() + self.reasoning_and_data_bytes()
+    }
+
+    /// Returns the bytes of the reasoning and of the provider's own data, which are mostly reasoning.
+    pub(crate) fn reasoning_and_data_bytes(&self) -> usize {
         let of_data =
             |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
-        let calls = self.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
         let data = self.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
         let data = data.chain(&self.provider_data).map(of_data);
-        let texts = self.reasoning.iter().chain(&self.refusal).map(String::len);
-        self.text.len() + calls.chain(data).chain(texts).sum::<usize>()
+        data.chain(self.reasoning.as_ref().map(String::len)).sum()
     }
 
     /// Creates a message with only a text.

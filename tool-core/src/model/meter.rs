@@ -4,6 +4,7 @@
 //! each send it several times. A model that repeats requests by itself reports each (`ChatRequest::repeat`).
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelError, ModelInfo, Usage};
 
@@ -29,6 +30,31 @@ impl EarlierAttempt {
     }
 }
 
+/// The number of tokens of a text, in millionths of a token per byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct TokensPerText(u32);
+
+impl TokensPerText {
+    /// What is assumed before a request has shown it: two bytes per token. Most texts have three or four; some models read each digit as
+    /// a token.
+    const ASSUMED: Self = Self(500_000);
+
+    /// Returns what a request shows, of which a text is the larger part. A byte of text is at most one token, so one with more tokens has
+    /// read something else.
+    pub(crate) fn measure(tokens: u64, bytes: u64) -> Option<Self> {
+        let millionths = (u128::from(tokens) * 1_000_000).div_ceil(u128::from(bytes.max(1)));
+        u32::try_from(millionths).ok().filter(|millionths| *millionths <= 1_000_000).map(Self)
+    }
+
+    /// Estimates the tokens of a text: a quarter more than what was seen.
+    pub(crate) fn estimate(seen: Option<Self>, bytes: u64) -> u64 {
+        let millionths = seen.map_or(Self::ASSUMED.0, |Self(seen)| seen + seen / 4);
+        let tokens = (u128::from(bytes) * u128::from(millionths)).div_ceil(1_000_000);
+        u64::try_from(tokens).unwrap_or(u64::MAX).min(bytes)
+    }
+}
+
 /// The worst case of an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
@@ -37,6 +63,10 @@ pub(crate) struct Attempt<'a> {
     pub(crate) input_tokens: u64,
     /// The largest number of output tokens, if it is known.
     pub(crate) output_tokens: Option<u64>,
+    /// The bytes of text that the input consists of, if it consists of text.
+    pub(crate) text_bytes: Option<u64>,
+    /// The number of input tokens by which a budget admits the attempt if it does not have as many as there are at most.
+    pub(crate) admitted_by: Option<u64>,
 }
 
 /// An attempt whose worst case is reserved.
@@ -54,10 +84,14 @@ pub(crate) trait Meter: Send + Sync {
     /// Returns `true` if something limits what attempts may cost.
     fn is_limited(&self) -> bool;
 
+    /// Returns the most tokens that requests of the run have used for a text, if they have shown it.
+    fn tokens_per_text(&self) -> Option<TokensPerText>;
+
     /// Stores what its provider knows about a model.
     fn remember(&self, model: &str, info: ModelInfo);
 
-    /// Reserves the worst case of an attempt.
+    /// Reserves the worst case of an attempt. One with a number of tokens by which it is admitted waits while others have reserved all that is
+    /// left of a budget.
     fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>>;
 
     /// Reserves another request of an attempt.

@@ -67,7 +67,7 @@ pub use self::fallback::Fallback;
 pub use self::logprob::TokenLogprob;
 pub use self::message::{AssistantMessage, Citation, Message, ToolCall, ToolMessage};
 pub use self::meter::EarlierAttempt;
-pub(crate) use self::meter::{Attempt, Begun, Meter};
+pub(crate) use self::meter::{Attempt, Begun, Meter, TokensPerText};
 pub use self::model_info::ModelInfo;
 pub use self::options::ModelOptions;
 pub use self::prices::{ModelPrices, Prices, PricesError, UnknownModel};

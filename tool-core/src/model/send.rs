@@ -5,7 +5,7 @@ use futures_util::{TryFutureExt, stream};
 use crate::content::Content;
 use crate::model::{
     Attempt, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt, Message, Meter,
-    ModelError, ModelErrorKind, ModelFuture, ToolDefinition, Usage,
+    ModelError, ModelErrorKind, ModelFuture, TokensPerText, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -89,16 +89,25 @@ impl ChatRequest<'_> {
                  `ModelOptions::max_output_tokens`"
             )));
         }
-        let attempt = self.worst_attempt(model, meter).await;
+        let mut attempt = self.worst_attempt(model, meter).await;
+        let is_too_dear = |begun: &Result<_, ModelError>| {
+            begun.as_ref().is_err_and(|error| error.kind() == ModelErrorKind::Unaffordable)
+        };
         let mut begun = meter.begin(attempt).await;
         // The bound is several times as high as what a provider counts.
-        if begun.as_ref().is_err_and(|error| error.kind() == ModelErrorKind::Unaffordable)
-            && let Ok(Some(counted)) = model.count_tokens(self).await
-        {
-            // It is an estimate.
-            let counted = counted.saturating_add(counted / COUNTING_MARGIN);
-            let input_tokens = counted.min(attempt.input_tokens);
-            begun = meter.begin(Attempt { input_tokens, ..attempt }).await;
+        if is_too_dear(&begun) {
+            let counted = model.count_tokens(self).await.ok().flatten();
+            if let Some(counted) = counted {
+                // It is an estimate.
+                let counted = counted.saturating_add(counted / COUNTING_MARGIN);
+                attempt.input_tokens = counted.min(attempt.input_tokens);
+                begun = meter.begin(attempt).await;
+            }
+            if is_too_dear(&begun) {
+                let estimate = counted.is_none().then(|| self.input_size().estimate(meter.tokens_per_text()));
+                let admitted_by = estimate.unwrap_or(u64::MAX).min(attempt.input_tokens);
+                begun = meter.begin(Attempt { admitted_by: Some(admitted_by), ..attempt }).await;
+            }
         }
         Ok(self.as_attempt(begun?))
     }
@@ -121,27 +130,32 @@ impl ChatRequest<'_> {
             }
         }
         let output_tokens = set.into_iter().chain(info.max_output_tokens).min();
-        let input_tokens = self.max_input_tokens().min(info.context_window.unwrap_or(u64::MAX));
-        Attempt { model: name, input_tokens, output_tokens }
+        let size = self.input_size();
+        let input_tokens = size.max_tokens().min(info.context_window.unwrap_or(u64::MAX));
+        Attempt { model: name, input_tokens, output_tokens, text_bytes: size.text_alone(), admitted_by: None }
     }
 
-    /// Returns a number of input tokens that the request does not exceed.
-    pub(crate) fn max_input_tokens(&self) -> u64 {
+    /// Returns the size of the input.
+    fn input_size(&self) -> InputSize {
         struct ToolBytes(usize);
         let bytes = |tool: &ToolDefinition| tool.to_json().to_string().len();
         let count = |tools: &[ToolDefinition]| ToolBytes(tools.iter().map(bytes).sum());
         let tools = match self.tools().is_empty() {
-            true => 0,
-            false => self.tools().encoded(count).0 as u64 + TOKENS_FOR_TOOLS,
+            true => InputSize::default(),
+            false => InputSize::new(self.tools().encoded(count).0, TOKENS_FOR_TOOLS),
         };
-        let format = self.response_format().map_or(0, |format| format.schema().to_string().len() as u64);
-        let extra = match &self.options().extra {
-            extra if extra.is_empty() => 0,
-            extra if STORED_INPUT_FIELDS.iter().any(|name| extra.contains_key(*name)) => u64::MAX,
-            extra => serde_json::to_string(extra).map_or(u64::MAX, |extra| extra.len() as u64),
+        let format = self.response_format().map_or(0, |format| format.schema().to_string().len());
+        let (extra, stored) = match &self.options().extra {
+            extra if extra.is_empty() => (0, 0),
+            extra if STORED_INPUT_FIELDS.iter().any(|name| extra.contains_key(*name)) => (0, u64::MAX),
+            extra => serde_json::to_string(extra).map_or((0, u64::MAX), |extra| (extra.len(), 0)),
         };
-        let messages = self.messages().iter().map(max_tokens);
-        messages.chain([tools, format, extra, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
+        let rest = InputSize { other: stored, ..InputSize::new(format + extra, TOKENS_PER_REQUEST) };
+        self.messages()
+            .iter()
+            .map(input_size)
+            .chain([tools, rest])
+            .fold(InputSize::default(), InputSize::plus)
     }
 }
 
@@ -151,18 +165,66 @@ async fn end(request: &ChatRequest<'_>, outcome: Result<Option<Usage>, &ModelErr
     }
 }
 
+/// The size of an input.
+#[derive(Clone, Copy, Default)]
+struct InputSize {
+    /// The bytes of text.
+    text: u64,
+    /// Tokens that are part of no text, at most.
+    overhead: u64,
+    /// Other tokens, at most: of reasoning, which can be encrypted, images and files.
+    other: u64,
+}
+
+impl InputSize {
+    fn new(text: usize, overhead: u64) -> Self {
+        Self { text: text as u64, overhead, other: 0 }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            text: self.text.saturating_add(other.text),
+            overhead: self.overhead.saturating_add(other.overhead),
+            other: self.other.saturating_add(other.other),
+        }
+    }
+
+    /// Returns a number of tokens that the input does not exceed.
+    fn max_tokens(self) -> u64 {
+        self.text.saturating_add(self.overhead).saturating_add(self.other)
+    }
+
+    /// Returns a number of tokens that most inputs do not exceed, from what others have shown.
+    fn estimate(self, seen: Option<TokensPerText>) -> u64 {
+        Self { text: TokensPerText::estimate(seen, self.text), ..self }.max_tokens()
+    }
+
+    /// Returns the bytes of text if the usage shows how many tokens they are, because there is little else.
+    fn text_alone(self) -> Option<u64> {
+        (self.other == 0 && self.text >= self.overhead).then_some(self.text)
+    }
+}
+
 /// Returns a number of tokens that the message does not exceed.
 pub(crate) fn max_tokens(message: &Message) -> u64 {
-    let of_content = |content: &Content| match content.files().next() {
-        Some(_) => u64::MAX,
-        None => content.len() as u64 + content.images().count() as u64 * TOKENS_PER_IMAGE,
+    input_size(message).max_tokens()
+}
+
+fn input_size(message: &Message) -> InputSize {
+    let of_content = |content: &Content| {
+        let images = content.images().count() as u64 * TOKENS_PER_IMAGE;
+        let other = if content.files().next().is_some() { u64::MAX } else { images };
+        InputSize { other, ..InputSize::new(content.len(), TOKENS_PER_MESSAGE) }
     };
-    let tokens = match message {
+    match message {
         Message::System(content) | Message::User(content) => of_content(content),
-        Message::Assistant(message) => message.content_bytes() as u64,
-        Message::Tool(result) => {
-            of_content(&result.content).saturating_add((result.name.len() + result.call_id.len()) as u64)
+        Message::Assistant(message) => {
+            let reasoning = message.reasoning_and_data_bytes();
+            let text = message.content_bytes().saturating_sub(reasoning);
+            InputSize { other: reasoning as u64, ..InputSize::new(text, TOKENS_PER_MESSAGE) }
         }
-    };
-    tokens.saturating_add(TOKENS_PER_MESSAGE)
+        Message::Tool(result) => {
+            of_content(&result.content).plus(InputSize::new(result.name.len() + result.call_id.len(), 0))
+        }
+    }
 }

@@ -69,13 +69,31 @@ pub enum RunErrorKind {
         /// The least that the next request can cost at worst.
         needed: Cost,
     },
-    /// A [budget](crate::memory::Budget) of the question is used up. No request was sent to the model. The run can be resumed later.
+    /// A [budget](crate::memory::Budget) of the question is used up, or the next request is too long for what is left of it. It was not
+    /// sent, or its answer was cut off in the middle of calls, and none of them was executed. The run can be resumed later.
     #[non_exhaustive]
     Budget {
         /// The key of the budget.
         key: String,
+        /// What is left, in tokens or millionths of a unit of the currency: 0 if the budget is used up.
+        left: u64,
         /// The time at which its period ends, and the next one begins.
         ends: Timestamp,
+    },
+    /// All that is left of a [budget](crate::memory::Budget) of the question is reserved for another request, whose cost is only
+    /// estimated, and the run's [time](crate::run::RunLimits::max_time) was up before that was settled. No request was sent to the model.
+    /// The run can be resumed, and then waits again as long.
+    #[non_exhaustive]
+    BudgetInUse {
+        /// The key of the budget.
+        key: String,
+    },
+    /// A limit of cost or a [budget](crate::memory::Budget) is set for the question, and nobody knows how long answers of the model are at
+    /// most. No request was sent to the model.
+    #[non_exhaustive]
+    UnknownAnswerLength {
+        /// The name of the model; empty if it has none.
+        model: String,
     },
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
@@ -151,6 +169,27 @@ impl RunErrorKind {
                 | Self::Expired
                 | Self::OtherAgent { .. }
                 | Self::ConversationWaits { .. }
+        )
+    }
+
+    pub(crate) fn describe_budget(key: &str, left: u64) -> String {
+        let key = key.escape_debug();
+        match left {
+            0 => format!("the budget of `{key}` is used up"),
+            _ => format!("the request is too long for what is left of the budget of `{key}`"),
+        }
+    }
+
+    pub(crate) fn describe_budget_in_use(key: &str) -> String {
+        let key = key.escape_debug();
+        format!("all that is left of the budget of `{key}` is reserved for another request")
+    }
+
+    pub(crate) fn describe_unknown_answer_length(model: &str) -> String {
+        let name = if model.is_empty() { String::new() } else { format!(" `{}`", model.escape_debug()) };
+        format!(
+            "a limit of cost or a budget needs the longest answer of the model{name}, which is not known; set `max_output_tokens` in its \
+             options or in the table of prices"
         )
     }
 
@@ -288,13 +327,18 @@ impl fmt::Display for RunError {
                 f,
                 "the run has spent {spent} of {limit}, and the next request can cost {needed}; `resume` it with a higher `max_cost`"
             ),
-            RunErrorKind::Budget { key, ends } => {
+            RunErrorKind::Budget { key, left, ends } => {
                 let seconds = ends.since(Timestamp::now()).as_secs();
-                let key = key.escape_debug();
-                write!(
-                    f,
-                    "the budget of `{key}` is used up; its period ends in {seconds} seconds; `resume` the run then"
-                )
+                let why = RunErrorKind::describe_budget(key, *left);
+                write!(f, "{why}; its period ends in {seconds} seconds; `resume` the run then")?;
+                // The way out before that.
+                if *left > 0 { f.write_str(", or compact it with `Agent::compact`") } else { Ok(()) }
+            }
+            RunErrorKind::BudgetInUse { key } => {
+                write!(f, "{}; `resume` the run later", RunErrorKind::describe_budget_in_use(key))
+            }
+            RunErrorKind::UnknownAnswerLength { model } => {
+                f.write_str(&RunErrorKind::describe_unknown_answer_length(model))
             }
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
             RunErrorKind::Conflict => write!(

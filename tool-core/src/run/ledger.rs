@@ -1,14 +1,15 @@
 //! What the model requests of a run, and of the agents that it asks, may cost and have cost.
 //!
 //! What is reserved counts as spent, and is only ever corrected downwards, here and in `memory/budget.rs`: then a request that is dropped,
-//! cut off or interrupted by a crash needs no handling of its own.
+//! cut off or interrupted by a crash needs no handling of its own. Only a request that reserves all that is left of a budget can cost more,
+//! because an estimate has admitted it.
 //!
 //! Ledgers nest: each request's is inside its run's, and the run's inside the outer run's, because an amount must be in all of them or in
 //! none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::model::{Cost, Usage};
+use crate::model::{Cost, TokensPerText, Usage};
 use crate::run::Run;
 
 /// What requests have cost that are charged to a run, and so to those that it is inside of. What is reserved counts as spent until it is
@@ -121,6 +122,15 @@ impl Run {
     #[must_use]
     pub fn cost(&self) -> Option<Cost> {
         self.usage().cost
+    }
+
+    /// Returns the most tokens that requests have used for a text, if they have shown it.
+    pub(crate) fn tokens_per_text(&self) -> Option<TokensPerText> {
+        self.head.tokens_per_text
+    }
+
+    pub(crate) fn set_tokens_per_text(&mut self, seen: Option<TokensPerText>) {
+        self.head.tokens_per_text = seen;
     }
 
     /// Adds what a request without a response has cost, or may have.

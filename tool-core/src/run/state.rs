@@ -24,8 +24,8 @@ use super::shared_vec::SharedVec;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, ToolCall,
-    ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
+    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, TokensPerText,
+    ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
     CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, ProviderNotes, Timestamp,
@@ -193,6 +193,9 @@ pub(super) struct Head {
     /// What the request in flight can cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost_in_flight: Option<Cost>,
+    /// The most tokens that requests have used for a text, if the run has a budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tokens_per_text: Option<TokensPerText>,
     /// The decisions that no driver has reported yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) unreported: Vec<CallDecision>,

@@ -38,9 +38,17 @@ impl ErrorMapper {
                 "an earlier question of this conversation waits for an approval or a result",
             )
             .with_code("conversation_waits"),
+            RunErrorKind::Budget { left: 1.., .. } => {
+                let message = "the request is too long for what is left of its budget; send a shorter one, or this one later";
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("insufficient_quota")
+            }
             RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => {
                 let message = "the budget for this request is used up; send it again later";
                 ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("insufficient_quota")
+            }
+            RunErrorKind::BudgetInUse { .. } => {
+                let message = "another request uses what is left of the budget; send this one again later";
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("rate_limit_exceeded")
             }
             RunErrorKind::Tools { error, .. } if is_duplicate_tool(&**error) => ApiError::invalid(
                 "tools",

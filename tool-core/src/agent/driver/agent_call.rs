@@ -241,7 +241,9 @@ fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
             Some(WaitReason::CallerResult(_)) => "one of its calls is executed elsewhere",
             Some(WaitReason::Until(_)) | None => "one of its calls has to wait",
         },
-        RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => "it reached one of its limits",
+        RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } | RunErrorKind::BudgetInUse { .. } => {
+            "it reached one of its limits"
+        }
         RunErrorKind::Model(_) => "its model is not available",
         _ => "it cannot be asked now",
     };

@@ -3,25 +3,32 @@
 use std::sync::Arc;
 
 use super::inside::Inside;
-use crate::agent::layers::Layers;
 use crate::agent::spending::{Refusal, RequestMeter};
-use crate::agent::{Agent, Event, RunDriver};
-use crate::model::{ChatResponse, Cost};
+use crate::agent::{Event, RunDriver};
+use crate::model::{ChatResponse, Cost, Meter};
 use crate::run::{RunErrorKind, StopReason};
 
-impl Layers {
-    /// Returns what counts the requests to the model of an agent, if anything does.
-    pub(super) fn meter(&self, agent: &Agent) -> Option<RequestMeter> {
-        self.spending.meter(agent.0.prices.as_ref(), &agent.0.model_infos)
-    }
-}
-
 impl RunDriver {
+    /// Returns what counts the next request to the model, if anything does.
+    pub(super) fn new_meter(&self) -> Option<Arc<RequestMeter>> {
+        let agent = &self.tools.agent.0;
+        let seen = self.run.tokens_per_text();
+        self.layers.spending.meter(agent.prices.as_ref(), &agent.model_infos, seen).map(Arc::new)
+    }
+
+    /// Records how many tokens a request has used for its text.
+    pub(super) fn record_tokens_per_text(&mut self, meter: &RequestMeter) {
+        let seen = meter.tokens_per_text();
+        if meter.estimates() && seen != self.run.tokens_per_text() {
+            self.change_run().set_tokens_per_text(seen);
+        }
+    }
+
     /// Records what the next request can cost, so that it is known if the process ends before the response is stored. Returns what counts
     /// the request.
     pub(super) async fn price_request(&mut self) -> Option<Arc<RequestMeter>> {
         self.charge_unrecorded();
-        let meter = self.layers.meter(&self.tools.agent).map(Arc::new)?;
+        let meter = self.new_meter()?;
         let is_stored = match &self.outer {
             Some(Inside { outer, .. }) => outer.is_some(),
             None => self.origin.0.run_store.get().is_some(),
@@ -68,7 +75,9 @@ impl RunDriver {
                 }
                 RunErrorKind::MaxCost { spent, limit, needed }
             }
-            Refusal::Budget { key, ends } => RunErrorKind::Budget { key, ends },
+            Refusal::Budget { key, ends, left } => RunErrorKind::Budget { key, left, ends },
+            Refusal::BudgetInUse { key } => RunErrorKind::BudgetInUse { key },
+            Refusal::UnknownAnswerLength { model } => RunErrorKind::UnknownAnswerLength { model },
             Refusal::Store(error) => RunErrorKind::Store(error),
         })
     }

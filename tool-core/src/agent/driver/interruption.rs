@@ -32,6 +32,11 @@ impl RunDriver {
         }
     }
 
+    /// Leaves out the time since the last update to the run.
+    pub(super) fn restart_clock(&mut self) {
+        self.clock = self.clock.map(|_| Instant::now());
+    }
+
     /// Polls the future until it completes or the run is interrupted. Undoing calls is not interrupted.
     pub(super) fn run_until_interrupted<'a, F>(
         &self,

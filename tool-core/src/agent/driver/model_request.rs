@@ -9,9 +9,9 @@ use futures_util::future::{Either, select};
 use super::hold::{Hold, delta_event};
 use super::review::{BesideVerdicts, passes};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::interruption::run_until_interrupted;
+use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionRuling};
-use crate::agent::spending::RequestMeter;
+use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
@@ -78,6 +78,9 @@ impl RunDriver {
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
         self.emit_charge().await;
+        if let Some(meter) = &meter {
+            self.record_tokens_per_text(meter);
+        }
         if !matches!(&reply, Ok(Ok(Reply { response: Some(Ok(_)), .. }))) {
             self.charge_unrecorded();
         }
@@ -86,6 +89,15 @@ impl RunDriver {
                 Ok(self.accept_reply(reply?, meter.as_deref()).await?.map(|response| (response, hold)))
             }
             Err(interruption) => {
+                let refusal = meter.and_then(|meter| meter.take_refusals().refused_by);
+                if let (Interruption::TimeLimit, Some(refusal @ Refusal::BudgetInUse { .. })) =
+                    (&interruption, refusal)
+                {
+                    // The run can be resumed with the time that it had.
+                    self.trace.interrupt();
+                    self.restart_clock();
+                    return self.refuse(refusal);
+                }
                 self.interrupt(&interruption);
                 Ok(None)
             }

@@ -241,11 +241,12 @@ impl RunDriver {
         }
         self.charge_unrecorded();
         self.reply = None;
+        let meter = self.new_meter();
         let (sent, earlier) = (&self.sent, &*self.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
             Step::CallModel(request) => {
                 self.trace.enter_chat(self.tools.agent.model(), &request, false);
-                self.meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+                self.meter = meter;
                 Step::CallModel(request.metered(self.meter.as_deref().map(|meter| meter as _)))
             }
             step => step,

@@ -24,6 +24,8 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Step(_) => "step",
         RunErrorKind::MaxCost { .. } => "max_cost",
         RunErrorKind::Budget { .. } => "budget",
+        RunErrorKind::BudgetInUse { .. } => "budget_in_use",
+        RunErrorKind::UnknownAnswerLength { .. } => "unknown_answer_length",
     }
 }
 

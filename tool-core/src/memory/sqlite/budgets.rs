@@ -1,9 +1,9 @@
 //! What was spent of budgets, with what requests in flight have reserved.
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::database::BoxError;
-use crate::memory::{BudgetPeriod, BudgetReservation};
+use crate::memory::{BudgetPeriod, BudgetRemainder, BudgetReservation};
 use crate::tool::Timestamp;
 
 const ADD: &str = "
@@ -13,6 +13,20 @@ const ADD: &str = "
 
 const RESERVE: &str = "
     INSERT INTO budget_reservations (key, starts, amount, expires) VALUES (?1, ?2, ?3, ?4) RETURNING id
+";
+
+/// Marks a reservation of all that was left by a second row, which has the id of the first one as its amount. No key of a budget begins
+/// like this one, because it begins with its unit.
+const MARK: &str = "
+    INSERT INTO budget_reservations (key, starts, amount, expires) VALUES ('remainder/' || ?1, ?2, ?3, ?4)
+";
+
+/// A marked reservation is settled by removing it, without its mark.
+const IS_IN_USE: &str = "
+    SELECT EXISTS (
+        SELECT 1 FROM budget_reservations AS mark JOIN budget_reservations AS marked ON marked.id = mark.amount
+        WHERE mark.key = 'remainder/' || ?1 AND mark.starts = ?2 AND marked.expires > ?3
+    )
 ";
 
 const SETTLE: &str = "
@@ -44,13 +58,44 @@ pub(super) fn reserve(
     at_most: u64,
 ) -> Result<Option<BudgetReservation>, BoxError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // The sum must be a number of SQLite.
-    let limit = number(period.limit).unsigned_abs();
-    let left = limit.saturating_sub(spent(&transaction, period)?);
+    let left = left(&transaction, period)?;
     if left < at_least {
         return Ok(None);
     }
-    let amount = at_most.min(left);
+    Ok(Some(add(transaction, period, at_most.min(left), false)?))
+}
+
+pub(super) fn reserve_remainder(
+    connection: &mut Connection,
+    period: &BudgetPeriod,
+    at_least: u64,
+) -> Result<BudgetRemainder, BoxError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let [starts, now] = [period.starts, period.now].map(|time| number(time.as_millis()));
+    let is_in_use: bool =
+        transaction.query_row(IS_IN_USE, params![period.key, starts, now], |row| row.get(0))?;
+    if is_in_use {
+        return Ok(BudgetRemainder::InUse);
+    }
+    let left = left(&transaction, period)?;
+    if left < at_least.max(1) {
+        return Ok(BudgetRemainder::TooLittle);
+    }
+    Ok(BudgetRemainder::Reserved(add(transaction, period, left, true)?))
+}
+
+/// Returns what is left of the limit. The sum must be a number of SQLite.
+fn left(connection: &Connection, period: &BudgetPeriod) -> Result<u64, BoxError> {
+    Ok(number(period.limit).unsigned_abs().saturating_sub(spent(connection, period)?))
+}
+
+/// Adds a reservation, and ends the transaction.
+fn add(
+    transaction: Transaction<'_>,
+    period: &BudgetPeriod,
+    amount: u64,
+    is_remainder: bool,
+) -> Result<BudgetReservation, BoxError> {
     let times = [period.starts, period.ends, period.over(), period.now, period.expires];
     let [starts, ends, over, now, expires] = times.map(|time| number(time.as_millis()));
     transaction.execute("DELETE FROM budgets WHERE ends <= ?1", [over])?;
@@ -58,8 +103,11 @@ pub(super) fn reserve(
     transaction.execute(ADD, params![period.key, starts, ends, number(amount)])?;
     let reservation = params![period.key, starts, number(amount), expires];
     let id: i64 = transaction.query_row(RESERVE, reservation, |row| row.get(0))?;
+    if is_remainder {
+        transaction.execute(MARK, params![period.key, starts, id, expires])?;
+    }
     transaction.commit()?;
-    Ok(Some(BudgetReservation { id: id.to_string(), amount }))
+    Ok(BudgetReservation { id: id.to_string(), amount })
 }
 
 pub(super) fn settle(

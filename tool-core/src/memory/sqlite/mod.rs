@@ -18,9 +18,9 @@ pub use self::worker::SqliteWorker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId, LeaseRequest,
-    LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStatus, RunStore,
-    RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
+    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId,
+    LeaseRequest, LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStatus,
+    RunStore, RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
 };
 use crate::model::{ConversationId, Message, RunUser};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -177,6 +177,15 @@ impl BudgetStore for SqliteStore {
     ) -> StoreFuture<'a, Option<BudgetReservation>> {
         let period = period.clone();
         self.0.run(move |connection| budgets::reserve(connection, &period, at_least, at_most))
+    }
+
+    fn reserve_remainder<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+    ) -> StoreFuture<'a, BudgetRemainder> {
+        let period = period.clone();
+        self.0.run(move |connection| budgets::reserve_remainder(connection, &period, at_least))
     }
 
     fn settle<'a>(
