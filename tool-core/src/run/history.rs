@@ -8,6 +8,7 @@ use super::amendment::Amendment;
 use super::cache_use::CacheUse;
 use super::compaction::CompactionRecord;
 use super::saved_execution;
+use super::user_message::UserMessage;
 use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
 
@@ -35,6 +36,9 @@ pub(super) struct History {
     /// What each request has read from the provider's cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cache: Vec<CacheUse>,
+    /// Who sent messages of users, by their positions among the messages that the run added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    senders: Vec<(usize, String)>,
 }
 
 impl History {
@@ -144,6 +148,7 @@ impl History {
             given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
             compactions,
+            senders: self.senders.iter().filter(|(at, _)| self.given + at < position).cloned().collect(),
             ..Self::default()
         }
     }
@@ -173,6 +178,16 @@ impl History {
 
     pub(super) fn add_message(&mut self, message: Message) {
         self.messages.push(message);
+    }
+
+    pub(super) fn add_user_message(&mut self, UserMessage { content, by }: UserMessage) {
+        let position = self.messages.len() - self.given;
+        self.senders.extend(by.map(|by| (position, by)));
+        self.messages.push(Message::User(content));
+    }
+
+    pub(super) fn senders(&self) -> &[(usize, String)] {
+        &self.senders
     }
 
     pub(super) fn add_undo_execution(&mut self, execution: ToolExecution) {
