@@ -21,7 +21,7 @@ use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::model::ConversationId;
-use tool_core::run::Run;
+use tool_core::run::{MessageLoad, Run};
 use tool_core::tool::Timestamp;
 
 use self::end::{CANCELLED_MESSAGE, never_started};
@@ -111,6 +111,7 @@ impl<'c> Drive<'c> {
             waiting: Vec::new(),
             round: 0,
             messages: 0,
+            message_load: MessageLoad::default(),
             messages_checked_at: at,
             failure: None,
         })
