@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::pending;
-use tool_core::agent::{Ask, CommandErrorKind, OnDrop};
+use tool_core::agent::{Ask, CommandError, CommandErrorKind, OnDrop};
 use tool_core::layer::{QuestionVerdict, guard};
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunFilter, RunStore,
-    RunSummary, SaveOutcome, StoreFuture,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
+    RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, Step};
+use tool_core::run::{Decision, MessageLoad, Run, RunChanges, RunRevision, Step, StepErrorKind, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, Answer, ChatModel, Event, FunctionTool, Message, RunError, RunErrorKind, ToolCall, tool, tools,
@@ -115,12 +115,11 @@ async fn a_message_that_arrives_with_the_answer_is_answered_too() {
 
 #[tokio::test]
 async fn a_message_to_a_waiting_run_decides_nothing_and_is_said_once_it_works() {
-    #[tool("Pays", needs_approval)]
-    fn pay(cents: u32) -> String {
-        format!("paid {cents}")
-    }
-    let model = ScriptedModel::new().calls("pay", r#"{"cents": 5}"#).says("Done.");
-    let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let agent = Agent::builder(pays().says("Done."))
+        .tools(tools![pay])
+        .run_store(InMemoryStore::new())
+        .build()
+        .unwrap();
     let run = agent.ask("Go").await.unwrap_err().into_run();
     let (id, wait) = (run.id().as_str(), run.waits().remove(0));
     agent.say(id, "One").await.unwrap();
@@ -172,6 +171,139 @@ async fn messages_pass_the_layers_of_questions() {
         assert_eq!(error.run().turns(), 1, "the model was not asked");
     })
     .await;
+}
+
+const FULL: &str = "a run takes messages of up to 256 KiB, 100 messages or 4 MiB that it has not read, and 16 MiB in all; send a \
+                    shorter one, or wait until the run has read the others";
+
+fn is_full(error: &CommandError) -> bool {
+    matches!(error.kind(), CommandErrorKind::Full)
+        && error.to_string() == format!("the message was not sent: {FULL}")
+}
+
+#[tool("Pays", needs_approval)]
+fn pay(cents: u32) -> String {
+    format!("paid {cents}")
+}
+
+fn pays() -> ScriptedModel {
+    ScriptedModel::new().calls("pay", r#"{"cents": 5}"#)
+}
+
+#[tokio::test]
+async fn too_many_and_too_long_messages_are_refused_and_decisions_and_cancellations_are_not() {
+    for cancels in [false, true] {
+        let store = InMemoryStore::new();
+        let agent =
+            Agent::builder(pays().says("Done.")).tools(tools![pay]).run_store(store.clone()).build().unwrap();
+        let run = agent.ask("Go").await.unwrap_err().into_run();
+        let (id, wait) = (run.id().as_str(), run.waits().remove(0));
+        assert!(is_full(&agent.say(id, "x".repeat(300 << 10)).await.unwrap_err()));
+        for _ in 0..99 {
+            agent.say(id, "Hurry").await.unwrap();
+        }
+        let hurry = RunCommand::Say("Hurry".into());
+        assert_eq!(agent.post(id, hurry.clone()).await.unwrap(), PostOutcome::Posted);
+        assert!(is_full(&agent.say(id, "Hurry").await.unwrap_err()));
+        assert_eq!(agent.post(id, hurry).await.unwrap(), PostOutcome::Full);
+        assert_eq!(store.posted(id).await.unwrap().len(), 100);
+        if cancels {
+            assert_eq!(agent.post(id, RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+            let error = agent.resume(run).await.unwrap_err();
+            assert_eq!(error.to_string(), "the run was cancelled");
+            continue;
+        }
+        let decided = agent.decide(id, &wait.id, Decision::approve()).await.unwrap();
+        let answer = decided.resume().unwrap().await.unwrap();
+        assert_eq!(answer.messages().len(), 104);
+        assert_eq!(texts(&answer.messages()[101..]), ["Hurry", "Hurry", "Done."]);
+    }
+}
+
+/// Otherwise, a driver that takes them during a long call would make room for ever.
+#[tokio::test]
+async fn messages_that_wait_for_the_results_of_calls_count_as_unread() {
+    let store = InMemoryStore::new();
+    let model = pays().says("Done.").says("Again.");
+    let agent = Agent::builder(model).tools(tools![pay]).run_store(store.clone()).build().unwrap();
+    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let id = run.id().to_string();
+    for _ in 0..100 {
+        agent.say(&id, "Hurry").await.unwrap();
+    }
+    let run = agent.resume(run).await.unwrap_err().into_run();
+    assert_eq!(store.posted(&id).await.unwrap(), []);
+    assert_eq!((run.message_load().unread, run.message_load().bytes), (100, 500));
+    assert!(is_full(&agent.say(&id, "Hurry").await.unwrap_err()));
+}
+
+#[test]
+fn a_run_takes_messages_up_to_its_bounds_in_each_stage() {
+    let long = UserMessage::MAX_BYTES;
+    let mut asking = Run::new([Message::user("Go")]);
+    let error = asking.say("x".repeat(long + 1)).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (StepErrorKind::Full, format!("the run does not expect this: {FULL}"))
+    );
+    for _ in 0..64 {
+        asking.say("x".repeat(long)).unwrap();
+    }
+    assert_eq!(asking.say("x").unwrap_err().kind(), StepErrorKind::Full, "16 MiB");
+    assert_eq!(asking.push_user_message("x").unwrap_err().kind(), StepErrorKind::Full);
+    assert_eq!((asking.message_load().unread, asking.message_load().bytes), (0, MessageLoad::MAX_BYTES));
+    let mut calling = Run::new([Message::user("Go")]);
+    let reply = AssistantMessage::text("").with_tool_calls([ToolCall::new("call", "pay", "{}")]);
+    calling.record_response(ChatResponse::new(reply)).unwrap();
+    for _ in 0..16 {
+        calling.say("x".repeat(long)).unwrap();
+    }
+    assert_eq!(calling.say("x").unwrap_err().kind(), StepErrorKind::Full, "4 MiB");
+    calling.cancel();
+    assert_eq!(calling.say("x").unwrap_err().kind(), StepErrorKind::Unexpected, "it has ended");
+}
+
+#[tokio::test]
+async fn drivers_and_those_who_decide_are_refused_too_long_messages() {
+    let agent = Agent::builder(pays().says("Done."))
+        .tools(tools![pay])
+        .run_store(InMemoryStore::new())
+        .build()
+        .unwrap();
+    let long = || "x".repeat(UserMessage::MAX_BYTES + 1);
+    assert_eq!(agent.ask("Go").start().push_user_message(long()).unwrap_err().kind(), StepErrorKind::Full);
+    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    let decided = agent.decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap();
+    let mut decided = decided.say(UserMessage::new("Hurry").by("ada")).unwrap();
+    for _ in 0..99 {
+        decided = decided.say("Hurry").unwrap();
+    }
+    assert_eq!(decided.say("Hurry").unwrap_err().kind(), StepErrorKind::Full);
+}
+
+/// Also through a store, a restart and a fork.
+#[tokio::test]
+async fn who_sent_a_message_is_recorded_with_it() {
+    let store = InMemoryStore::new();
+    let builder = Agent::builder(pays().says("Done.")).tools(tools![pay]).run_store(store.clone());
+    let agent = builder.keep_finished(Duration::from_secs(3_600)).build().unwrap();
+    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let (id, wait) = (run.id().to_string(), run.waits().remove(0));
+    agent.say(&id, "Hurry").await.unwrap();
+    agent.say(&id, UserMessage::new("By train").by("ada")).await.unwrap();
+    let waiting = agent.resume(run).await.unwrap_err().into_run();
+    let json = serde_json::to_string(&waiting).unwrap();
+    assert!(json.contains(r#""said":["Hurry",{"content":"By train","by":"ada"}]"#), "{json}");
+    let decided = agent.decide(&id, &wait.id, Decision::approve()).await.unwrap();
+    decided.resume().unwrap().await.unwrap();
+    let finished = store.load_run(&id).await.unwrap().unwrap();
+    let restored: Run = serde_json::from_str(&serde_json::to_string(&finished).unwrap()).unwrap();
+    for run in [finished, restored] {
+        assert_eq!(texts(run.new_messages()), ["Go", "", "paid 5", "Hurry", "By train", "Done."]);
+        let senders: Vec<_> = (0..6).map(|position| run.sender_of(position)).collect();
+        assert_eq!(senders, [None, None, None, None, Some("ada"), None]);
+    }
 }
 
 /// A store that dies before or after one of its operations.

@@ -236,6 +236,28 @@ async fn accepts_a_user_message_after_the_results() {
 }
 
 #[tokio::test]
+async fn a_too_long_message_after_the_results_is_refused_before_they_are_recorded() {
+    let model = mixed();
+    let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let api = "chat/completions";
+    let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
+    let request = |message: &str| {
+        let mut request = second_request(api, &content, &calls);
+        request["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": message }));
+        request
+    };
+    let refused = caller.post(api, &request(&"x".repeat(300 << 10))).await;
+    let error = &refused.body["error"];
+    assert_eq!((refused.status, error["param"].as_str()), (400, Some("messages")));
+    assert_eq!(
+        error["message"],
+        "the run does not expect this: a run takes messages of up to 256 KiB, 100 messages or 4 MiB that it has not read, and 16 MiB \
+         in all; send a shorter one, or wait until the run has read the others"
+    );
+    assert_eq!(ask(&caller, api, &request("In Celsius."), false).await.0, "It is warm.");
+}
+
+#[tokio::test]
 async fn continues_by_the_id_of_the_previous_response() {
     for is_streamed in [false, true] {
         let model = mixed().says("You are welcome.");

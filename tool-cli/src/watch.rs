@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tool_core::agent::Outcome;
 use tool_core::memory::{RunStatus, StoredRun};
-use tool_core::run::{Decision, Wait, WaitReason};
+use tool_core::run::{Decision, UserMessage, Wait, WaitReason};
 use tool_core::transcript::Transcript;
 
 use crate::session::Session;
@@ -75,7 +75,7 @@ impl<W: Write> Session<W> {
         }
         let agent = self.agent.clone();
         let resumed = match (decisions.is_empty(), status) {
-            (true, RunStatus::RunningElsewhere) => return self.say_to(run.id().as_str()).await,
+            (true, RunStatus::RunningElsewhere) => return self.say_to(run.id().as_str(), name).await,
             (true, _) => Some(agent.resume(run)),
             (false, _) => match agent.decide_all(run.id().as_str(), decisions).await {
                 Ok(decided) => decided.resume(),
@@ -91,12 +91,12 @@ impl<W: Write> Session<W> {
     }
 
     /// Asks for a message to a run that works elsewhere.
-    async fn say_to(&mut self, run: &str) -> io::Result<()> {
+    async fn say_to(&mut self, run: &str, name: &str) -> io::Result<()> {
         let message = self.ask("a message to the run, or nothing: ").await?.unwrap_or_default();
         if message.trim().is_empty() {
             return Ok(());
         }
-        match self.agent.say(run, message.trim()).await {
+        match self.agent.say(run, UserMessage::new(message.trim()).by(name)).await {
             Ok(()) => Ok(()),
             Err(error) => self.screen.line(&format!("[{error}]")),
         }

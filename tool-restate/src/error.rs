@@ -46,6 +46,8 @@ pub enum ErrorKind {
     AlreadyDecided,
     /// The run has ended, or is being undone, and takes no more messages.
     Ended,
+    /// The message is too long, or the run has [too many](tool_core::run::MessageLoad).
+    Full,
     /// The run does not wait for an operator.
     NotPaused,
     /// The question is larger than the engine takes.
@@ -174,6 +176,7 @@ impl Error {
             413 => (ErrorKind::TooLarge, message.to_owned()),
             422 => (ErrorKind::KeyInUse, message.to_owned()),
             425 => (ErrorKind::NotStarted, message.to_owned()),
+            429 => (ErrorKind::Full, message.to_owned()),
             502..=504 => (ErrorKind::Connect, format!("the Restate server is not ready: {status} {message}")),
             _ => (ErrorKind::Server, format!("the Restate server failed: {status} {message}")),
         };

@@ -14,7 +14,7 @@ use tool_core::content::Content;
 use tool_core::memory::ConversationSummary;
 use tool_core::model::ConversationId;
 use tool_core::model::RunUser;
-use tool_core::run::{Answer, Decision, StopReason, Wait};
+use tool_core::run::{Answer, Decision, MessageLoad, StopReason, Wait};
 use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
 
 use crate::path::Asked;
@@ -136,8 +136,11 @@ pub(crate) struct CallInput {
 /// What a run waits for.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
-    /// The number of messages that were sent to the run.
+    /// The number of messages that have reached the run.
     pub(crate) messages: u32,
+    /// How much it is that has reached the run.
+    #[serde(default)]
+    pub(crate) message_load: MessageLoad,
     /// What waits for a decision.
     pub(crate) waits: Vec<WaitId>,
     /// The names that lead to the agents of calls that are of other agents than the outermost, by the paths of the calls.
@@ -170,11 +173,14 @@ pub(crate) type Decisions = Vec<(WaitId, Decision)>;
 /// What became of decisions: what each is about, with its record, or the record of an earlier one.
 pub(crate) type Outcome = Result<Vec<(Wait, DecisionRecord)>, Option<DecisionRecord>>;
 
-/// The right to decide about a wait, which only one has.
+/// The right to decide about a wait or to send the message of a number, which only one has.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Claim {
     pub(crate) invocation: String,
     pub(crate) record: Option<DecisionRecord>,
+    /// The bytes of all messages up to the one of this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<usize>,
 }
 
 /// A decision or a message on its way to the run.

@@ -5,8 +5,8 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
-use tool_core::content::Content;
-use tool_core::run::{Decision, Wait};
+use tool_core::agent::CommandErrorKind;
+use tool_core::run::{Decision, MessageLoad, UserMessage, Wait};
 use tool_core::tool::{DecisionRecord, Timestamp};
 
 use crate::clock::now;
@@ -28,7 +28,7 @@ pub(crate) trait RunsService {
     #[shared]
     async fn decide(decisions: Json<Decisions>) -> HandlerResult<Json<Outcome>>;
     #[shared]
-    async fn say(message: Json<Content>) -> HandlerResult<()>;
+    async fn say(message: Json<UserMessage>) -> HandlerResult<()>;
     #[shared]
     async fn resume() -> HandlerResult<()>;
     #[shared]
@@ -112,7 +112,7 @@ impl RunsService for Runs {
             let Some(mut record) = decision.record(&wait.id) else { continue };
             record.at.get_or_insert(now);
             let signal = decision_signal(&wait.id);
-            if let Some(earlier) = claim(&ctx, &signal, Some(record.clone())).await? {
+            if let Some(earlier) = claim(&ctx, &signal, Some(record.clone()), None).await? {
                 return Ok(Json(Err(earlier.record)));
             }
             send(&ctx, signal, decision, at).await?;
@@ -122,7 +122,11 @@ impl RunsService for Runs {
     }
 
     /// Sends a message to the run.
-    async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
+    async fn say(
+        &self,
+        ctx: SharedWorkflowContext<'_>,
+        Json(message): Json<UserMessage>,
+    ) -> HandlerResult<()> {
         let waiting = waiting(&ctx).await?;
         if ctx.get::<String>(INVOCATION).await?.is_none() {
             return Err(not_begun(ctx.key()));
@@ -131,10 +135,10 @@ impl RunsService for Runs {
             let message = "the run has ended and takes no more messages; ask a new question";
             return Err(refused(410, message));
         }
-        let (at, mut number) = (time(&ctx).await?, waiting.messages);
-        while claim(&ctx, &message_signal(number), None).await?.is_some() {
-            number += 1;
-        }
+        let at = time(&ctx).await?;
+        let Some(number) = claim_message(&ctx, &waiting, &message).await? else {
+            return Err(refused(429, CommandErrorKind::Full.to_string()));
+        };
         send(&ctx, message_signal(number), message, at).await
     }
 
@@ -142,7 +146,7 @@ impl RunsService for Runs {
     async fn resume(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
         let waiting = waiting(&ctx).await?;
         let signal = resume_signal(waiting.round);
-        if waiting.paused.is_none() || claim(&ctx, &signal, None).await?.is_some() {
+        if waiting.paused.is_none() || claim(&ctx, &signal, None, None).await?.is_some() {
             return Err(refused(412, format!("the run `{}` does not wait for an operator", ctx.key())));
         }
         let at = time(&ctx).await?;
@@ -257,11 +261,75 @@ async fn claim(
     ctx: &SharedWorkflowContext<'_>,
     signal: &str,
     record: Option<DecisionRecord>,
+    bytes: Option<usize>,
 ) -> Result<Option<Claim>, TerminalError> {
     let own = ctx.invocation_id().to_owned();
-    ctx.resolve_promise(signal, Json(Claim { invocation: own.clone(), record }));
+    ctx.resolve_promise(signal, Json(Claim { invocation: own.clone(), record, bytes }));
     let Json(winner) = ctx.promise::<Json<Claim>>(signal).await?;
     Ok(Some(winner).filter(|winner| winner.invocation != own))
+}
+
+/// Claims the number of a message. Returns `None` if the run has too many messages that have not reached it, or takes no such message.
+async fn claim_message(
+    ctx: &SharedWorkflowContext<'_>,
+    waiting: &Waiting,
+    message: &UserMessage,
+) -> Result<Option<u32>, TerminalError> {
+    let Waiting { messages: first, message_load, .. } = *waiting;
+    // All messages before that of this number have this size.
+    let (mut number, mut bytes) = (first, message_load.bytes);
+    loop {
+        let on_the_way = usize::try_from(number - first).unwrap_or(usize::MAX);
+        let load = message_load.with_unread(on_the_way, bytes.saturating_sub(message_load.bytes));
+        if !load.takes(message) {
+            return Ok(None);
+        }
+        let own = Some(bytes.saturating_add(message.bytes()));
+        let Some(winner) = claim(ctx, &message_signal(number), None, own).await? else {
+            return Ok(Some(number));
+        };
+        bytes = winner.bytes.unwrap_or(bytes);
+        let mut search = LastClaimed::after(number, first.saturating_add(MessageLoad::MAX_UNREAD as u32));
+        while let Some(next) = search.next() {
+            let claimed = ctx.peek_promise::<Json<Claim>>(&message_signal(next)).await?;
+            search.found(next, claimed.is_some());
+            bytes = claimed.and_then(|Json(claim)| claim.bytes).unwrap_or(bytes);
+        }
+        number = search.claimed + 1;
+    }
+}
+
+/// Searches for the last claimed number. All before it are claimed, so the looks that it takes grow with the logarithm of what is passed.
+struct LastClaimed {
+    claimed: u32,
+    free: u32,
+    /// The distance of the next look; zero once one has met a free number.
+    step: u32,
+}
+
+impl LastClaimed {
+    /// Begins behind a claimed number; `end` counts as free.
+    fn after(claimed: u32, end: u32) -> Self {
+        Self { claimed, free: end, step: 1 }
+    }
+
+    /// Returns the number to look at, or `None` once the last one is known.
+    fn next(&self) -> Option<u32> {
+        let between = self.free.saturating_sub(self.claimed);
+        let ahead = match self.step {
+            0 => between / 2,
+            step => step.min(between.saturating_sub(1)),
+        };
+        (between > 1).then_some(self.claimed + ahead)
+    }
+
+    fn found(&mut self, number: u32, is_claimed: bool) {
+        if is_claimed {
+            (self.claimed, self.step) = (number, self.step * 2);
+        } else {
+            (self.free, self.step) = (number, 0);
+        }
+    }
 }
 
 /// Returns the present time, which is recorded.
@@ -279,4 +347,24 @@ async fn send<T: serde::Serialize + Send + 'static>(
     let invocation = ctx.get::<String>(INVOCATION).await?.unwrap_or_default();
     ctx.invocation_handle(invocation).signal(signal).resolve(Json(Sent { value, at }));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each message begins where the run has got, so that each would else pass all those before it.
+    #[test]
+    fn the_numbers_of_many_messages_are_found_with_few_looks_each() {
+        for count in 0..100 {
+            let (mut search, mut looks) = (LastClaimed::after(7, 107), 0);
+            while let Some(next) = search.next() {
+                assert!((8..107).contains(&next));
+                search.found(next, next <= 7 + count);
+                looks += 1;
+            }
+            assert_eq!(search.claimed, 7 + count.min(99));
+            assert!(looks <= 2 * (count + 1).ilog2() + 1, "{looks} looks for {count}");
+        }
+    }
 }

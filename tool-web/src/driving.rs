@@ -13,11 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use tokio::time::timeout;
 use tool_core::agent::{Ask, CommandError, CommandErrorKind, Decided};
 use tool_core::content::Content;
 use tool_core::memory::{ChatStore, PostOutcome, PostedCommand, RunCommand, RunStatus, Window};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
+use tool_core::run::{Decision, ResolveErrorKind, Run, UserMessage, Wait};
 use tool_core::tool::{DecisionKind, DecisionRecord, WaitId};
 use tool_core::{CancellationToken, ConversationId, Event, Message, RunErrorKind};
 use tool_http::server::SenderPermit;
@@ -165,6 +166,7 @@ impl Hub {
                 HttpError::conflict("the run does not wait for this any more; read it again")
             }
             CommandErrorKind::Refused(refused) => HttpError::bad_request(refused.to_string()),
+            CommandErrorKind::Full => HttpError(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
             CommandErrorKind::Store(_) => HttpError::store(),
             _ => HttpError::conflict(error.to_string()),
         }
@@ -216,7 +218,7 @@ impl Hub {
         waits_of: impl Fn(&Run) -> Vec<Wait>,
     ) -> Result<Option<(Arc<RunLog>, u64)>, HttpError> {
         if let Some(log) = self.log(id).filter(|log| log.is_driven()) {
-            self.post_message(id, message).await?;
+            self.post_message(id, message, sender).await?;
             let position = log.push(question_entry(message));
             return Ok(Some((log, position)));
         }
@@ -233,7 +235,7 @@ impl Hub {
         // Calls whose results the caller supplies go on waiting.
         let denied = waits_of(&run).into_iter().filter(|wait| wait.check(&denial()).is_ok());
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
-        self.post_message(id, message).await?;
+        self.post_message(id, message, sender).await?;
         // What was denied belongs to the message before.
         // Without it, somebody has decided in the same moment.
         let decided = source.decide(id, denials).await.ok();
@@ -257,15 +259,15 @@ impl Hub {
     }
 
     /// Says something to a run that works or waits.
-    pub(crate) async fn say(&self, id: &str, message: &Content) -> Result<(), HttpError> {
-        self.post_message(id, message).await?;
+    pub(crate) async fn say(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
+        self.post_message(id, message, sender).await?;
         if let Some(log) = self.log(id) {
             log.push(question_entry(message));
         }
         Ok(())
     }
 
-    async fn post_message(&self, id: &str, message: &Content) -> Result<(), HttpError> {
+    async fn post_message(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
         let source = self.source_of(id).await?;
         let Some(agent) = source.as_ref().and_then(|source| source.agent.as_ref()) else {
             return Err(self.refusal(id).await);
@@ -273,7 +275,8 @@ impl Hub {
         loop {
             let log = self.log(id).filter(|log| log.is_driven());
             let mut reader = log.map(|log| log.read(log.end()));
-            let Err(error) = agent.say(id, message.clone()).await else { return Ok(()) };
+            let message = UserMessage::new(message.clone()).by(sender);
+            let Err(error) = agent.say(id, message).await else { return Ok(()) };
             // A run that has just begun is stored before its first event.
             let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
             let has_begun = match reader.as_mut().filter(|_| may_begin) {

@@ -248,9 +248,14 @@ struct SentMessage {
     text: String,
 }
 
-async fn say(State(state): Shared, Path(id): Path<String>, request: Request) -> Result<NoContent, HttpError> {
+async fn say(
+    State(state): Shared,
+    Extension(sender): Sender,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<NoContent, HttpError> {
     let SentMessage { text } = state.guard.read_json(request).await?;
-    state.hub.say(&id, &text.into()).await.map(|()| NoContent)
+    state.hub.say(&id, &text.into(), sender.name()).await.map(|()| NoContent)
 }
 
 async fn events(State(state): Shared, Path(id): Path<String>, headers: HeaderMap) -> Answer {

@@ -18,7 +18,7 @@ use tool_core::memory::{
     RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ModelOptions, Prices, RunUser, UnknownModel, Usage};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{ResponseBody, Right, RunningServer, Web};
@@ -895,7 +895,7 @@ async fn of_two_questions_at_once_in_a_chat_the_second_is_said_to_the_run_of_the
     }
     let [run] = &*store.runs().await.unwrap() else { panic!("more than one run") };
     let posted = store.posted(run).await.unwrap();
-    assert_eq!(posted[0].command, RunCommand::Say("Go".into()));
+    assert_eq!(posted[0].command, RunCommand::Say(UserMessage::new("Go").by("local user")));
 }
 
 /// The first run calls a tool that ends once the message has arrived.
@@ -1005,6 +1005,53 @@ async fn runs_count_for_their_sender_until_they_end_also_if_nobody_reads_them() 
     while asks("sk-eve", "more".to_owned()).await.status() != 200 {
         tokio::task::yield_now().await;
     }
+}
+
+/// What `anna` waits for stays, although the store is smaller than what `eve` sends.
+#[tokio::test]
+async fn a_flood_of_messages_in_a_chat_is_refused_and_removes_no_run_of_another_user() {
+    let store = InMemoryStore::new().max_run_bytes(1 << 20);
+    let waiting = agent(store.clone()).ask("Pay").user("anna").await.unwrap_err().into_run();
+    let model = ScriptedModel::new().calls("hang", "{}");
+    let works =
+        Agent::builder(model).name("works").tools(tools![hang]).run_store(store.clone()).build().unwrap();
+    let web = Web::new().agent(works).key("eve", "sk-eve", [Right::Ask]);
+    let chats = web.ui_stream("works").unwrap();
+    let says = async |text: String| {
+        let message = json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
+        let body = json!({ "id": "c", "messages": [message] });
+        call(&chats, http::Request::post("/"), "sk-eve", body).await
+    };
+    assert_eq!(says("Go".to_owned()).await.status(), 200);
+    let expected = "the message was not sent: a run takes messages of up to 256 KiB, 100 messages or 4 MiB that it has not read, and \
+                    16 MiB in all; send a shorter one, or wait until the run has read the others";
+    let refused = says("x".repeat(1_000_000)).await;
+    assert_eq!((refused.status().as_u16(), &*text(refused).await), (429, expected));
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        statuses.push(says("x".repeat(250_000)).await.status().as_u16());
+    }
+    assert_eq!(statuses, [[200; 16].as_slice(), &[429; 4]].concat());
+    let mut runs = store.runs().await.unwrap();
+    runs.retain(|run| *run != *waiting.id().as_str());
+    let [run] = &*runs else { panic!("the run of anna was removed, or eve has another one") };
+    assert_eq!(store.runs().await.unwrap().len(), 2);
+    let posted = store.posted(run).await.unwrap();
+    assert_eq!(posted.len(), 16);
+    assert!(posted.iter().all(|posted| posted.command.message().unwrap().by.as_deref() == Some("eve")));
+}
+
+#[tokio::test]
+async fn a_message_of_the_page_is_recorded_with_its_principal() {
+    let store = InMemoryStore::new();
+    let agent = agent(store.clone());
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let web = Web::new().agent(agent).key("staff", "sk-staff", [Right::Administer]);
+    let request = http::Request::post(format!("/api/runs/{}/messages", run.id()));
+    let sent = call(&web.service(), request, "sk-staff", json!({ "text": "Hurry" })).await;
+    assert_eq!(sent.status(), 204);
+    let posted = store.posted(run.id().as_str()).await.unwrap();
+    assert_eq!(posted[0].command, RunCommand::Say(UserMessage::new("Hurry").by("staff")));
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use sqlx::{SqlitePool, query, query_as, query_scalar, raw_sql};
 use tool_core::Message;
-use tool_core::memory::{ChatStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
+use tool_core::memory::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStore,
+    RunSummary, SaveOutcome, StoreFuture,
+};
 use tool_core::model::ConversationId;
 use tool_core::run::{Run, RunChanges, RunRevision};
 
@@ -11,13 +14,35 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT, summary TEXT, saved INTEGER);
     CREATE TABLE IF NOT EXISTS run_parts (id TEXT, key TEXT, part TEXT NOT NULL, PRIMARY KEY (id, key));
     CREATE TABLE IF NOT EXISTS run_log (id TEXT, position INTEGER, entry TEXT NOT NULL, PRIMARY KEY (id, position));
-    CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);";
+    CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);
+    CREATE TABLE IF NOT EXISTS leases (id TEXT PRIMARY KEY, driver TEXT NOT NULL, expires REAL NOT NULL);
+    CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, id TEXT, command TEXT, posted TEXT);";
 
 const UPDATE_RUN: &str = "UPDATE runs SET summary = ?3, saved = unixepoch()
     WHERE id = ?1 AND run = ?2 AND summary ->> 'revision' = ?4";
 
 const INSERT_RUN: &str = "INSERT INTO runs SELECT ?1, ?2, ?3, unixepoch()
     WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING";
+
+const TAKE_LEASE: &str = "INSERT INTO leases VALUES (?1, ?2, unixepoch('subsec') + ?3) ON CONFLICT DO UPDATE
+    SET driver = ?2, expires = unixepoch('subsec') + ?3 WHERE driver = ?2 OR expires <= unixepoch('subsec')";
+
+const RENEW_LEASE: &str =
+    "UPDATE leases SET expires = unixepoch('subsec') + ?3 WHERE id = ?1 AND driver = ?2";
+
+const END_LEASE: &str = "DELETE FROM leases WHERE id = ?1 AND driver = ?2 AND ?3 = 0";
+
+const LIST: &str = "SELECT summary, max(unixepoch() - saved, 0),
+        EXISTS (SELECT 1 FROM leases WHERE leases.id = runs.id AND expires > unixepoch('subsec')),
+        EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id),
+        EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id AND posted ->> 'command' = 'cancel')
+    FROM runs ORDER BY id";
+
+const INBOX: &str = "SELECT posted FROM inbox WHERE id = ? ORDER BY number";
+
+fn parse(rows: Vec<String>) -> serde_json::Result<Vec<PostedCommand>> {
+    rows.iter().map(|row| serde_json::from_str(row)).collect()
+}
 
 #[derive(Clone)]
 pub struct Store(SqlitePool);
@@ -96,6 +121,10 @@ impl RunStore for Store {
                 let add = query("INSERT INTO run_log VALUES (?, ?, ?)").bind(id);
                 add.bind(i64::try_from(position)?).bind(entry).execute(&mut *transaction).await?;
             }
+            for command in changes.acknowledged() {
+                let taken = query("DELETE FROM inbox WHERE id = ? AND command = ?").bind(id).bind(command);
+                taken.execute(&mut *transaction).await?;
+            }
             transaction.commit().await?;
             Ok(SaveOutcome::Saved)
         })
@@ -120,6 +149,8 @@ impl RunStore for Store {
                 "DELETE FROM runs WHERE id = ?",
                 "DELETE FROM run_parts WHERE id = ?",
                 "DELETE FROM run_log WHERE id = ?",
+                "DELETE FROM leases WHERE id = ?",
+                "DELETE FROM inbox WHERE id = ?",
             ] {
                 query(change).bind(id).execute(&mut *transaction).await?;
             }
@@ -129,15 +160,69 @@ impl RunStore for Store {
 
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async move {
-            let list = query_as("SELECT summary, max(unixepoch() - saved, 0) FROM runs ORDER BY id");
-            let rows: Vec<(String, u32)> = list.fetch_all(&self.0).await?;
+            let rows: Vec<(String, u32, bool, bool, bool)> = query_as(LIST).fetch_all(&self.0).await?;
             let mut runs = Vec::new();
-            for (summary, age) in rows {
+            for (summary, age, is_leased, is_command_posted, is_cancellation_posted) in rows {
                 let mut run: RunSummary = serde_json::from_str(&summary)?;
                 run.age = Duration::from_secs(age.into());
+                (run.is_leased, run.is_command_posted) = (is_leased, is_command_posted);
+                run.is_cancellation_posted = is_cancellation_posted;
                 runs.extend(filter.admits(&run).then_some(run)); // or indexed columns for what is filtered
             }
             Ok(runs)
         })
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        Box::pin(async move {
+            let mut transaction = self.0.begin().await?;
+            let (change, duration) = match request {
+                LeaseRequest::Take(duration) => (TAKE_LEASE, duration),
+                LeaseRequest::Renew(duration) => (RENEW_LEASE, duration),
+                LeaseRequest::Release => (END_LEASE, Duration::ZERO),
+                _ => ("SELECT ?1, ?2, ?3", Duration::ZERO), // only checks
+            };
+            let change = query(change).bind(id).bind(driver.as_str()).bind(duration.as_secs_f64());
+            change.execute(&mut *transaction).await?;
+            let holder =
+                query_scalar("SELECT driver FROM leases WHERE id = ? AND expires > unixepoch('subsec')");
+            let holder: Option<String> = holder.bind(id).fetch_optional(&mut *transaction).await?;
+            transaction.commit().await?;
+            Ok(match holder {
+                Some(holder) if holder == driver.as_str() => LeaseState::Held,
+                Some(_) => LeaseState::HeldElsewhere,
+                None => LeaseState::Free,
+            })
+        })
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move {
+            let mut transaction = self.0.begin().await?; // messages count, one after the other
+            let summary = query_scalar("SELECT summary FROM runs WHERE id = ?").bind(id);
+            let summary: Option<String> = summary.fetch_optional(&mut *transaction).await?;
+            let Some(summary) = summary else { return Ok(PostOutcome::UnknownRun) };
+            let inbox = parse(query_scalar(INBOX).bind(id).fetch_all(&mut *transaction).await?)?;
+            if inbox.iter().any(|posted| posted.id == command.id) {
+                return Ok(PostOutcome::Posted);
+            }
+            if !command.fits(&serde_json::from_str(&summary)?, &inbox) {
+                return Ok(PostOutcome::Full);
+            }
+            let add = query("INSERT INTO inbox (id, command, posted) VALUES (?, ?, ?)").bind(id);
+            let add = add.bind(&command.id).bind(serde_json::to_string(command)?);
+            add.execute(&mut *transaction).await?;
+            transaction.commit().await?;
+            Ok(PostOutcome::Posted)
+        })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        Box::pin(async move { Ok(parse(query_scalar(INBOX).bind(id).fetch_all(&self.0).await?)?) })
     }
 }

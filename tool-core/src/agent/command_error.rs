@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::run::ResolveError;
+use crate::run::{FULL, ResolveError};
 use crate::tool::DecisionRecord;
 
 /// The reason that a [decision](crate::Agent::decide) about a stored run, or a [message](crate::Agent::say) to it, has no effect.
@@ -27,6 +27,9 @@ pub enum CommandErrorKind {
     /// The run has ended, or is being undone, and takes no more messages.
     #[error("the run has ended and takes no more messages; ask a new question")]
     Ended,
+    /// The message is too long, or the run has [too many](crate::run::MessageLoad).
+    #[error("the message was not sent: {FULL}")]
+    Full,
     /// The run store has no [inboxes](crate::memory::RunStore::post).
     #[error(
         "the run store has no inboxes, which messages to a run need; implement `RunStore::post` and `posted`"

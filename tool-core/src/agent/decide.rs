@@ -17,10 +17,9 @@ use tokio::time::Instant;
 use super::driver::HeldLease;
 use super::waiting_tools::waiting_tools;
 use crate::agent::{Agent, Ask, CommandError, CommandErrorKind};
-use crate::content::Content;
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
-use crate::run::{Decision, ResolveError, Run, StepError, Wait};
+use crate::run::{Decision, ResolveError, Run, StepError, UserMessage, Wait};
 use crate::tool::{DecisionKind, DecisionRecord, Timestamp, Tool, ToolContext, WaitId};
 
 /// How long a secret answer waits for a driver that works on the run, and the time between two attempts.
@@ -59,8 +58,8 @@ impl Decided {
     ///
     /// # Errors
     ///
-    /// Fails if the run has ended.
-    pub fn say(mut self, message: impl Into<Content>) -> Result<Self, StepError> {
+    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::run::MessageLoad).
+    pub fn say(mut self, message: impl Into<UserMessage>) -> Result<Self, StepError> {
         self.run.say(message)?;
         Ok(self)
     }
@@ -148,7 +147,7 @@ impl Agent {
 impl Agent {
     /// Says something to a stored run while it works: the message is stored, and the driver of the run adds it before its next step, after
     /// the results of the calls in flight. What the run waits for stays open, and the message is added once the run works again. It passes the
-    /// layers like each question. Two messages keep their order.
+    /// layers like each question. Two messages keep their order. A [`UserMessage`] states who sends it.
     ///
     /// ```
     /// use tool_core::memory::InMemoryStore;
@@ -174,8 +173,10 @@ impl Agent {
     /// # Errors
     ///
     /// Fails if no run of the agent is stored under this id, if the run has ended or has an answer in its last turn, or if the store fails.
+    /// Also fails if the message is too long, or if the run has [too many](crate::run::MessageLoad); decisions and cancellations are taken
+    /// then, too.
     /// A message that arrives while the run ends can fail to be read: ask a new question if the answer does not take it into account.
-    pub async fn say(&self, run: &str, message: impl Into<Content>) -> Result<(), CommandError> {
+    pub async fn say(&self, run: &str, message: impl Into<UserMessage>) -> Result<(), CommandError> {
         let store = self.0.run_store.get().ok_or(CommandErrorKind::UnknownRun)?;
         let decider = Decider { store, id: run, agent: Some(self) };
         if !decider.load().await?.takes_messages() {
@@ -184,6 +185,7 @@ impl Agent {
         let command = PostedCommand::new(RunCommand::Say(message.into()));
         match store.post(run, &command).await.map_err(CommandErrorKind::Store)? {
             PostOutcome::Posted => Ok(()),
+            PostOutcome::Full => Err(CommandErrorKind::Full.into()),
             PostOutcome::UnknownRun => Err(CommandErrorKind::UnknownRun.into()),
             PostOutcome::Unsupported => Err(CommandErrorKind::NoInbox.into()),
         }
@@ -223,6 +225,8 @@ impl Decider<'_> {
             let command = PostedCommand::new(RunCommand::resolve(&wait.id, decision.clone()));
             match self.store.post(self.id, &command).await.map_err(CommandErrorKind::Store)? {
                 PostOutcome::Posted => commands.push(command),
+                // Decisions always fit.
+                PostOutcome::Full => return Err(CommandErrorKind::Full.into()),
                 PostOutcome::UnknownRun => return Err(CommandErrorKind::UnknownRun.into()),
                 PostOutcome::Unsupported => return self.apply(checked).await,
             }

@@ -129,7 +129,7 @@ impl Agent {
     /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
     /// [lease](crate::agent::AgentBuilder::run_lease).
     ///
-    /// The store takes every command without a check: decisions are made by [`decide`](Self::decide), and messages are posted by
+    /// The store checks only that a message [fits](RunCommand::fits): decisions are made by [`decide`](Self::decide), and messages are posted by
     /// [`say`](Self::say).
     ///
     /// ```

@@ -144,18 +144,18 @@ struct Stored {
     size: RunSize,
 }
 
-/// About the memory that a run takes. Each save and command adds what it brings: walking the run would take longer with each turn.
+/// About the memory that a run takes, without its inbox, which is bounded: what is posted to a run removes no other. Each save adds what it
+/// brings: walking the run would take longer with each turn.
 #[derive(Clone, Copy, Default)]
 struct RunSize {
     log: usize,
     /// The parts that the last save has replaced.
     parts: usize,
-    inbox: usize,
 }
 
 impl RunSize {
     fn bytes(self) -> usize {
-        RUN_BYTES + self.log + self.parts + self.inbox
+        RUN_BYTES + self.log + self.parts
     }
 }
 
@@ -277,8 +277,9 @@ impl InMemoryStore {
         self
     }
 
-    /// Limits the memory that all runs take together with their inboxes, about 256 MiB by default. If they take more, the oldest runs are
-    /// removed that nobody drives: first those that have finished, then others, also if they wait for a decision.
+    /// Limits the memory that all runs take, about 256 MiB by default. If they take more, the oldest runs are removed that nobody drives: first
+    /// those that have finished, then others, also if they wait for a decision. Inboxes are not counted, because each is
+    /// [bounded](crate::run::MessageLoad).
     #[must_use]
     pub fn max_run_bytes(self, bytes: usize) -> Self {
         self.contents().run_bounds.bytes = bytes;
@@ -395,12 +396,6 @@ impl Contents {
             self.remove_run(&oldest);
         }
     }
-}
-
-/// Returns the memory that a command takes.
-fn command_bytes(posted: &PostedCommand) -> usize {
-    // Commands can always be serialized.
-    serde_json::to_string(posted).map_or(0, |json| json.len())
 }
 
 impl OutputStore for InMemoryStore {
@@ -584,18 +579,12 @@ impl RunStore for InMemoryStore {
             for owner in owners(&summary) {
                 contents.by_owner.entry(owner).or_default().insert(id.to_owned());
             }
-            let mut taken = 0;
             if let Some(inbox) = contents.inboxes.get_mut(id) {
-                let is_taken = |posted: &PostedCommand| changes.acknowledged().contains(&posted.id);
-                taken = inbox
-                    .extract_if(.., |posted| is_taken(posted))
-                    .map(|posted| command_bytes(&posted))
-                    .sum();
+                inbox.retain(|posted| !changes.acknowledged().contains(&posted.id));
             }
             contents.resize(id, |size| {
                 size.log = added_log + if changes.is_whole() { 0 } else { size.log };
                 size.parts = parts;
-                size.inbox -= taken;
             });
             contents.make_room_beside(Some(id));
             Ok(SaveOutcome::Saved)
@@ -669,16 +658,16 @@ impl RunStore for InMemoryStore {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            let mut contents = self.contents();
-            if !contents.runs.contains_key(id) {
-                return Ok(PostOutcome::UnknownRun);
-            }
+            let contents = &mut *self.contents();
+            let Some(stored) = contents.runs.get(id) else { return Ok(PostOutcome::UnknownRun) };
             let inbox = contents.inboxes.entry(id.to_owned()).or_default();
-            if inbox.iter().all(|posted| posted.id != command.id) {
-                inbox.push(command.clone());
-                contents.resize(id, |size| size.inbox += command_bytes(command));
-                contents.make_room_beside(Some(id));
+            if inbox.iter().any(|posted| posted.id == command.id) {
+                return Ok(PostOutcome::Posted);
             }
+            if !command.fits(&stored.summary, inbox) {
+                return Ok(PostOutcome::Full);
+            }
+            inbox.push(command.clone());
             Ok(PostOutcome::Posted)
         })
     }
@@ -803,16 +792,11 @@ mod tests {
         for id in ["a", "b", "c", "d"] {
             store.save_run(id, &mut Run::new([Message::user(text.clone())])).await.unwrap();
         }
-        // A run that grows counts with what is added, and with what waits in its inbox.
+        // A run that grows counts with what is added.
         let mut run = store.load_run("a").await.unwrap().unwrap();
         run.say(text.clone()).unwrap();
         store.save_run("a", &mut run).await.unwrap();
         assert_eq!(store.runs().await.unwrap(), ["a", "c", "d"]);
-        let say = PostedCommand::new(RunCommand::Say(text.clone().into()));
-        assert_eq!(store.post("d", &say).await.unwrap(), PostOutcome::Posted);
-        assert_eq!(store.runs().await.unwrap(), ["a", "d"]);
-        let mut run = store.load_run("d").await.unwrap().unwrap();
-        store.save_run_after("d", &mut run, &[say.id]).await.unwrap();
         store.save_run("e", &mut Run::new([Message::user(text)])).await.unwrap();
         assert_eq!(store.runs().await.unwrap(), ["a", "d", "e"]);
         for id in ["a", "d", "e"] {
@@ -832,6 +816,21 @@ mod tests {
         assert!(!store.list_runs(&RunFilter::new().id("a")).await.unwrap()[0].is_leased);
         assert_eq!(store.lease("a", &DriverId::unique(), take).await.unwrap(), LeaseState::Held);
         assert_eq!(store.lease("a", &driver, take).await.unwrap(), LeaseState::HeldElsewhere);
+    }
+
+    #[tokio::test]
+    async fn messages_to_a_run_remove_no_other_run() {
+        let store = InMemoryStore::new().max_run_bytes(100_000);
+        for id in ["waits", "works"] {
+            store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
+        }
+        let mut posted = 0;
+        for _ in 0..120 {
+            let say = PostedCommand::new(RunCommand::Say("x".repeat(100_000).into()));
+            posted += usize::from(store.post("works", &say).await.unwrap() == PostOutcome::Posted);
+        }
+        assert_eq!((posted, store.posted("works").await.unwrap().len()), (41, 41), "4 MiB");
+        assert_eq!(store.runs().await.unwrap(), ["waits", "works"]);
     }
 
     #[tokio::test]

@@ -8,9 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::Content;
 use crate::model::unique_id;
-use crate::run::{Decision, Run};
+use crate::run::summary::RunSummary;
+use crate::run::{Decision, MessageLoad, Run, UserMessage};
 use crate::tool::{DecisionRecord, WaitId};
 
 /// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
@@ -40,8 +40,8 @@ pub enum RunCommand {
     },
     /// Cancels the run, like [`Run::cancel`]. Ignored if the run has an answer.
     Cancel,
-    /// Adds a message of the user, like [`Run::say`]. Ignored if the run has ended.
-    Say(Content),
+    /// Adds a message of the user, like [`Run::say`]. Ignored if the run has ended. Stores take it only if it [fits](Self::fits).
+    Say(UserMessage),
 }
 
 impl RunCommand {
@@ -50,6 +50,22 @@ impl RunCommand {
     pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
         let has_checked_arguments = decision.has_checked_arguments;
         Self::Resolve { wait: wait.clone(), decision, has_checked_arguments }
+    }
+
+    /// Returns the message, if the command adds one.
+    #[must_use]
+    pub fn message(&self) -> Option<&UserMessage> {
+        match self {
+            Self::Say(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if a run [takes](MessageLoad::takes) the command. `load` is that of the [stored run](crate::memory::RunSummary::message_load)
+    /// with the messages in its inbox. Decisions and cancellations always fit.
+    #[must_use]
+    pub fn fits(&self, load: MessageLoad) -> bool {
+        self.message().is_none_or(|message| load.takes(message))
     }
 
     /// Returns the decision about this wait, if the command records one.
@@ -69,7 +85,7 @@ impl RunCommand {
                 drop(run.resolve(&wait, decision));
             }
             Self::Cancel => run.cancel(),
-            Self::Say(message) => drop(run.say(message)),
+            Self::Say(message) => drop(run.add_posted_message(message)),
         }
     }
 }
@@ -116,14 +132,47 @@ impl PostedCommand {
     }
 }
 
+impl PostedCommand {
+    /// Returns `true` if the inbox of a stored run takes the command beside those that it has, by the summary of the run's last save.
+    /// Decisions and cancellations always fit.
+    #[must_use]
+    pub fn fits(&self, run: &RunSummary, inbox: &[Self]) -> bool {
+        let messages = inbox.iter().filter_map(|posted| posted.command.message());
+        self.command.fits(messages.fold(run.message_load, |load, one| load.with_unread(1, one.bytes())))
+    }
+}
+
 /// The outcome of [`RunStore::post`](crate::memory::RunStore::post).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the command may not have been stored"]
 pub enum PostOutcome {
     /// The command is in the inbox.
     Posted,
+    /// The command is a message that does not [fit](RunCommand::fits), and is not in the inbox: it is too long, or the run has too many.
+    Full,
     /// No run is stored under the id, for example because it has ended.
     UnknownRun,
     /// The store has no inboxes.
     Unsupported,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_message_without_a_sender_is_still_read() {
+        let posted: PostedCommand =
+            serde_json::from_str(r#"{"id":"post_1","command":{"say":"Go"}}"#).unwrap();
+        assert_eq!(posted.command, RunCommand::Say("Go".into()));
+        let parts = r#"{"say":[{"type":"text","text":"Go"},{"type":"text","text":"on"}]}"#;
+        let RunCommand::Say(message) = serde_json::from_str(parts).unwrap() else {
+            panic!("another command")
+        };
+        assert_eq!((&*message.content.text(), message.by), ("Goon", None));
+        let signed = RunCommand::Say(UserMessage::new("Go").by("ada"));
+        let json = serde_json::to_string(&signed).unwrap();
+        assert_eq!(json, r#"{"say":{"content":"Go","by":"ada"}}"#);
+        assert_eq!(serde_json::from_str::<RunCommand>(&json).unwrap(), signed);
+    }
 }

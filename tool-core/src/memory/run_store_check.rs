@@ -8,7 +8,7 @@ use crate::memory::{
     RunStatus, RunStore, RunSummary,
 };
 use crate::model::{AssistantMessage, ChatResponse, Message, ToolCall};
-use crate::run::{Decision, Run};
+use crate::run::{Decision, MessageLoad, Run, UserMessage};
 use crate::tool::{ToolExecution, ToolOutput};
 
 type Checked = Result<(), Box<dyn Error + Send + Sync>>;
@@ -36,6 +36,7 @@ pub async fn check_run_store(store: &dyn RunStore) -> Checked {
     check_states(store).await?;
     check_leases(store).await?;
     check_inboxes(store).await?;
+    check_messages(store).await?;
     check_lists(store).await
 }
 
@@ -187,6 +188,52 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
     ensure(posted == commands[1..], "a save removes the commands that it acknowledges, and no others")?;
     store.remove_run(id).await?;
     ensure(store.posted(id).await?.is_empty(), "a removed run has no inbox")
+}
+
+async fn check_messages(store: &dyn RunStore) -> Checked {
+    let [id, other] = ["check-messages", "check-messages-other"];
+    if store.post(id, &PostedCommand::new(RunCommand::Cancel)).await? == PostOutcome::Unsupported {
+        return Ok(());
+    }
+    let say = |bytes: usize| PostedCommand::new(RunCommand::Say(UserMessage::new("x".repeat(bytes))));
+    let long = UserMessage::MAX_BYTES;
+    let mut run = new_run();
+    store.save_run(id, &mut run).await?;
+    store.save_run(other, &mut new_run()).await?;
+    // What is posted, how often, the outcome of each, and the rule.
+    let steps = [
+        (long + 1, 1, PostOutcome::Full, "a message of more than 256 KiB is refused"),
+        (long, 16, PostOutcome::Posted, "messages are posted up to 4 MiB"),
+        (1, 1, PostOutcome::Full, "messages of more than 4 MiB that no driver has taken are refused"),
+        (0, 84, PostOutcome::Posted, "messages are posted up to 100"),
+        (0, 1, PostOutcome::Full, "more than 100 messages that no driver has taken are refused"),
+    ];
+    for (bytes, count, expected, rule) in steps {
+        for _ in 0..count {
+            ensure(store.post(id, &say(bytes)).await? == expected, rule)?;
+        }
+    }
+    let posted = store.posted(id).await?;
+    ensure(posted.len() == 100, "a message that is refused is not in the inbox")?;
+    let again = posted.first().ok_or("the inbox has messages")?;
+    ensure(store.post(id, again).await? == PostOutcome::Posted, "a command is not refused if it is there")?;
+    let approval = RunCommand::resolve(&"check-wait".into(), Decision::approve());
+    for command in [approval, RunCommand::Cancel].map(PostedCommand::new) {
+        let outcome = store.post(id, &command).await?;
+        ensure(outcome == PostOutcome::Posted, "decisions and cancellations are posted to every stored run")?;
+    }
+    let outcome = store.post(other, &say(long)).await?;
+    ensure(outcome == PostOutcome::Posted, "the inbox of a run counts for that run alone")?;
+    // Taken by a driver, and read.
+    let taken: Vec<_> = posted.iter().map(|posted| posted.id.clone()).collect();
+    run.count_message_bytes(MessageLoad::MAX_BYTES - long);
+    store.save_run_after(id, &mut run, &taken).await?;
+    let outcome = store.post(id, &say(long)).await?;
+    ensure(outcome == PostOutcome::Posted, "a message is posted once a driver has taken the others")?;
+    let outcome = store.post(id, &say(1)).await?;
+    ensure(outcome == PostOutcome::Full, "messages of more than 16 MiB to a run are refused")?;
+    store.remove_run(id).await?;
+    store.remove_run(other).await
 }
 
 async fn check_lists(store: &dyn RunStore) -> Checked {

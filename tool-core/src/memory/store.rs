@@ -197,7 +197,8 @@ pub trait ChatStore: Send + Sync {
 ///   save is a conflict.
 /// - The inbox of a run has the commands of callers that do not hold it: they [`post`](Self::post) a decision instead of saving
 ///   the run, which would be a conflict for its driver. The driver reads the [posted](Self::posted) commands, and the save that
-///   stores their effect removes them.
+///   stores their effect removes them. The inbox of a run counts for that run alone, and takes each decision and cancellation;
+///   messages are [bounded](PostedCommand::fits).
 ///
 /// ```
 /// use std::collections::{BTreeMap, HashSet};
@@ -426,7 +427,10 @@ pub trait RunStore: Send + Sync {
         Box::pin(async { Ok(LeaseState::Unsupported) })
     }
 
-    /// Adds a command to the inbox of a stored run. The state and its revision stay as they are.
+    /// Adds a command to the inbox of a stored run. The state and its revision stay as they are. A command with the id of one that is there
+    /// changes nothing. Otherwise, and in one atomic operation with the addition, the store checks that the command
+    /// [fits](PostedCommand::fits), by the summary of the last save and what is in the inbox, and answers
+    /// [`Full`](PostOutcome::Full) if it does not.
     /// [`remove_run`](Self::remove_run) removes the inbox, too. By default, there are no inboxes.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use super::amendment::Amendment;
 use super::approval::Approval;
 use super::call_state::{ApprovalScope, CallState};
 use super::state::{CallRecord, Fact, Run, Stage};
-use super::step_error::StepError;
+use super::step_error::{FULL, StepError};
+use super::user_message::{MessageLoad, UserMessage};
 use super::wait::{Author, Decision, Wait, WaitReason};
-use crate::content::Content;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
 
@@ -147,8 +147,9 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Fails if the run has ended: the message is then a new question.
-    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+    /// Fails if the run has ended: the message is then a new question. Also fails if the message is too long, or if the run has
+    /// [too many](MessageLoad).
+    pub fn push_user_message(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
         if self.is_done() {
             return Err(StepError(ENDED));
         }
@@ -182,22 +183,62 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Fails if the run has ended: the message is then a new question.
-    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+    /// Fails if the run has ended: the message is then a new question. Also fails if the message is too long, or if the run has
+    /// [too many](MessageLoad).
+    pub fn say(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
+        let message = message.into();
         if !self.takes_messages() {
             return Err(StepError(ENDED));
         }
+        if !self.message_load().takes(&message) {
+            return Err(StepError(FULL));
+        }
+        self.add_posted_message(message)
+    }
+
+    /// Adds a message of the user that was taken for the run when it was posted, so that it must not be lost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn add_posted_message(&mut self, message: UserMessage) -> Result<(), StepError> {
+        if !self.takes_messages() {
+            return Err(StepError(ENDED));
+        }
+        self.count_message_bytes(message.bytes());
         match &mut self.stage {
-            Stage::Calling(turn) => {
-                turn.user_messages.push(message.into());
-                self.touch();
-            }
+            Stage::Calling(turn) => turn.user_messages.push(message),
             _ => {
                 self.stage = Stage::Asking;
-                self.append(Fact::Said(message.into()));
+                self.append(Fact::Said(message));
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn count_message_bytes(&mut self, bytes: usize) {
+        self.head.message_bytes = self.head.message_bytes.saturating_add(bytes);
+        self.touch();
+    }
+
+    /// Returns how much users have sent to the run in messages. What is in its inbox is not part of it.
+    #[must_use]
+    pub fn message_load(&self) -> MessageLoad {
+        let unread = match &self.stage {
+            Stage::Calling(turn) => &*turn.user_messages,
+            _ => &[],
+        };
+        let unread_bytes = unread.iter().map(UserMessage::bytes).sum();
+        MessageLoad { unread: unread.len(), unread_bytes, bytes: self.head.message_bytes }
+    }
+
+    /// Returns who sent the message of a user at this position among the [new messages](Self::new_messages), if it is known.
+    #[must_use]
+    pub fn sender_of(&self, position: usize) -> Option<&str> {
+        let senders = self.history.senders();
+        let found = senders.binary_search_by_key(&position, |(position, _)| *position).ok()?;
+        senders.get(found).map(|(_, by)| &**by)
     }
 
     /// Returns `true` if the user can [say](Self::say) something.

@@ -9,6 +9,7 @@ use super::cache_use::CacheUse;
 use super::compaction::CompactionRecord;
 use super::saved_execution;
 use super::shared_vec::SharedVec;
+use super::user_message::UserMessage;
 use crate::model::{Message, ToolCall, ToolDefinition, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
 
@@ -36,6 +37,9 @@ pub(super) struct History {
     /// What each request has read from the provider's cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cache: Vec<CacheUse>,
+    /// Who sent messages of users, by their positions among the messages that the run added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    senders: Vec<(usize, String)>,
 }
 
 impl History {
@@ -150,6 +154,7 @@ impl History {
             given_tools: self.given_tools.clone(),
             found_tools: self.found_tools.clone(),
             compactions,
+            senders: self.senders.iter().filter(|(at, _)| self.given + at < position).cloned().collect(),
             ..Self::default()
         }
     }
@@ -179,6 +184,16 @@ impl History {
 
     pub(super) fn add_message(&mut self, message: Message) {
         self.messages.make_mut().push(message);
+    }
+
+    pub(super) fn add_user_message(&mut self, UserMessage { content, by }: UserMessage) {
+        let position = self.messages.len() - self.given;
+        self.senders.extend(by.map(|by| (position, by)));
+        self.messages.make_mut().push(Message::User(content));
+    }
+
+    pub(super) fn senders(&self) -> &[(usize, String)] {
+        &self.senders
     }
 
     pub(super) fn add_undo_execution(&mut self, execution: ToolExecution) {

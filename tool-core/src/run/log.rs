@@ -65,7 +65,7 @@ impl Run {
                 }
             }
             Fact::Closed(why) => self.close(&why),
-            Fact::Said(content) => self.history.add_message(Message::User(content)),
+            Fact::Said(message) => self.history.add_user_message(message),
             Fact::Undone(execution) => self.history.add_undo_execution(*execution),
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
             Fact::Opened(tools) => self.history.set_given_tools(tools),

@@ -22,7 +22,7 @@ use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
 use super::shared_vec::SharedVec;
 use super::stop_reason::StopReason;
-use crate::content::Content;
+use super::user_message::UserMessage;
 use crate::model::{
     AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, TokensPerText,
     ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
@@ -201,6 +201,9 @@ pub(super) struct Head {
     pub(super) unreported: Vec<CallDecision>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handoffs: Vec<Handoff>,
+    /// The bytes of all messages that users have sent to the run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) message_bytes: usize,
     /// How long the requests are, if the agent compacts its runs or tracks the use of the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) context: Option<Box<ContextSize>>,
@@ -266,7 +269,7 @@ pub(super) struct Turn {
     pub(super) calls: Vec<CallRecord>,
     /// User messages that arrived while calls were open. They are added after the results of the calls.
     #[serde(rename = "said", default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) user_messages: Vec<Content>,
+    pub(super) user_messages: Vec<UserMessage>,
     /// The number of calls at the beginning that are known to be finished, so that they are not checked again for each result.
     #[serde(skip)]
     pub(super) finished: usize,
@@ -365,7 +368,7 @@ pub(super) enum Fact {
     /// for this reason.
     Closed(Cow<'static, str>),
     /// A message of the user, or one that rejects an answer.
-    Said(Content),
+    Said(UserMessage),
     /// A call undid another.
     Undone(Box<ToolExecution>),
     /// A layer decided about the question or the answer.

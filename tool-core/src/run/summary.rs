@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::revision::RunRevision;
+use super::settings::is_default;
 use super::state::Run;
+use super::user_message::MessageLoad;
 use crate::model::{ConversationId, Message, RunUser};
 use crate::tool::{Timestamp, ToolExecution};
 
@@ -90,6 +92,9 @@ pub struct RunSummary {
     /// About the bytes of the messages and the outputs of a run that has [finished](RunStatus::Finished).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
+    /// How much users have sent to the run in messages. What is in its inbox is not part of it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub message_load: MessageLoad,
     /// The time since the state was stored, by the clock of the store.
     #[serde(skip)]
     pub age: Duration,
@@ -169,6 +174,7 @@ impl Run {
             awaits_decider: self.awaits_decider(),
             // Once for each run, because it is walked.
             bytes: (self.status() == RunStatus::Finished).then(|| self.approximate_bytes()),
+            message_load: self.message_load(),
             age: Duration::ZERO,
             is_leased: false,
             is_command_posted: false,

@@ -1,12 +1,12 @@
 //! The calls of one turn.
 
 use super::state::{CallRecord, Turn};
-use crate::content::Content;
+use super::user_message::UserMessage;
 use crate::model::ReturnDirect;
 use crate::tool::ToolExecution;
 
 impl Turn {
-    pub(super) fn new(calls: Vec<CallRecord>, user_messages: Vec<Content>) -> Self {
+    pub(super) fn new(calls: Vec<CallRecord>, user_messages: Vec<UserMessage>) -> Self {
         Self { calls, user_messages, finished: 0 }
     }
 

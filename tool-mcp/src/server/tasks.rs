@@ -184,7 +184,8 @@ impl Tasks {
     async fn withdraw(&self, run: &str) -> ToolError {
         match self.agent().post(run, RunCommand::Cancel).await {
             Ok(PostOutcome::Posted | PostOutcome::UnknownRun) => not_stored(),
-            Ok(PostOutcome::Unsupported) | Err(_) => ToolError::outcome_unknown(),
+            // A cancellation always fits.
+            Ok(PostOutcome::Unsupported | PostOutcome::Full) | Err(_) => ToolError::outcome_unknown(),
         }
     }
 

@@ -9,7 +9,7 @@ use tool_core::agent::{Ask, CommandError, CommandErrorKind, OnDrop};
 use tool_core::content::Content;
 use tool_core::memory::{RunStatus, StoredRun};
 use tool_core::model::ToolMessage;
-use tool_core::run::{Decision, ResolveErrorKind, Run, Wait, WaitReason};
+use tool_core::run::{Decision, ResolveErrorKind, Run, StepErrorKind, UserMessage, Wait, WaitReason};
 use tool_core::tool::{DecisionKind, DecisionRecord, Timestamp, WaitId};
 use tool_core::{Agent, Message, ToolCall, ToolOutput};
 
@@ -158,6 +158,13 @@ impl Continuation {
     /// Records what the caller has sent, and returns the question that continues the run.
     pub(super) async fn resume(self, error_mapper: ErrorMapper) -> Result<Ask, ApiError> {
         let Self { agent, run, decisions, said, by, param } = self;
+        let said: Vec<_> = said.into_iter().map(|content| UserMessage::new(content).by(&by)).collect();
+        // Found out before the decisions are recorded.
+        let mut copy = run.clone();
+        let refused = said.iter().find_map(|message| copy.say(message.clone()).err());
+        if let Some(error) = refused.filter(|error| error.kind() == StepErrorKind::Full) {
+            return Err(ApiError::invalid(param, error.to_string()));
+        }
         let mut decided = agent.decide_all(run.id(), decisions).await;
         let is_own =
             |error: &CommandError| error.decided().is_some_and(|first| first.by.as_ref() == Some(&by));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use restate_sdk::ingress::{self, Output};
 use restate_sdk::serde::Json;
-use tool_core::content::Content;
-use tool_core::run::{Answer, Decision, Wait};
+use tool_core::agent::CommandErrorKind;
+use tool_core::run::{Answer, Decision, UserMessage, Wait};
 use tool_core::tool::{DecisionRecord, WaitId};
 
 use super::remote_agent::RemoteAgent;
@@ -194,10 +194,14 @@ impl RemoteRun {
     ///
     /// # Errors
     ///
-    /// Fails if there is no such run, or if it has ended or was cancelled. A message that arrives while the run ends can fail to be read: ask
-    /// a new question if the answer does not take it into account.
-    pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
+    /// Fails if there is no such run, if it has ended or was cancelled, if the message is too long, or if the run has
+    /// [too many](tool_core::run::MessageLoad); decisions and cancellations are taken then, too. A message that arrives while the run ends
+    /// can fail to be read: ask a new question if the answer does not take it into account.
+    pub async fn say(&self, message: impl Into<UserMessage>) -> Result<(), Error> {
         let message = message.into();
+        if message.bytes() > UserMessage::MAX_BYTES {
+            return Err(Error::new(ErrorKind::Full, CommandErrorKind::Full.to_string()));
+        }
         if self.peek().await?.is_some() {
             let message = "the run has ended and takes no more messages; ask a new question";
             return Err(Error::new(ErrorKind::Ended, message.into()));

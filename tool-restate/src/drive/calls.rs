@@ -251,10 +251,11 @@ impl<'c> Drive<'c> {
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
-                self.ctx.set(WAITING, Json(self.waiting_state(self.waiting.clone())));
                 self.set_time(None, at);
                 // Fails if the run has ended meanwhile.
-                let _ = self.run.say(value);
+                let _ = self.run.add_posted_message(value);
+                let waiting = self.waiting_state(self.waiting.clone());
+                self.ctx.set(WAITING, Json(waiting));
             }
             Arrived::Deadline(at) => {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);

@@ -21,7 +21,7 @@ use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::model::ConversationId;
-use tool_core::run::{Effect, EffectId, EffectResult, Profile, Subject};
+use tool_core::run::{Effect, EffectId, EffectResult, MessageLoad, Profile, Subject};
 use tool_core::tool::Timestamp;
 
 use self::end::{CANCELLED_MESSAGE, never_started};
@@ -94,6 +94,7 @@ impl<'c> Drive<'c> {
             waiting: Vec::new(),
             round: 0,
             messages: 0,
+            message_load: MessageLoad::default(),
             messages_checked_at: at,
             failure: None,
         })

@@ -8,9 +8,8 @@ use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::agent::EventRecord;
-use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::{Decision, EffectId, ReportedCalls, Run, RunPath};
+use tool_core::run::{Decision, EffectId, MessageLoad, ReportedCalls, Run, RunPath, UserMessage};
 use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 
 use crate::calls::Calls;
@@ -51,8 +50,10 @@ pub(crate) struct Drive<'c> {
     pub(super) waiting: Vec<WaitId>,
     /// The number of times that the run waited for a decision.
     pub(super) round: u32,
-    /// The number of messages that were sent to the run.
+    /// The number of messages that have reached the run.
     pub(super) messages: u32,
+    /// How much users have sent, as the handlers of the run know it.
+    pub(super) message_load: MessageLoad,
     /// The time at which the run last looked for messages, or began.
     pub(super) messages_checked_at: u64,
     /// The reason of a failure that is not one of the run's rules.
@@ -101,7 +102,7 @@ pub(super) enum Arrived {
     /// The delay before an agent is asked is over.
     Delayed,
     Decision(WaitId, Sent<Decision>),
-    Message(Sent<Content>),
+    Message(Sent<UserMessage>),
     /// The time of a run is up.
     TimeLimit,
     /// A deadline of something that the run waits for has come.

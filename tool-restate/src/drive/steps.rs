@@ -90,7 +90,8 @@ impl<'c> Drive<'c> {
         self.flush_events().await?;
         let Json(resumed) = self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await?;
         self.clock.advance(resumed.at);
-        self.ctx.set(WAITING, Json(self.waiting_state(Vec::new())));
+        let waiting = self.waiting_state(Vec::new());
+        self.ctx.set(WAITING, Json(waiting));
         // What waits for a person meanwhile is published again.
         self.waiting.clear();
         Ok(())

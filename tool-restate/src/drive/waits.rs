@@ -3,6 +3,7 @@
 //! A wait has one promise of the engine, which the first decision, or the expiry of its question, claims: so a decision that a handler has
 //! accepted always reaches the run, and time only enters a run as far as no claimed question expires by it. A message to a run has a
 //! numbered promise, which keeps the order of two: the run awaits the next one beside its calls, and looks for it where it awaits nothing.
+//! How much the run was sent, and has read, is part of the state that its handlers read, because they refuse what is too much.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +11,7 @@ use std::time::Duration;
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
-use tool_core::content::Content;
-use tool_core::run::{Decision, Run, RunPath, Wait};
+use tool_core::run::{Decision, Run, RunPath, UserMessage, Wait};
 use tool_core::tool::{self, WaitId};
 
 use super::state::{Arrived, Drive, Driven};
@@ -23,9 +23,11 @@ const MESSAGE_CHECK_TIME: Duration = Duration::from_secs(1);
 
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
-    pub(super) fn waiting_state(&self, waits: Vec<WaitId>) -> Waiting {
-        let (messages, agents, round) = (self.messages, self.waiting_agents(), self.round);
-        Waiting { messages, agents, waits, round, ..Waiting::default() }
+    pub(super) fn waiting_state(&mut self, waits: Vec<WaitId>) -> Waiting {
+        self.message_load = self.run.message_load();
+        let (messages, message_load) = (self.messages, self.message_load);
+        let (agents, round) = (self.waiting_agents(), self.round);
+        Waiting { messages, message_load, agents, waits, round, ..Waiting::default() }
     }
 
     /// Returns the names that lead to the agents whose calls wait, by the paths of these calls.
@@ -51,7 +53,8 @@ impl<'c> Drive<'c> {
             Stop::Paused(reason) => Some(reason.clone()),
             _ => None,
         };
-        self.ctx.set(WAITING, Json(Waiting { paused, ..self.waiting_state(waits) }));
+        let waiting = Waiting { paused, ..self.waiting_state(waits) };
+        self.ctx.set(WAITING, Json(waiting));
         if self.round == 1 {
             self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
         }
@@ -65,9 +68,11 @@ impl<'c> Drive<'c> {
         let new: Vec<_> = ids.iter().filter(|id| !self.open.asked.contains(*id)).cloned().collect();
         let is_published = ids.is_empty() || !self.waiting.is_empty();
         if new.is_empty() && is_published {
-            if ids != self.waiting {
+            // Messages are read with the end of a turn.
+            if ids != self.waiting || self.run.message_load() != self.message_load {
                 self.waiting.clone_from(&ids);
-                self.ctx.set(WAITING, Json(self.waiting_state(ids)));
+                let waiting = self.waiting_state(ids);
+                self.ctx.set(WAITING, Json(waiting));
             }
             return;
         }
@@ -110,7 +115,7 @@ impl<'c> Drive<'c> {
     /// Awaits the next message to the run.
     pub(super) fn await_message(&mut self) {
         if self.open.awaited_message.replace(self.messages) != Some(self.messages) {
-            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.messages));
+            let message = self.ctx.signal::<Json<Sent<UserMessage>>>(&message_signal(self.messages));
             self.open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
         }
     }
@@ -124,7 +129,8 @@ impl<'c> Drive<'c> {
             };
             let signal = decision_signal(&wait.id);
             let own = self.ctx.invocation_id().to_owned();
-            self.ctx.resolve_promise(&signal, Json(Claim { invocation: own.clone(), record: Some(expired) }));
+            let claim = Claim { invocation: own.clone(), record: Some(expired), bytes: None };
+            self.ctx.resolve_promise(&signal, Json(claim));
             let Json(winner) = self.ctx.promise::<Json<Claim>>(&signal).await?;
             if winner.invocation != own {
                 return Ok(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tool_core::layer::guard;
 use tool_core::model::{ChatModel, ChatRequest, ModelFuture};
-use tool_core::run::Decision;
+use tool_core::run::{Decision, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, FunctionTool, ToolErrorKind};
 use tool_core::toolset::ToolProviderRequest;
@@ -322,6 +322,60 @@ async fn messages_of(name: &str, key: &str) -> u64 {
     let row = sql(&query).await;
     let waiting = row["waiting"].as_str().and_then(|waiting| serde_json::from_str(waiting).ok());
     waiting.and_then(|waiting: serde_json::Value| waiting["messages"].as_u64()).unwrap_or_default()
+}
+
+static RELEASED: Notify = Notify::const_new();
+
+/// A model that answers once the test releases it.
+struct Hanging(ScriptedModel);
+
+impl ChatModel for Hanging {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'a>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            RELEASED.notified().await;
+            self.0.chat(request).await
+        })
+    }
+}
+
+const FULL: &str = "the message was not sent: a run takes messages of up to 256 KiB, 100 messages or 4 MiB that it has not read, and \
+                    16 MiB in all; send a shorter one, or wait until the run has read the others";
+
+/// Those that have reached the run, and those that have not.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn too_many_and_too_long_messages_are_refused_and_decisions_and_cancellations_are_not() {
+    let (waiting, _worker) = clerk(pays_ada().says("Done.")).await;
+    let waiting = agent(&waiting).ask("Pay Ada").send().await.unwrap();
+    let calls = waiting_calls(&waiting).await;
+    let name = unique("hanging");
+    let hanging = Agent::builder(Hanging(ScriptedModel::new().says("Late."))).name(&*name).build().unwrap();
+    let _hanging = serve(Worker::new().agent(hanging)).await;
+    let working = agent(&name).ask("Go").send().await.unwrap();
+    for run in [&waiting, &working] {
+        let long = run.say("x".repeat(300 << 10)).await.unwrap_err();
+        assert_eq!((long.kind(), long.to_string()), (ErrorKind::Full, FULL.to_owned()));
+        for number in 0..100 {
+            run.say(UserMessage::new(format!("Hurry {number}")).by("ada")).await.unwrap();
+        }
+        let more = run.say("Hurry").await.unwrap_err();
+        assert_eq!((more.kind(), more.to_string()), (ErrorKind::Full, FULL.to_owned()));
+    }
+    // Each handler looks for the number of its message; passing each of the others would take 200 entries.
+    let query = format!(
+        "SELECT CAST(max(journal_size) AS BIGINT) AS longest FROM sys_invocation \
+         WHERE target_service_name = '{name}' AND target_handler_name = 'say'"
+    );
+    let longest = sql(&query).await["longest"].as_u64().unwrap();
+    assert!((1..60).contains(&longest), "{longest} entries");
+    waiting.decide(&calls[0].id, Decision::approve()).await.unwrap();
+    let answer = answer(&waiting).await;
+    let said: Vec<_> = answer.messages()[3..].iter().map(|one| one.text().into_owned()).collect();
+    let hurry = (0..100).map(|number| format!("Hurry {number}"));
+    assert_eq!(said, hurry.chain(["Done.".to_owned()]).collect::<Vec<_>>());
+    working.cancel().await.unwrap();
+    RELEASED.notify_one();
+    assert!(matches!(working.wait().await.unwrap(), RemoteOutcome::Failed(_)));
 }
 
 /// A message is read in the next turn, also if the run has just got its answer.

@@ -25,13 +25,12 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::spending::{RequestMeter, Spending};
 use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
-use crate::content::Content;
 use crate::layer::Phase;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ConversationId, ToolCall};
 use crate::run::{
     Answer, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    WaitReason,
+    UserMessage, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -402,8 +401,8 @@ impl RunDriver {
     ///
     /// # Errors
     ///
-    /// Fails if the run has ended.
-    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::run::MessageLoad).
+    pub fn push_user_message(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
         self.change_run().push_user_message(message)
     }
 

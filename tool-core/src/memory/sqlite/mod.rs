@@ -23,7 +23,7 @@ use crate::memory::{
     RunStore, RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
 };
 use crate::model::{ConversationId, Message, RunUser};
-use crate::run::{Run, RunChanges, RunId, RunRevision};
+use crate::run::{MessageLoad, Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
@@ -41,6 +41,12 @@ const INSERT: &str = "
     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, unixepoch()
     WHERE ?9 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
 ";
+
+/// Counts the messages in the inbox of a run and their bytes, as [`bytes`](crate::run::UserMessage::bytes) does.
+const COUNT_MESSAGES: &str = r#"
+    SELECT count(*), ifnull(sum(octet_length(ifnull(command ->> '$.say.content', command ->> '$.say'))), 0)
+    FROM inbox WHERE run = ?1 AND command LIKE '{"say":%'
+"#;
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
@@ -468,16 +474,24 @@ impl RunStore for SqliteStore {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            let (run, id, command) =
-                (id.to_owned(), command.id.clone(), serde_json::to_string(&command.command)?);
+            let (run, PostedCommand { id, command }) = (id.to_owned(), command.clone());
+            let json = serde_json::to_string(&command)?;
             let post = self.0.run(move |connection| {
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
                 if !transaction.query_row(sql, [&run], |row| row.get(0))? {
                     return Ok(PostOutcome::UnknownRun);
                 }
-                let sql = "INSERT INTO inbox (run, id, command) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-                transaction.execute(sql, params![run, id, command])?;
+                let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ?1 AND id = ?2)";
+                if transaction.query_row(sql, [&run, &id], |row| row.get(0))? {
+                    return Ok(PostOutcome::Posted);
+                }
+                // What always fits needs no summary, which can be unreadable.
+                if command.message().is_some() && !command.fits(message_load(&transaction, &run)?) {
+                    return Ok(PostOutcome::Full);
+                }
+                let sql = "INSERT INTO inbox (run, id, command) VALUES (?1, ?2, ?3)";
+                transaction.execute(sql, params![run, id, json])?;
                 transaction.commit()?;
                 Ok(PostOutcome::Posted)
             });
@@ -497,6 +511,16 @@ impl RunStore for SqliteStore {
             posted.collect()
         })
     }
+}
+
+/// Returns how much was sent to a stored run in messages, with those in its inbox.
+fn message_load(transaction: &Transaction<'_>, run: &str) -> Result<MessageLoad, BoxError> {
+    let summary = "SELECT summary FROM runs WHERE id = ?1";
+    let parse = |row: &Row<'_>| Ok(parse_column(row.get_ref(0)?, "a summary in the table `runs`"));
+    let summary: RunSummary = transaction.query_row(summary, [run], parse)??;
+    let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let (messages, bytes) = transaction.query_row(COUNT_MESSAGES, [run], counts)?;
+    Ok(summary.message_load.with_unread(messages.try_into()?, bytes.try_into()?))
 }
 
 /// Returns the statement that lists the runs that a filter admits, and its values. It reads no state, and each condition has an index.
