@@ -4,7 +4,7 @@
 //! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls`, `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `visible` (what the model sees), `fork` and
+//! application gave), `repeated_calls` (counted by `request_counts`), `undo`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `visible` (what the model sees), `fork` and
 //! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
 //! `saved` and `saved_execution` are the stored form.
 
@@ -17,6 +17,7 @@ mod normalize;
 mod step_error;
 mod limits;
 mod revision;
+mod request_counts;
 mod call_index;
 mod settings;
 mod handoff;
