@@ -58,7 +58,7 @@ pub struct CallHistory {
     /// As recorded; [`ToolExecution::origin`] also considers the error.
     #[serde(skip_serializing_if = "Origin::is_executed")]
     pub(crate) origin: Origin,
-    /// The tool was [`pure`](crate::model::ToolPolicy::pure), by the policy of the call.
+    /// The call changed nothing: by its policy, the tool was [`pure`](crate::model::ToolPolicy::pure), or it handed the run off.
     #[serde(rename = "pure", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_pure: bool,
     /// The tool was [`at_most_once`](crate::model::ToolPolicy::at_most_once), by the policy of the call.
