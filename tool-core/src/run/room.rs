@@ -30,7 +30,7 @@ pub struct InFlight {
     ids: HashSet<String>,
     /// Those that have ended without an outcome. They occupy no room, and are not started again.
     suspended: HashSet<String>,
-    /// The calls that can start, if not all of the run can.
+    /// The calls that can still start, if not all of the run can.
     only: Option<HashSet<String>>,
     max: usize,
 }
@@ -54,17 +54,27 @@ impl InFlight {
 
     /// Adds a call that was started.
     pub fn begin(&mut self, call_id: impl Into<String>) {
-        self.ids.insert(call_id.into());
+        let call_id = call_id.into();
+        self.forget(&call_id);
+        self.ids.insert(call_id);
     }
 
     /// Removes a call that has an outcome, or whose attempt has one.
     pub fn end(&mut self, call_id: &str) {
-        self.ids.remove(call_id);
+        if let (Some(id), Some(only)) = (self.ids.take(call_id), &mut self.only) {
+            only.insert(id);
+        }
+    }
+
+    /// Notes that a call cannot start any more.
+    pub(crate) fn forget(&mut self, call_id: &str) {
+        self.only.iter_mut().for_each(|only| _ = only.remove(call_id));
     }
 
     /// Removes a call without an outcome, which is not started again in this step.
     pub(crate) fn suspend(&mut self, call_id: &str) {
-        self.end(call_id);
+        self.ids.remove(call_id);
+        self.forget(call_id);
         self.suspended.insert(call_id.to_owned());
     }
 
@@ -159,6 +169,7 @@ impl Run {
         match &self.stage {
             // The tools of the calls are not known yet.
             Stage::Calling(_) if self.awaits_tools() => Vec::new(),
+            Stage::Calling(_) if in_flight.only.as_ref().is_some_and(HashSet::is_empty) => Vec::new(),
             Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
             Stage::Undoing(undoing)
                 if in_flight.takes(&undoing.call.id) && !in_flight.contains(&undoing.call.id) =>
@@ -197,14 +208,18 @@ impl Run {
             Stage::Undoing(undoing) => Some((&undoing.call, &undoing.record)),
             _ => None,
         };
-        let calls = self.calls_with_records().chain(undoing);
-        let calls = calls.filter(|(call, record)| in_flight.contains(&call.id) && record.is_ready());
-        calls.map(|(call, record)| (&*call.id, record))
+        let undoing = undoing.filter(|(call, _)| in_flight.contains(&call.id));
+        // They are few, and the calls of a reply can be many.
+        let mut positions: Vec<_> = in_flight.ids.iter().filter_map(|id| self.call_position(id)).collect();
+        positions.sort_unstable();
+        let at = |position: usize| self.calls().get(position).zip(self.stage.records().get(position));
+        let calls = positions.into_iter().filter_map(at).chain(undoing);
+        calls.filter(|(_, record)| record.is_ready()).map(|(call, record)| (&*call.id, record))
     }
 
     /// Returns `true` if a call in flight occupies room.
     pub(crate) fn is_working(&self, in_flight: &InFlight) -> bool {
-        self.working(in_flight).next().is_some()
+        in_flight.ids.iter().any(|id| self.record(id).is_some_and(CallRecord::is_ready))
     }
 
     /// Returns `true` if a call must not be executed again.
@@ -222,24 +237,22 @@ impl Run {
     }
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
-    /// open calls wait.
+    /// open calls wait. Looks no further than there is room.
     pub(super) fn ready_calls(&self, in_flight: &InFlight) -> Option<Vec<&ToolCall>> {
-        let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
-        let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-        let ready = ready.filter(|(call, _)| in_flight.takes(&call.id));
-        let (running, startable): (Vec<_>, Vec<_>) =
-            ready.partition(|(call, _)| in_flight.contains(&call.id));
-        let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
-        // An exclusive call runs alone, once no other call is ready or in flight.
-        let calls = if running.iter().any(is_exclusive) {
-            &[]
-        } else if running.is_empty() && others.is_empty() {
-            &exclusive[..exclusive.len().min(1)]
-        } else {
-            &*others
+        let (mut running, mut is_alone) = (0, false);
+        for (_, record) in self.working(in_flight) {
+            (running, is_alone) = (running + 1, is_alone || record.is_exclusive());
+        }
+        let startable = || {
+            let ready = self.unfinished_calls().filter(|(_, record)| record.is_ready());
+            ready.filter(|(call, _)| !in_flight.contains(&call.id) && in_flight.takes(&call.id))
         };
-        let room = in_flight.max.saturating_sub(running.len());
-        let calls: Vec<_> = calls.iter().take(room).map(|(call, _)| *call).collect();
-        (!calls.is_empty() || !running.is_empty()).then_some(calls)
+        // An exclusive call runs alone, once no other call is ready or in flight.
+        let room = if is_alone { 0 } else { in_flight.max.saturating_sub(running) };
+        let mut calls: Vec<_> = startable().filter(|(_, one)| !one.is_exclusive()).take(room).collect();
+        if running == 0 && calls.is_empty() {
+            calls.extend(startable().take(room.min(1)));
+        }
+        (!calls.is_empty() || running > 0).then(|| calls.into_iter().map(|(call, _)| call).collect())
     }
 }

@@ -120,6 +120,9 @@ impl RunTree<'_> {
             Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => calls.suspend(&call_id, why),
             recorded => calls.events.extend(recorded?),
         }
+        if !driver.run.has_open_call(&call_id) {
+            calls.in_flight.forget(&call_id);
+        }
         Ok(())
     }
 
