@@ -33,6 +33,7 @@ mod policies;
 mod prompted;
 mod recovering;
 mod remembering;
+mod repeating;
 mod requesting;
 mod running;
 mod sharing;

@@ -67,7 +67,7 @@ async fn limits_stop_an_endless_model() {
         ("another each time", other, as_it_is, TURNS),
         ("another, counted", other, |builder| builder.limits(|l| l.max_calls(4)), CALLS),
         ("invented", invented, as_it_is, TURNS),
-        ("without ids", no_id, many_turns, REPEATED),
+        ("without ids", no_id, many_turns, TURNS),
         ("one id", same_id, as_it_is, TURNS),
         ("one id and call", same_call_and_id, many_turns, REPEATED),
         ("no JSON", wrong, many_turns, REPEATED),

@@ -345,6 +345,15 @@ impl Run {
         self.calls().iter().zip(self.stage.records())
     }
 
+    /// Returns the calls of the current turn that can be open, with their records.
+    pub(super) fn unfinished_calls(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
+        let finished = match &self.stage {
+            Stage::Calling(turn) => turn.finished,
+            _ => 0,
+        };
+        self.calls_with_records().skip(finished)
+    }
+
     /// Returns the record of a call of the current turn, or of the next undo call.
     pub(super) fn record(&self, call_id: &str) -> Option<&CallRecord> {
         match &self.stage {
@@ -357,7 +366,7 @@ impl Run {
         let is_it = |call: &ToolCall| call.id == call_id;
         let indexed = self.call_index.as_ref().and_then(|index| index.position(call_id));
         let indexed = indexed.filter(|position| self.calls().get(*position).is_some_and(is_it));
-        // A restored run has no index before the next response.
+        // A restored run has no index before its first change.
         indexed.or_else(|| self.calls().iter().position(is_it))
     }
 
@@ -391,6 +400,9 @@ impl Run {
     /// Returns the record of an open call, to be changed.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
         self.touch();
+        if self.call_index.is_none() {
+            self.index_calls();
+        }
         let position = self.call_position(call_id);
         let record = match &mut self.stage {
             Stage::Undoing(undoing) if undoing.call.id == call_id => &mut undoing.record,

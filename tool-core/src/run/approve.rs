@@ -24,7 +24,7 @@ impl Run {
     /// Returns `true` if every open call waits, or if the run waits before its next turn.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
+        matches!(&self.stage, Stage::Calling(turn) if !turn.unfinished().iter().any(CallRecord::is_ready))
             || self.awaits_tools()
     }
 

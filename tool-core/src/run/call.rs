@@ -295,6 +295,10 @@ impl CallRecord {
 
     /// Moves what the run knows about an open call into its execution.
     pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
+        if let Some(policy) = &self.policy {
+            self.history.is_pure = policy.pure || self.kind == Some(ToolKind::Handoff);
+            self.history.is_at_most_once = policy.at_most_once;
+        }
         execution.history = execution.history.preceded_by(std::mem::take(&mut self.history));
         execution.history.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
         execution

@@ -53,10 +53,10 @@ impl Run {
     /// Brings the index of calls up to date, so that copies of the run need not read all of it.
     #[doc(hidden)]
     pub fn index_calls(&mut self) {
-        // What is hidden can be asked for again.
-        let counted = self.history.compactions().last().map_or(0, |last| last.executions);
         let index = self.call_index.get_or_insert_default();
-        index.catch_up(self.history.messages(), self.history.executions(), counted);
+        // A compaction begins a new index.
+        let hidden = if index.is_new() { self.history.hidden_outputs() } else { HashSet::new() };
+        index.catch_up(self.history.messages(), self.history.executions(), &hidden);
     }
 
     /// Returns the ids of all calls of the conversation.

@@ -1,10 +1,11 @@
 //! An index of the calls of a run.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
+use super::request_counts::{RequestCount, RequestCounts};
 use crate::arguments::without_whitespace;
 use crate::model::Message;
 use crate::tool::ToolExecution;
@@ -20,8 +21,7 @@ pub(super) struct CallIndex {
     positions: HashMap<u64, usize>,
     /// The number of messages whose ids are known.
     read_messages: usize,
-    /// The number of executions of each request.
-    requests: HashMap<u64, usize>,
+    requests: RequestCounts,
     /// The position of each executed call among the executions of the run, by its id.
     executed: HashMap<u64, usize>,
     /// The number of executions that are known.
@@ -29,8 +29,18 @@ pub(super) struct CallIndex {
 }
 
 impl CallIndex {
-    /// Adds what has happened since the last call of this function. Requests are counted from an execution on.
-    pub(super) fn catch_up(&mut self, messages: &[Message], executions: &[ToolExecution], counted: usize) {
+    /// Returns `true` if it contains nothing yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.read_messages == 0
+    }
+
+    /// Adds what has happened since the last call of this function. The outputs of some calls, given by their ids, are hidden from the model.
+    pub(super) fn catch_up(
+        &mut self,
+        messages: &[Message],
+        executions: &[ToolExecution],
+        hidden: &HashSet<&str>,
+    ) {
         let new = messages.iter().skip(self.read_messages).filter_map(Message::as_assistant);
         for message in new {
             for (position, call) in message.tool_calls.iter().enumerate() {
@@ -42,10 +52,8 @@ impl CallIndex {
             if execution.was_executed() {
                 self.executed.insert(self.hasher.hash_one(&*execution.call.id), position);
             }
-            if position >= counted {
-                let request = self.request(&execution.call.name, execution.original_arguments());
-                *self.requests.entry(request).or_default() += 1;
-            }
+            let request = self.request(&execution.call.name, execution.original_arguments());
+            self.requests.add(request, execution, hidden.contains(&*execution.call.id));
         }
         self.read_executions = executions.len();
     }
@@ -76,8 +84,8 @@ impl CallIndex {
     }
 
     /// Returns the number of executions of a request.
-    pub(super) fn count(&self, request: u64) -> usize {
-        self.requests.get(&request).copied().unwrap_or_default()
+    pub(super) fn count(&self, request: u64) -> RequestCount {
+        self.requests.count(request)
     }
 }
 
@@ -89,6 +97,8 @@ impl fmt::Debug for CallIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::CallIndex;
     use crate::model::ToolCall;
     use crate::tool::{ToolExecution, ToolOutput};
@@ -99,13 +109,13 @@ mod tests {
         let execution = |id| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("3")));
         let mut executions = vec![execution("a"), execution("b")];
         let mut index = CallIndex::default();
-        index.catch_up(&[], &executions, 0);
+        index.catch_up(&[], &executions, &HashSet::new());
         assert_eq!(index.execution("b"), Some(1));
         // No execution changes; if one did, the index would not notice.
         executions[0] = execution("x");
         executions.push(execution("c"));
-        index.catch_up(&[], &executions, 0);
+        index.catch_up(&[], &executions, &HashSet::new());
         assert_eq!(["a", "c", "x", "d"].map(|id| index.execution(id)), [Some(0), Some(2), None, None]);
-        assert_eq!(index.count(index.request("sum", "{ }")), 3);
+        assert_eq!(index.count(index.request("sum", "{ }")).total, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a run exceeds its limits. Calls that are repeated are counted in `call_index`.
+//! Whether a run exceeds its limits. Calls that are repeated are counted in `request_counts`.
 
 use std::time::Duration;
 

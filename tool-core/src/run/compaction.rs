@@ -29,7 +29,7 @@ pub struct CompactionRecord {
     /// The messages before this position are hidden, other than instructions and the question.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) hidden: usize,
-    /// The number of executions before. Calls that were requested before can be requested again.
+    /// The number of executions before.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) executions: usize,
     /// What takes the place of the hidden messages.

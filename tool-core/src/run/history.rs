@@ -108,6 +108,19 @@ impl History {
         &self.compactions
     }
 
+    /// Returns the ids of the calls whose outputs compactions have hidden.
+    pub(super) fn hidden_outputs(&self) -> HashSet<&str> {
+        let before = self.compactions.iter().map(|one| one.hidden).max().unwrap_or_default();
+        let cleared: HashSet<_> = self.compactions.iter().flat_map(|one| &one.cleared).collect();
+        let messages = self.messages.iter().enumerate();
+        let hidden = messages.filter(|(position, _)| *position < before || cleared.contains(position));
+        let outputs = hidden.filter_map(|(_, message)| match message {
+            Message::Tool(result) => Some(&*result.call_id),
+            _ => None,
+        });
+        outputs.collect()
+    }
+
     pub(super) fn add_compaction(&mut self, compaction: CompactionRecord) {
         self.compactions.push(compaction);
     }

@@ -49,8 +49,17 @@ pub struct RunLimits {
     /// The number of times that a call with the same name and arguments is executed; 3 by default, and 0 counts as 1.
     /// Further repetitions are not executed and the model reads why; after as many again, the run ends. Calls before a
     /// handoff count as well, so that two agents cannot repeat each other's calls without end.
+    ///
+    /// The count restarts after another call that succeeded, that is not [`pure`](crate::model::ToolPolicy::pure), and that was not
+    /// executed with its arguments before: tests can be run again after each new edit. That of calls of
+    /// [`at_most_once`](crate::model::ToolPolicy::at_most_once) tools never restarts.
     #[serde(rename = "repeated_calls")]
     pub max_repeated_calls: u32,
+    /// The number of calls with the same name and arguments in the whole run, whatever was called in between; 30 by default, and a
+    /// number below [`max_repeated_calls`](Self::max_repeated_calls) counts as that one. Further ones are not executed and the model
+    /// reads why. This alone never ends the run.
+    #[serde(rename = "equal_calls", skip_serializing_if = "is_default_equal_calls")]
+    pub max_equal_calls: u32,
     /// The number of answers that are sent back to the model because they do not have the
     /// [requested form](crate::agent::Ask::answer_as); 2 by default.
     #[serde(rename = "wrong_answers")]
@@ -66,6 +75,13 @@ pub struct RunLimits {
 pub(crate) const MAX_DEPTH: u32 = 12;
 
 const DEFAULT_MAX_DEPTH: u32 = 4;
+
+const DEFAULT_MAX_EQUAL_CALLS: u32 = 30;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_default_equal_calls(calls: &u32) -> bool {
+    *calls == DEFAULT_MAX_EQUAL_CALLS
+}
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_default_depth(depth: &u32) -> bool {
@@ -100,6 +116,7 @@ setters! {
     max_time: Duration,
     max_output_chars: usize,
     max_repeated_calls: u32,
+    max_equal_calls: u32,
     max_wrong_answers: u32,
     max_depth: u32,
 }
@@ -114,6 +131,7 @@ impl Default for RunLimits {
             max_time: None,
             max_output_chars: None,
             max_repeated_calls: 3,
+            max_equal_calls: DEFAULT_MAX_EQUAL_CALLS,
             max_wrong_answers: 2,
             max_depth: DEFAULT_MAX_DEPTH,
         }

@@ -4,7 +4,7 @@
 //! changes the `history` (shared by copies of the run, `shared_vec`, and by what layers see, `view`) and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls`, `undo`, `user_message`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `engine` (what a world does next for a tree of runs), `visible` (what the model sees), `fork` and
+//! application gave), `repeated_calls` (counted by `request_counts`), `undo`, `user_message`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `engine` (what a world does next for a tree of runs), `visible` (what the model sees), `fork` and
 //! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
 //! `saved` and `saved_execution` are the stored form.
 
@@ -18,6 +18,7 @@ mod step_error;
 mod user_message;
 mod limits;
 mod revision;
+mod request_counts;
 mod call_index;
 mod settings;
 mod handoff;

@@ -15,7 +15,8 @@ impl ReportedCalls {
         Self {
             executions: run.tool_executions().len(),
             undo_executions: run.undo_executions().len(),
-            ids: current_executions(run).map(id).collect(),
+            first: 0,
+            ids: current_executions(run, 0).map(id).collect(),
         }
     }
 
@@ -60,25 +61,39 @@ impl ReportedCalls {
             unjudged.extend(run.unjudged_results().iter().map(id));
         }
         let mut unreported = self.take_unreported(run);
-        unreported.retain(|execution| !unjudged.contains(&execution.call().id));
-        *self = Self::all_of(run).without(run, &unjudged);
+        if !unjudged.is_empty() {
+            unreported.retain(|execution| !unjudged.contains(&execution.call().id));
+            *self = Self::all_of(run).without(run, &unjudged);
+        }
         unreported
     }
 
     /// Returns the finished calls that listeners do not know yet.
     pub fn take_unreported(&mut self, run: &Run) -> Vec<ToolExecution> {
-        let earlier = run.tool_executions().iter().skip(self.executions);
+        let is_same_turn = run.tool_executions().len() == self.executions;
+        // A call at the beginning of a turn that is over has its execution at the beginning of those of the turn.
+        let earlier = run.tool_executions().iter().skip(self.executions + self.first);
+        let current = current_executions(run, if is_same_turn { self.first } else { 0 });
         let undoing = run.undo_executions().iter().skip(self.undo_executions);
         let is_new = |execution: &&ToolExecution| !self.ids.contains(&execution.call().id);
-        let all = earlier.chain(current_executions(run)).chain(undoing);
-        let unreported = all.filter(is_new).cloned().collect();
-        *self = Self::all_of(run);
+        let unreported: Vec<_> = earlier.chain(current).chain(undoing).filter(is_new).cloned().collect();
+        if is_same_turn {
+            self.undo_executions = run.undo_executions().len();
+            self.ids.extend(unreported.iter().map(id));
+        } else {
+            *self = Self::all_of(run);
+        }
+        for execution in run.current_calls().skip(self.first).map_while(|(_, execution)| execution) {
+            self.ids.remove(&execution.call().id);
+            self.first += 1;
+        }
         unreported
     }
 }
 
-fn current_executions(run: &Run) -> impl Iterator<Item = &ToolExecution> {
-    run.current_calls().filter_map(|(_, execution)| execution)
+/// Returns the executions of the current turn, without those of its first calls.
+fn current_executions(run: &Run, first: usize) -> impl Iterator<Item = &ToolExecution> {
+    run.current_calls().skip(first).filter_map(|(_, execution)| execution)
 }
 
 fn id(execution: &ToolExecution) -> String {

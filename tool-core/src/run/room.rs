@@ -129,8 +129,27 @@ impl Run {
         Some(Attempt { key, number, is_continued, has_checked_arguments: record.rewriters.is_some() })
     }
 
+    /// Notes that a call was started, and forgets those that are not in flight any more.
+    pub(super) fn note_started(&mut self, call_id: &str) {
+        let position = self.call_position(call_id);
+        let records = self.stage.records();
+        let started = &mut self.driving.get_or_insert_default().started;
+        started.retain(|at| records.get(*at).is_some_and(|record| record.mark.is_some()));
+        started.extend(position);
+    }
+
+    /// Lets a call whose attempt has failed start again in this step.
+    pub(super) fn readmit(&mut self, call_id: &str) {
+        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
+            of_step.insert(call_id.to_owned());
+        }
+    }
+
     /// States that a call which was started is executed.
     pub(crate) fn set_executing(&mut self, call_id: &str) {
+        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
+            of_step.remove(call_id);
+        }
         if let Some(record) = self.record_mut(call_id) {
             let is_continued = matches!(record.mark, Some(Mark::Begun { is_continued: true }));
             record.mark = Some(Mark::Executing { is_continued });
@@ -141,6 +160,9 @@ impl Run {
     pub(crate) fn suspend_call(&mut self, call_id: &str) {
         if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
             record.mark = Some(Mark::Suspended);
+        }
+        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
+            of_step.remove(call_id);
         }
     }
 
@@ -159,13 +181,15 @@ impl Run {
         call.is_some_and(|(call, record)| self.is_marked(call, record))
     }
 
-    /// Returns the calls that the next step can be about, with their records.
-    fn requested_calls(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
+    /// Returns the calls that were started, among which are those in flight, in the order of the reply.
+    fn marked_calls(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         let undoing = match &self.stage {
             Stage::Undoing(undoing) => Some((&undoing.call, &undoing.record)),
             _ => None,
         };
-        self.calls_with_records().chain(undoing)
+        let started = self.driving.iter().flat_map(|driving| &driving.started);
+        let at = |position: &usize| self.calls().get(*position).zip(self.stage.records().get(*position));
+        started.filter_map(at).chain(undoing)
     }
 
     /// Returns `true` if this driver executes the call. One that its caller has started and not executed is not in flight in a step of others.
@@ -188,7 +212,7 @@ impl Run {
 
     /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
     fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let calls = self.requested_calls().filter(|(call, record)| self.is_marked(call, record));
+        let calls = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
         let calls = calls.filter(|(_, record)| record.to_judge.is_none());
         calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
     }
@@ -200,7 +224,7 @@ impl Run {
 
     /// Returns `true` if a call is in flight that asks no agent, or has not asked it yet.
     pub(super) fn is_executing(&self) -> bool {
-        let mut calls = self.requested_calls().filter(|(call, record)| self.is_marked(call, record));
+        let mut calls = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
         calls.any(|(call, _)| self.open_inner_run(&call.id).is_none())
     }
 
@@ -215,7 +239,7 @@ impl Run {
 
     /// Returns the outcome of a call that layers have to judge before it is recorded.
     pub(super) fn outcome_to_judge(&self) -> Option<&ToolExecution> {
-        self.requested_calls().find_map(|(_, record)| record.to_judge.as_deref())
+        self.marked_calls().find_map(|(_, record)| record.to_judge.as_deref())
     }
 
     /// Returns `true` if layers have to judge the outcome of a call before it is recorded.
@@ -259,6 +283,7 @@ impl Run {
         match &self.stage {
             // The tools of the calls are not known yet.
             Stage::Calling(_) if self.awaits_tools() => Vec::new(),
+            Stage::Calling(_) if self.step().is_some_and(|(_, of_step)| of_step.is_empty()) => Vec::new(),
             Stage::Calling(_) => self.ready_calls().unwrap_or_default(),
             Stage::Undoing(undoing) if undoing.record.mark.is_none() && self.is_of_step(&undoing.call) => {
                 vec![&undoing.call]
@@ -285,9 +310,8 @@ impl Run {
 
     /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits does not.
     fn working(&self) -> impl Iterator<Item = (&str, &CallRecord)> {
-        let calls = self.requested_calls();
-        let calls = calls.filter(|(call, record)| self.is_marked(call, record) && record.is_ready());
-        calls.map(|(call, record)| (&*call.id, record))
+        let marked = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
+        marked.filter(|(_, record)| record.is_ready()).map(|(call, record)| (&*call.id, record))
     }
 
     /// Returns `true` if a call in flight occupies room.
@@ -310,29 +334,26 @@ impl Run {
     }
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
-    /// open calls wait.
+    /// open calls wait. Looks no further than there is room.
     pub(super) fn ready_calls(&self) -> Option<Vec<&ToolCall>> {
-        let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
-        let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-        let (running, waiting): (Vec<_>, Vec<_>) =
-            ready.partition(|(call, record)| self.is_marked(call, record));
-        let startable =
-            waiting.into_iter().filter(|(call, record)| record.mark.is_none() && self.is_of_step(call));
-        let (exclusive, others): (Vec<_>, Vec<_>) = startable.partition(is_exclusive);
-        // An exclusive call runs alone, once no other call is ready or in flight.
-        let calls = if running.iter().any(is_exclusive) {
-            &[]
-        } else if running.is_empty() && others.is_empty() {
-            &exclusive[..exclusive.len().min(1)]
-        } else {
-            &*others
+        let (mut running, mut is_alone) = (0, false);
+        for (_, record) in self.working() {
+            (running, is_alone) = (running + 1, is_alone || record.is_exclusive());
+        }
+        let startable = || {
+            let ready =
+                self.unfinished_calls().filter(|(_, record)| record.mark.is_none() && record.is_ready());
+            ready.filter(|(call, _)| self.is_of_step(call))
         };
+        // An exclusive call runs alone, once no other call is ready or in flight.
         let max =
             self.step().map(|(max, _)| *max).or(self.profile().map(|profile| profile.max_concurrent_calls));
-        let max = max.unwrap_or(usize::MAX);
-        let calls: Vec<_> =
-            calls.iter().take(max.saturating_sub(running.len())).map(|(call, _)| *call).collect();
-        (!calls.is_empty() || !running.is_empty()).then_some(calls)
+        let room = if is_alone { 0 } else { max.unwrap_or(usize::MAX).saturating_sub(running) };
+        let mut calls: Vec<_> = startable().filter(|(_, one)| !one.is_exclusive()).take(room).collect();
+        if running == 0 && calls.is_empty() {
+            calls.extend(startable().take(room.min(1)));
+        }
+        (!calls.is_empty() || running > 0).then(|| calls.into_iter().map(|(call, _)| call).collect())
     }
 }
 

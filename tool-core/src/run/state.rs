@@ -3,7 +3,7 @@
 //! The types are in one file because each contains the next, and the last contains the first.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +68,10 @@ pub(super) struct Driving {
     pub(super) profile: Option<Arc<Profile>>,
     /// The finished calls that layers which record know.
     pub(super) recorded: Option<ReportedCalls>,
-    /// How many calls of which step it may have in flight at once, if others cannot start.
+    /// How many calls it may have in flight at once, and which of its step have not started, if others cannot start.
     pub(super) step: Option<(usize, HashSet<String>)>,
+    /// The positions of calls that were started: those in flight are among them, so that the calls of a large reply need not be searched.
+    pub(super) started: BTreeSet<usize>,
     /// What was polled.
     pub(super) polled: Polled,
 }
@@ -136,7 +138,9 @@ pub struct ReportedCalls {
     /// The number of executions of earlier turns, and of calls that undid others.
     pub(super) executions: usize,
     pub(super) undo_executions: usize,
-    /// The ids of calls of the current turn.
+    /// The number of calls at the beginning of the current turn, so that they are not compared again for each result.
+    pub(super) first: usize,
+    /// The ids of further calls of the current turn.
     pub(super) ids: HashSet<String>,
 }
 

@@ -149,6 +149,7 @@ impl Run {
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
         let record = self.open_record(call_id)?;
         record.begin()?;
+        self.note_started(call_id);
         self.begun_attempt(call_id).ok_or(StepError("the call was not started"))
     }
 
@@ -186,6 +187,7 @@ impl Run {
                 record.notes = Some(notes);
             }
             let is_inner_done = record.inner().is_some_and(|inner| inner.run.is_done());
+            self.readmit(&id);
             self.append(Fact::Retried { call: id, is_inner_done });
             return Ok(());
         }

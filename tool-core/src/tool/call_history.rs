@@ -58,6 +58,12 @@ pub struct CallHistory {
     /// As recorded; [`ToolExecution::origin`] also considers the error.
     #[serde(skip_serializing_if = "Origin::is_executed")]
     pub(crate) origin: Origin,
+    /// The call changed nothing: by its policy, the tool was [`pure`](crate::model::ToolPolicy::pure), or it handed the run off.
+    #[serde(rename = "pure", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_pure: bool,
+    /// The tool was [`at_most_once`](crate::model::ToolPolicy::at_most_once), by the policy of the call.
+    #[serde(rename = "at_most_once", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_at_most_once: bool,
     /// The name of the tool that undoes the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<String>,
@@ -121,6 +127,7 @@ impl CallHistory {
     /// Puts what happened to the call before in front of this history.
     pub(crate) fn preceded_by(mut self, earlier: Self) -> Self {
         let Self { verdicts, decisions, original_arguments, undo, is_uncertain, .. } = earlier;
+        (self.is_pure, self.is_at_most_once) = (earlier.is_pure, earlier.is_at_most_once);
         self.verdicts.splice(0..0, verdicts);
         self.decisions.splice(0..0, decisions);
         (self.original_arguments, self.undo) = (original_arguments, undo);
