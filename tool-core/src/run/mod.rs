@@ -1,12 +1,15 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
-//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone
-//! changes the `history` (shared by copies of the run, `shared_vec`, and by what layers see, `view`) and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
-//! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
-//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the
-//! application gave), `repeated_calls` (counted by `request_counts`), `undo`, `user_message`, `approve`, `resolve`, `provider_questions`, `room` (what may start), `engine` (what a world does next for a tree of runs), `visible` (what the model sees), `fork` and
-//! `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes.
-//! `saved` and `saved_execution` are the stored form.
+//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone changes the `history` and
+//! the outcomes of calls; `changes` is what a save writes. Copies of a run and what layers see of it (`view`) share the history
+//! (`shared_vec`). `turn` has the calls of one reply, and `call` the transitions of one call. `transitions` decides the next step of a run
+//! and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids.
+//!
+//! `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `opening` (what the application gave),
+//! `repeated_calls` (counted by `request_counts`), `undo`, `user_message`, `approve`, `resolve`, `provider_questions`, `room` (what may start),
+//! `visible` (what the model sees), `fork` and `finish` each have one further rule. `review` records what layers decide. `profile` is what
+//! rules need of the agent, and `engine` decides what a world does next for a tree of runs (`effect`). `remote` is for drivers that execute
+//! calls in other processes. `saved` and `saved_execution` are the stored form.
 
 // `Run` has no I/O and no clock, because it must be serializable between any two steps and testable in every order.
 
