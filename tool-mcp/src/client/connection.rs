@@ -65,8 +65,9 @@ pub(super) struct VerifiedListing {
     listing: Arc<Listing>,
     /// The number of tool changes before the listing was requested. It is out of date after another one.
     tool_changes: u64,
-    /// The end of the time for which the server allows to use the listing.
-    expires: Option<Instant>,
+    /// When the listing was requested, and for how long the server allows to use it.
+    requested: Instant,
+    ttl: Option<Duration>,
 }
 
 impl VerifiedListing {
@@ -76,12 +77,13 @@ impl VerifiedListing {
     pub(super) fn new(
         listing: Arc<Listing>,
         tool_changes: u64,
-        expires: Option<Instant>,
+        requested: Instant,
+        ttl: Option<Duration>,
         pinned: Option<&Fingerprint>,
     ) -> Result<Self, Difference> {
         match pinned.and_then(|pinned| pinned.difference(&Fingerprint::from_listing(&listing))) {
             Some(difference) => Err(difference),
-            None => Ok(Self { listing, tool_changes, expires }),
+            None => Ok(Self { listing, tool_changes, requested, ttl }),
         }
     }
 }
@@ -132,7 +134,8 @@ impl Connection {
         })?;
         let attempt = async |lifecycle| attempt(config, &runtime, lifecycle).await;
         let is_refused = |error: &McpError| {
-            matches!(error.kind(), McpErrorKind::LoginRequired | McpErrorKind::Unauthorized)
+            use McpErrorKind::{LoginRefused, LoginRequired, Unauthorized};
+            matches!(error.kind(), LoginRequired | LoginRefused | Unauthorized)
         };
         let preferred_versions = vec![ProtocolVersion::LATEST];
         let legacy_version = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
@@ -202,10 +205,12 @@ impl Connection {
         self.service.peer().send_cancellable_request(request, options).await?.await_response().await
     }
 
-    /// Returns the verified listing unless the server reported a change since it was requested, or its time is over.
-    pub(super) fn current_listing(&self) -> Option<Arc<Listing>> {
-        let is_current = |verified: &VerifiedListing| verified.expires.is_none_or(|end| Instant::now() < end);
-        self.verified_listing(is_current)
+    /// Returns the verified listing unless the server reported a change since it was requested, or its time is over. One that was requested
+    /// since it was needed is current in any case.
+    pub(super) fn current_listing(&self, needed: Instant) -> Option<Arc<Listing>> {
+        self.verified_listing(|verified| {
+            verified.requested >= needed || verified.ttl.is_none_or(|ttl| verified.requested.elapsed() < ttl)
+        })
     }
 
     /// Returns `true` unless the server reported a change since the verified listing was requested. The time of a listing does not matter,

@@ -57,10 +57,12 @@ pub enum McpErrorKind {
     ConnectionLost,
     /// The server did not respond in time.
     Timeout,
-    /// The server requires a token, or a different one, or a login failed.
+    /// The server requires a token, or a different one, or a login failed for another reason than its user.
     Unauthorized,
     /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
     LoginRequired,
+    /// The user has refused to log in, or nobody has logged in within five minutes.
+    LoginRefused,
     /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
     ///
     /// [`max_message_bytes`]: super::McpServer::max_message_bytes
@@ -272,6 +274,7 @@ impl McpError {
         let text = quote(&error.to_string(), redactor);
         let (kind, problem) = match error {
             OAuthError::LoginRequired(_) => (McpErrorKind::LoginRequired, "requires a login"),
+            OAuthError::LoginRefused(_) => (McpErrorKind::LoginRefused, "cannot be authorized"),
             _ => (McpErrorKind::Unauthorized, "cannot be authorized"),
         };
         Self::new(kind, server, format_args!("{problem}: {text}"))

@@ -375,7 +375,7 @@ async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> R
 fn refusal(error: AskError) -> Result<Value, ToolError> {
     match error.kind() {
         AskErrorKind::Declined => Ok(answer("decline")),
-        AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(answer("cancel")),
+        AskErrorKind::Expired | AskErrorKind::Unavailable | AskErrorKind::TooMany => Ok(answer("cancel")),
         _ => Err(error.into()),
     }
 }

@@ -236,9 +236,13 @@ impl OpenCall {
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.ended.cancel();
-        self.connection.monitor().remove_progress(&self.handle.progress_token);
+        let monitor = self.connection.monitor();
+        // First: a question that comes in between must not be taken for one of another call.
+        if let Some(request) = &self.request {
+            monitor.abandon_call(request.clone());
+        }
+        monitor.remove_progress(&self.handle.progress_token);
         let Some(request) = self.request.take() else { return };
-        self.connection.monitor().abandon_call(request.clone());
         let (peer, reason) = (self.handle.peer.clone(), self.reason.to_owned());
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {

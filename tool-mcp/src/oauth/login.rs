@@ -94,12 +94,13 @@ impl Session {
                 LoginKind::Paste { redirect_uri, ask } => {
                     let (prompt, state) = self.start(redirect_uri).await?;
                     started = Some(state);
-                    let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
+                    let no_redirect =
+                        |error| OAuthError::LoginRefused(format!("no redirect was given: {error}"));
                     ask(prompt).await.map(Some).map_err(no_redirect)
                 }
             }
         };
-        let timed_out = |_| OAuthError::failed(format!("nobody logged in within {LOGIN_TIMEOUT:?}"));
+        let timed_out = |_| OAuthError::LoginRefused(format!("nobody logged in within {LOGIN_TIMEOUT:?}"));
         let redirect = tokio::time::timeout(LOGIN_TIMEOUT, limited).await;
         let redirect = redirect.map_err(timed_out).and_then(|received| received);
         if redirect.is_err()

@@ -81,7 +81,7 @@ impl Redirect {
             let description =
                 self.parameters.get("error_description").map(String::as_str).unwrap_or_default();
             let text = format!("the login was refused: {error} {description}");
-            return Err(OAuthError::failed(text.trim_end()));
+            return Err(OAuthError::LoginRefused(text.trim_end().to_owned()));
         }
         let code = self.parameters.get("code").map(String::as_str);
         code.ok_or_else(|| OAuthError::failed("the redirect has no `code`; log in again"))

@@ -65,7 +65,7 @@ async fn a_user_of_another_machine_pastes_the_redirect() {
     let login = Login::paste("http://127.0.0.1/callback", async |_| Err(std::io::Error::other("closed")));
     let error =
         McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).connect().await.unwrap_err();
-    let problem = problem(&error, McpErrorKind::Unauthorized);
+    let problem = problem(&error, McpErrorKind::LoginRefused);
     assert_eq!(problem, "cannot be authorized: no redirect was given: closed");
 }
 
@@ -125,7 +125,7 @@ async fn a_redirect_can_report_that_the_user_refused() {
     let url = server.start_login().await.unwrap().unwrap();
     let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
     let error = server.finish_login(&format!("{redirect}&error=access_denied")).await.unwrap_err();
-    let problem = problem(&error, McpErrorKind::Unauthorized);
+    let problem = problem(&error, McpErrorKind::LoginRefused);
     assert_eq!(problem, "cannot be authorized: the login was refused: access_denied");
 }
 
@@ -419,7 +419,7 @@ async fn a_client_that_registered_itself_ends_with_a_login_that_fails() {
     });
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login));
     for registrations in 1..3 {
-        let problem = problem(&server.clone().connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+        let problem = problem(&server.clone().connect().await.unwrap_err(), McpErrorKind::LoginRefused);
         tokio::time::resume();
         assert_eq!(problem, "cannot be authorized: nobody logged in within 300s");
         assert_eq!(fake.requests("/register").len(), registrations);
