@@ -57,11 +57,11 @@ pub enum McpErrorKind {
     ConnectionLost,
     /// The server did not respond in time.
     Timeout,
-    /// The server requires a token, or a different one, or a login failed for another reason than its user.
+    /// The server requires a token, or a different one, or a login failed that nobody refused.
     Unauthorized,
     /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
     LoginRequired,
-    /// The user has refused to log in, or nobody has logged in within five minutes.
+    /// The user or the authorization server has refused the login, or nobody has logged in within five minutes.
     LoginRefused,
     /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
     ///

@@ -237,7 +237,7 @@ impl Drop for OpenCall {
     fn drop(&mut self) {
         self.ended.cancel();
         let monitor = self.connection.monitor();
-        // First: a question that comes in between must not be taken for one of another call.
+        // Before the call is removed: a question that arrives in between could pass for one of another call.
         if let Some(request) = &self.request {
             monitor.abandon_call(request.clone());
         }

@@ -286,3 +286,14 @@ impl Drop for CancelOnDrop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_fail_for_at_most_a_month() {
+        let ttl = |ttl_ms| Task { id: String::new(), interval_ms: None, ttl_ms }.ttl().as_secs() / (60 * 60);
+        assert_eq!([None, Some(3_600_000), Some(u64::MAX)].map(ttl), [24, 1, 30 * 24]);
+    }
+}

@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) enum OAuthError {
     /// A person has to log in.
     LoginRequired(String),
-    /// The user has refused to log in, or nobody has logged in within the time for that.
+    /// The user or the authorization server has refused the login, or nobody has logged in within the time for that.
     LoginRefused(String),
     /// The authorization server does not accept the code or the refresh token.
     InvalidGrant(String),

@@ -62,7 +62,8 @@ pub(super) struct State {
     /// The latest challenge of the server.
     pub(super) challenge: Challenge,
     needs_login: bool,
-    pub(super) failed_login: Option<Instant>,
+    /// When the last login failed, and whether it was refused.
+    pub(super) failed_login: Option<(Instant, bool)>,
     /// The port of the last login on this machine.
     pub(super) port: u16,
 }

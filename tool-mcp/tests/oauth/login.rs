@@ -119,14 +119,22 @@ async fn a_route_needs_a_user() {
 }
 
 #[tokio::test]
-async fn a_redirect_can_report_that_the_user_refused() {
+async fn a_redirect_can_report_that_the_login_was_refused() {
     let fake = fake().await;
-    let server = route_server(&fake, InMemoryCredentials::default());
-    let url = server.start_login().await.unwrap().unwrap();
-    let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
-    let error = server.finish_login(&format!("{redirect}&error=access_denied")).await.unwrap_err();
-    let problem = problem(&error, McpErrorKind::LoginRefused);
-    assert_eq!(problem, "cannot be authorized: the login was refused: access_denied");
+    for (code, kind) in [
+        ("access_denied", McpErrorKind::LoginRefused),
+        ("invalid_scope", McpErrorKind::LoginRefused),
+        // Nobody has decided anything.
+        ("server_error", McpErrorKind::Unauthorized),
+        ("temporarily_unavailable", McpErrorKind::Unauthorized),
+    ] {
+        let server = route_server(&fake, InMemoryCredentials::default());
+        let url = server.start_login().await.unwrap().unwrap();
+        let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
+        let error = server.finish_login(&format!("{redirect}&error={code}")).await.unwrap_err();
+        let problem = problem(&error, kind);
+        assert_eq!(problem, format!("cannot be authorized: the login was refused: {code}"));
+    }
 }
 
 #[tokio::test]
@@ -367,12 +375,13 @@ async fn a_user_that_refuses_is_asked_once_for_all_waiting_calls() {
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
     let tools = server.clone().connect().await.unwrap();
     fake.end_logins();
-    let called = futures_util::future::join_all((0..5).map(|_| call(&tools, "read"))).await;
-    assert!(called.iter().all(Result::is_err));
+    // All share the refusal, so that no task of them asks again.
+    let errors = futures_util::future::join_all((0..5).map(|_| call_error(&tools, "read"))).await;
+    assert!(errors.iter().all(|error| error.kind() == McpErrorKind::LoginRefused), "{errors:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
     // Nor for the calls of a model that tries again, but by the program.
-    let error = call_error(&tools, "read").await.to_string();
-    assert!(error.contains("a login has just failed; try again later, or connect again"), "{error}");
+    let error = problem(&call_error(&tools, "read").await, McpErrorKind::LoginRefused);
+    assert_eq!(error, "cannot be authorized: a login has just failed; try again later, or connect again");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
     server.connect().await.unwrap_err();
     assert_eq!(asked.load(Ordering::SeqCst), 3);

@@ -347,7 +347,7 @@ async fn a_run_waits_for_the_login_that_a_task_needs() {
     assert_eq!(requests.iter().filter(|request| request.contains("tools/call")).count(), 1);
 }
 
-/// Who refuses the login that a poll needs is not asked again at the next one.
+/// A user who refuses the login that a poll needs is not asked again at the next one.
 #[tokio::test]
 async fn a_refused_login_ends_the_call_of_a_task() {
     let fake = fake().await;
