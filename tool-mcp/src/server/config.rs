@@ -29,6 +29,8 @@ pub(super) struct Config {
     pub(super) output_schemas: BTreeMap<String, OutputSchema>,
     /// The scopes that calls of tools need.
     pub(super) scopes: BTreeMap<String, Vec<String>>,
+    /// A tool is listed only for senders with its scopes.
+    pub(super) hides_tools: bool,
     pub(super) allows_unapproved: bool,
     pub(super) decider: Option<ServerDecider>,
     /// Where calls that wait are stored, for hosts that follow tasks.
@@ -75,6 +77,11 @@ impl Config {
         (!scopes.iter().all(|scope| principal.has_scope(scope))).then_some(scopes)
     }
 
+    /// Returns `true` if the sender of a request learns of a tool.
+    pub(super) fn is_visible(&self, tool: &str, principal: Option<&Principal>) -> bool {
+        !self.hides_tools || self.missing_scopes(tool, principal).is_none()
+    }
+
     /// Checks that requests can be authorized.
     pub(super) fn check_authorization(&self) -> Result<(), ServerError> {
         let HttpConfig { access, choose_user, protection, .. } = &self.http;
@@ -111,6 +118,7 @@ impl Default for Config {
             context: ToolContext::new(),
             output_schemas: BTreeMap::new(),
             scopes: BTreeMap::new(),
+            hides_tools: false,
             allows_unapproved: false,
             decider: None,
             task_store: None,
