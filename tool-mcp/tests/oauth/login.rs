@@ -207,12 +207,12 @@ async fn a_program_uses_its_own_credentials() {
     let oauth = oauth.scopes(["read", "write"]);
     let tools = server.oauth(oauth).connect().await.unwrap();
     fake.expire_access_tokens();
-    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read write");
     assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
     let requests = fake.requests("/token");
     let scopes: Vec<_> = requests.iter().map(|body| parameter(body, "scope")).collect();
-    let [read, write] = ["read", "read write"].map(|scope| Some(scope.to_owned()));
-    assert_eq!(scopes, [None, read.clone(), read, write]);
+    let both = Some("read write".to_owned());
+    assert_eq!(scopes, [None, both.clone(), both]);
     assert!(requests.iter().all(|body| body.contains("grant_type=client_credentials")));
 
     for other in ["https://other.example".to_owned(), format!("{}/", fake.issuer())] {
@@ -239,19 +239,53 @@ async fn further_scopes_are_added_to_those_of_the_login() {
     assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
 }
 
-/// The server asks for more, in its metadata and in its challenges.
+/// The server asks for others, in its metadata and in its challenges.
 #[tokio::test]
-async fn the_author_limits_the_scopes() {
+async fn the_author_decides_about_the_scopes() {
     let fake = fake().await;
     fake.set_metadata("scopes_supported", json!(["offline_access"]));
     let (login, logins) = willing_user(&fake);
-    let oauth = OAuth::new(login).scopes(["read"]);
+    let oauth = OAuth::new(login).scopes(["report", "read"]);
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
     let tools = server.connect().await.unwrap();
-    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("read"));
+    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("report read"));
     let problem = problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized);
     assert!(problem.ends_with("the scope `write` is needed; allow it with `OAuth::scopes`"), "{problem}");
     assert_eq!(logins.load(Ordering::SeqCst), 1);
+}
+
+/// A server can answer a token that has expired with anything.
+#[tokio::test]
+async fn a_token_is_renewed_before_the_request_once_it_has_expired() {
+    for is_program in [false, true] {
+        let fake = fake().await;
+        fake.add_client("report", Some("secret"));
+        let oauth = match is_program {
+            true => OAuth::client_credentials(fake.issuer(), "report", "secret"),
+            false => OAuth::new(willing_user(&fake).0),
+        };
+        let server = McpServer::http(fake.url()).name("tickets").oauth(oauth.scopes(["read"])).trusted();
+        let tools = server.connect().await.unwrap();
+        let expire = async || {
+            // The next token has expired as soon as it is there.
+            fake.set_token_lifetime(Duration::ZERO);
+            fake.expire_access_tokens();
+            assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        };
+        let requests = || (fake.requests("/token").len(), fake.requests("/mcp").len());
+        expire().await;
+        fake.set_token_lifetime(Duration::from_secs(3600));
+        let (tokens, sent) = requests();
+        for _ in 0..2 {
+            assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        }
+        assert_eq!(requests(), (tokens + 1, sent + 2));
+        // If it cannot be renewed, the server decides about it.
+        expire().await;
+        fake.respond("/token", 503, "");
+        assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        assert_eq!(requests(), (tokens + 3, sent + 5));
+    }
 }
 
 /// Each request of a web application has a server of its own, and knows only the store.
@@ -602,7 +636,8 @@ async fn metadata_is_found_at_the_paths_of_the_standards() {
         fake.respond(path, 404, "");
         let url = url.unwrap().unwrap();
         assert_eq!(parameter(&url, "client_id").as_deref(), Some("desk"));
-        assert_eq!(parameter(&url, "resource"), Some(fake.issuer()));
+        // The metadata at the root are those of the whole host.
+        assert_eq!(parameter(&url, "resource"), Some(fake.url()));
         assert_eq!(parameter(&url, "scope").as_deref(), Some("read offline_access"));
         assert_eq!(parameter(&url, "prompt").as_deref(), Some("consent"));
     }
