@@ -4,6 +4,7 @@
 //! reconnections and sessions would otherwise be ways around the comparison.
 //!
 //! A server of an unknown revision gets `server/discover` first, because one that speaks both eras could else only ask on an open connection.
+//! The author sets it (`older_revision`) for one whose tools ask in no other way.
 //!
 //! Only servers of the newest revision learn that a user can be asked, because older ones would wait on an open connection, unless the author
 //! sets how long (`question_timeout`).
@@ -116,13 +117,17 @@ impl VerifiedConnection {
     pub(super) fn monitor(&self) -> &Monitor {
         &self.0.monitor
     }
+
+    pub(super) fn is_legacy(&self) -> bool {
+        self.0.is_legacy()
+    }
 }
 
 impl Connection {
     /// Connects and initializes within the configured time. `is_legacy` states that the server was one of an older revision before.
     pub(super) async fn open(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
         let limit = config.connect_timeout;
-        match tokio::time::timeout(limit, Self::initialize(config, is_legacy)).await {
+        match tokio::time::timeout(limit, Self::initialize(config, is_legacy || config.is_older)).await {
             Ok(opened) => opened,
             Err(_) => Err(McpError::timeout(&config.name, "the handshake", limit)),
         }

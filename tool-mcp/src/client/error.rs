@@ -221,6 +221,16 @@ impl McpError {
         }
     }
 
+    /// The tool wants to ask the user in a way that the newest revision does not have.
+    pub(super) fn asks_as_before(server: &str, request: &str, text: &str, redactor: &Redactor) -> Self {
+        let text = quote(text, redactor);
+        let problem = format!(
+            "did not answer {request}, because it asks the user in the way of older revisions: {text}; connect to it with \
+             `McpServer::older_revision` and `McpServer::question_timeout`"
+        );
+        Self::new(McpErrorKind::Rejected, server, problem)
+    }
+
     pub(super) fn task_failed(server: &str, message: &str, redactor: &Redactor) -> Self {
         let text = quote(message, redactor);
         Self::new(
@@ -393,6 +403,12 @@ pub(super) fn pages_to_open(error: &ServiceError) -> Option<Value> {
     let ServiceError::McpError(error) = error else { return None };
     let pages = error.data.as_ref().filter(|_| error.code == URL_ELICITATION_REQUIRED)?.get("elicitations");
     pages.filter(|pages| pages.as_array().is_some_and(|pages| !pages.is_empty())).cloned()
+}
+
+/// Returns `true` if a message of a server of the newest revision is about a request to the client, such as a question, which only older
+/// revisions have. There is no code for it; these are the words of the Python SDK and of FastMCP.
+pub(super) fn is_about_older_questions(message: &str) -> bool {
+    message.contains("elicitation") && message.contains("server-initiated requests")
 }
 
 /// Names the changed tools, with letters, digits, `_` and `-` only, because the server chooses the names of new ones.
