@@ -24,7 +24,8 @@ impl Caller {
     /// Returns one of the users of this caller, who has none of the values of the others.
     #[must_use]
     pub fn with_user(self, user: &str) -> Self {
-        let digest = Sha256::new().chain_update(self.0.unwrap_or_default()).chain_update("user ").chain_update(user);
+        let digest =
+            Sha256::new().chain_update(self.0.unwrap_or_default()).chain_update("user ").chain_update(user);
         Self(Some(digest.finalize().into()))
     }
 
@@ -66,7 +67,9 @@ mod tests {
         assert!(one == Caller::with_key(b"one") && none == Caller::ANYONE);
         assert!(one != other && one != none && none != other);
         assert!(one.with_user("ada") == one.with_user("ada") && one.with_user("ada") != one);
-        assert!(one.with_user("ada") != one.with_user("bob") && one.with_user("ada") != other.with_user("ada"));
+        assert!(
+            one.with_user("ada") != one.with_user("bob") && one.with_user("ada") != other.with_user("ada")
+        );
         assert_eq!(format!("{one:?}"), "Caller { has_key: true, .. }");
     }
 

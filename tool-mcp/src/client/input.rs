@@ -350,9 +350,11 @@ fn into_object(answer: Value, schema: &Value) -> Value {
         return answer;
     }
     let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+    let mut options = member["oneOf"].as_array().into_iter().flatten();
+    let labeled = options.find(|option| option["title"] == *text).map(|option| option["const"].clone());
     let question = serde_json::from_value::<Question>(json!({ "text": "", "schema": member })).ok();
-    let value = question.and_then(|question| serde_json::from_str(&question.answer_of(&text)).ok());
-    Value::Object(Map::from_iter([(name.clone(), value.unwrap_or(answer))]))
+    let read = || serde_json::from_str(&question?.answer_of(&text)).ok();
+    Value::Object(Map::from_iter([(name.clone(), labeled.or_else(read).unwrap_or(answer))]))
 }
 
 /// Asks for the values of a form until they match its schema.
