@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -96,6 +97,7 @@ struct State {
     paused: HashMap<String, Arc<Pause>>,
     results: HashMap<String, Value>,
     refused_scopes: HashSet<String>,
+    lifetime: Option<Duration>,
 }
 
 #[derive(Clone, Default)]
@@ -201,6 +203,12 @@ impl OAuthServer {
     /// Ends all access tokens. Their logins can be renewed.
     pub fn expire_access_tokens(&self) {
         self.fake.state().access_tokens.clear();
+    }
+
+    /// States another lifetime of the access tokens from now on, in whole seconds, in place of an hour. They are accepted until
+    /// [`expire_access_tokens`](Self::expire_access_tokens).
+    pub fn set_token_lifetime(&self, lifetime: Duration) {
+        self.fake.state().lifetime = Some(lifetime);
     }
 
     /// Ends all logins, so that users have to log in again.
@@ -396,6 +404,10 @@ impl Fake {
 
     /// Ends the login of a refresh token.
     fn revoke(&self, form: &HashMap<String, String>) -> Response<Body> {
+        // Servers of the Python SDK demand the member, which is empty for clients without a secret.
+        if !form.contains_key("client_secret") {
+            return json_response(400, &json!({ "error": "invalid_request" }));
+        }
         let mut state = self.state();
         let login = form.get("token").and_then(|token| Some(state.refresh_tokens.get(token)?.login.clone()));
         state.ended_logins.extend(login);
@@ -457,7 +469,8 @@ impl Fake {
         let (access_token, refresh_token) = (random_id("access_"), random_id("refresh_"));
         let access = Access { scope: scope.clone(), login: login.clone() };
         state.access_tokens.insert(access_token.clone(), access);
-        let mut response = json!({ "access_token": access_token, "token_type": "Bearer", "expires_in": 3600, "scope": scope });
+        let lifetime = state.lifetime.map_or(3600, |lifetime| lifetime.as_secs());
+        let mut response = json!({ "access_token": access_token, "token_type": "Bearer", "expires_in": lifetime, "scope": scope });
         if get("grant_type") != "client_credentials" {
             response["refresh_token"] = json!(refresh_token);
             state.refresh_tokens.insert(refresh_token, Refresh { client: id, scope, login, is_used: false });

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tool_core::agent::on_question;
 use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, RunErrorKind};
@@ -175,6 +176,37 @@ async fn what_is_not_answered_is_declined_or_cancelled() {
     assert_eq!(answered(Some(Decision::decline())).await, "decline");
     assert_eq!(answered(Some(Decision::unavailable())).await, "cancel");
     assert_eq!(answered(None).await, "cancel");
+}
+
+/// A person who answers with a text need not know the name of the one value that a form asks for.
+#[tokio::test]
+async fn a_plain_answer_fits_a_form_with_one_member() {
+    for (member, text, expected) in [
+        (json!({ "type": "string", "minLength": 2 }), "window", json!("window")),
+        (json!({ "type": "string" }), "12", json!("12")),
+        (json!({ "type": "integer" }), "12", json!(12)),
+        (json!({ "type": "boolean" }), "true", json!(true)),
+        (json!({ "type": "string", "enum": ["aisle", "window"] }), "window", json!("window")),
+        (json!({ "type": "string", "oneOf": [{ "const": "w", "title": "Window" }] }), "Window", json!("w")),
+        (json!({ "type": "string" }), r#"{ "seat": "12C" }"#, json!("12C")),
+        // A server gets what it asked for, also if it was not written so.
+        (json!({ "type": "string" }), r#"{ "seat": 12 }"#, json!("12")),
+    ] {
+        let mut asked = form("Which seat?", "seat");
+        asked["params"]["requestedSchema"]["properties"]["seat"] = member.clone();
+        let (server, received) = newest(move |params| match params.get("inputResponses") {
+            None => required(json!({ "seat": asked }), "s-1"),
+            Some(_) => complete("booked"),
+        });
+        let tools = server.connect().await.unwrap().tools().await.unwrap();
+        let model = ScriptedModel::new().calls("book", "{}").says("Booked.");
+        let decider = on_question(move |question| Decision::answer_text(question, text));
+        let agent = Agent::builder(model).tools(tools).decider(decider).build().unwrap();
+        agent.ask("Book").await.unwrap();
+        let answered = received.all("tools/call").remove(1)["params"]["inputResponses"]["seat"].clone();
+        let expected = json!({ "action": "accept", "content": { "seat": expected } });
+        assert_eq!(answered, expected, "{text} for {member}");
+    }
 }
 
 /// A state that is refused is left out, and the same question gets the same answer.

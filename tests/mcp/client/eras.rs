@@ -52,6 +52,56 @@ async fn a_server_of_both_eras_is_used_with_the_newest_revision() {
     assert_eq!(handshakes(newest).await, [1, 0]);
 }
 
+/// A server of both eras whose tools ask in the older way alone can do so, and one that has no older revision is used with its own.
+#[tokio::test]
+async fn the_author_selects_the_older_revision() {
+    let (server, received) = scripted_server(|_, method, _| match method {
+        "server/discover" => Reply::Result(modern(method)),
+        "initialize" => Reply::Result(initialize_result()),
+        "tools/list" => Reply::Result(json!({ "tools": [tool("book")] })),
+        _ => Reply::Result(text_result("called")),
+    });
+    assert_eq!(handshakes((server.older_revision(), received)).await, [0, 1]);
+    let (newest, _) = scripted_server(|_, method, _| match method {
+        "initialize" => Reply::Error(-32601, "Method not found"),
+        _ => Reply::Result(modern(method)),
+    });
+    assert_eq!(call_book(newest.older_revision()).await, "called");
+}
+
+/// The texts are those of FastMCP 4.2.3 and of the Python SDK 2.3.0.
+#[tokio::test]
+async fn a_question_that_needs_the_older_revision_names_it() {
+    let failed = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
+    let refused = "Cannot send 'elicitation/create': this transport context has no back-channel for server-initiated requests.";
+    for (text, is_result) in [(failed, true), (refused, false)] {
+        let answer = move || match is_result {
+            true => {
+                let mut result = modern("tools/call");
+                (result["isError"], result["content"][0]["text"]) = (true.into(), text.into());
+                Reply::Result(result)
+            }
+            false => Reply::Error(-32600, text),
+        };
+        let (server, _) = scripted_server(move |_, method, _| match method {
+            "initialize" => Reply::Result(initialize_result()),
+            "tools/call" => answer(),
+            _ => Reply::Result(modern(method)),
+        });
+        let tools = server.clone().connect().await.unwrap().tools().await.unwrap();
+        let error = call(&tools, "book", json!({})).await.unwrap_err();
+        let expected = format!(
+            "the MCP server `raw` did not answer the call of `book`, because it asks the user in the way of older revisions: {text}; \
+             connect to it with `McpServer::older_revision` and `McpServer::question_timeout`"
+        );
+        assert_eq!(error.to_string(), expected);
+        // It is of another kind where the server can ask.
+        let tools = server.older_revision().connect().await.unwrap().tools().await.unwrap();
+        let error = call(&tools, "book", json!({})).await.unwrap_err().to_string();
+        assert!(error.contains(text) && !error.contains("McpServer::older_revision"), "{error}");
+    }
+}
+
 /// Answers as a server that knows nothing of `server/discover`, or what this function returns for it.
 fn older(discover: impl Fn(&ServerConnection) -> Reply + Send + Sync + 'static) -> (McpServer, Received) {
     scripted_server(move |connection, method, _| match method {

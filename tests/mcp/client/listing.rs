@@ -369,3 +369,32 @@ async fn lists_again_after_the_time_of_a_list() {
         assert_eq!(listed, expected);
     }
 }
+
+/// Callers that need the list at the same time share a request, also if the server does not allow to use the list again.
+#[tokio::test(start_paused = true)]
+async fn callers_share_a_list() {
+    let (server, received, streams) = with_subscriptions(0);
+    let tools = server.connect().await.unwrap();
+    wait_until("it listens", async || streams.lock().unwrap().len() == 1).await;
+    let before = received.count("tools/list");
+    let listed = futures_util::future::join_all((0..20).map(|_| tools.tools())).await;
+    assert!(listed.iter().all(Result::is_ok));
+    // The first caller has asked before the others needed it.
+    assert_eq!(received.count("tools/list"), before + 2);
+}
+
+/// A list that was requested after it was needed is current, also if the server reports a change with each of its lists.
+#[tokio::test]
+async fn callers_share_the_lists_of_a_server_that_always_changes() {
+    let (server, received) = scripted_server(|connection, method, _| {
+        if method == "tools/list" {
+            connection.notify("notifications/tools/list_changed", json!({}));
+        }
+        Reply::Default
+    });
+    let tools = server.connect().await.unwrap();
+    let before = received.count("tools/list");
+    let listed = futures_util::future::join_all((0..20).map(|_| tools.tools())).await;
+    assert!(listed.iter().all(Result::is_ok));
+    assert_eq!(received.count("tools/list"), before + 2);
+}

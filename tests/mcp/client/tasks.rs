@@ -254,6 +254,39 @@ async fn questions_and_results_of_a_task_are_bounded() {
     assert!((1_000..1_200).contains(&output.len()), "{}", output.len());
 }
 
+/// A call asks no more than 32 questions. The server reads that further ones are cancelled, and the task does not go on without the call.
+#[tokio::test]
+async fn a_task_that_asks_too_much_is_cancelled() {
+    let (server, received) = with_tasks(|_, answers| {
+        let seat = |which: &str| form(&format!("Which seat {which} of {}?", answers.len()), "seat");
+        let key = |which: &str| format!("{which}{}", answers.len());
+        input_required(json!({ key("a"): seat("a"), key("b"): seat("b") }))
+    });
+    let agent = agent(server.record_messages().connect().await.unwrap().tools().await.unwrap());
+    let mut driver = agent.start("Book");
+    driver.advance().await.unwrap();
+    driver.advance().await.unwrap();
+    let (mut run, mut questions) = (driver.into_run(), 0);
+    while run.tool_executions().is_empty() {
+        for wait in run.waits() {
+            match wait.is_until() {
+                true => drop(run.tick(wait.deadline.unwrap())),
+                false => {
+                    questions += 1;
+                    run.resolve(&wait.id, Decision::answer(json!({ "seat": "12C" }))).unwrap();
+                }
+            }
+        }
+        run = resume(&agent, run).await;
+    }
+    assert_eq!(questions, 32);
+    let error = run.tool_executions()[0].to_string();
+    assert!(error.contains("may or may not have taken effect"), "{error}");
+    let last = received.all("tasks/update").pop().unwrap();
+    assert!(last["params"]["inputResponses"].to_string().contains("cancel"), "{last}");
+    wait_until("the task is cancelled", async || received.count("tasks/cancel") == 1).await;
+}
+
 /// A call is executed again when its server wants to be asked, within a second and an hour.
 #[tokio::test]
 async fn a_call_waits_as_long_as_its_server_states() {

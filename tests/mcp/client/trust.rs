@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, RunErrorKind, tool, tools};
 use tool_mcp::{McpErrorKind, McpServer};
@@ -79,6 +80,44 @@ async fn every_tool_needs_approval_unless_the_author_trusts_it() {
 }
 
 /// The error of a call that waits names the cause and the way out.
+/// What a person has approved is the tool with all that the server has stated about it. Icons and `_meta` can change.
+#[tokio::test]
+async fn an_approval_holds_for_what_the_server_has_stated() {
+    for (member, value, is_approved) in [
+        ("title", json!("Pays"), false),
+        ("annotations", json!({ "readOnlyHint": false }), false),
+        ("outputSchema", json!({ "type": "object", "properties": { "paid": { "type": "boolean" } } }), false),
+        ("description", json!("Pays"), false),
+        ("_meta", json!({ "version": 2 }), true),
+    ] {
+        let lists = AtomicUsize::new(0);
+        let (server, received) = untrusted_server(move |_, method, _| match method {
+            "tools/list" => {
+                let mut listed = listed("echo");
+                if lists.fetch_add(1, Ordering::SeqCst) > 0 {
+                    listed[member] = value.clone();
+                }
+                Reply::Result(json!({ "tools": [listed] }))
+            }
+            _ => Reply::Default,
+        });
+        let agent = async |model: ScriptedModel| {
+            let tools = server.clone().connect().await.unwrap().tools().await.unwrap();
+            Agent::builder(model).tools(tools).build().unwrap()
+        };
+        let model = ScriptedModel::new().calls("echo", r#"{"text": "Hi"}"#);
+        let mut run = agent(model).await.ask("Echo").await.unwrap_err().into_run();
+        let wait = run.waits().remove(0);
+        run.resolve(&wait.id, Decision::approve()).unwrap();
+        let answered = agent(ScriptedModel::new().says("Done.")).await.resume(run).await;
+        assert_eq!(answered.is_ok(), is_approved, "{member}");
+        assert_eq!(received.count("tools/call"), usize::from(is_approved), "{member}");
+        if let Err(error) = answered {
+            assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_waiting_call_states_why_it_needs_approval() {
     let table: [(Configure, &str, &str); 5] = [

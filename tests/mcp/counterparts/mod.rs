@@ -267,3 +267,17 @@ async fn a_server_of_the_python_sdk_asks() {
     answer_elsewhere(server.clone(), false).await;
     answer_elsewhere(server.arg("older").question_timeout(Duration::from_secs(600)), true).await;
 }
+
+/// One of FastMCP speaks both revisions, and asks in the older way alone.
+#[tokio::test]
+#[ignore = "needs the package that `tests/mcp/server/python/run` installs"]
+async fn a_server_of_fastmcp_in_python_asks() {
+    let python = std::env::var_os("MCP_PYTHON").expect("`tests/mcp/server/python/run` sets MCP_PYTHON");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/mcp/server/python/seats_fastmcp.py");
+    let server = McpServer::stdio(python).arg(script).name("seats").trusted();
+    let tools = server.clone().connect().await.unwrap().tools().await.unwrap();
+    let call = ToolCall::new("call_1", "book", r#"{"flight": "OS 87"}"#);
+    let error = tools.call(&call, &ToolContext::new()).await.unwrap_err().to_string();
+    assert!(error.contains("connect to it with `McpServer::older_revision`"), "{error}");
+    answer_elsewhere(server.older_revision().question_timeout(Duration::from_secs(600)), true).await;
+}

@@ -64,6 +64,10 @@ fn protected() -> Server {
         .page_size(2)
 }
 
+async fn spawn_hiding() -> RunningServer {
+    protected().hide_tools_without_scope().spawn("127.0.0.1:0").await.unwrap()
+}
+
 async fn spawn() -> RunningServer {
     protected().spawn("127.0.0.1:0").await.unwrap()
 }
@@ -180,9 +184,29 @@ async fn listed(url: &str, token: &str) -> Vec<String> {
     }
 }
 
+/// Clients can only request a scope for a tool that they know.
 #[tokio::test]
-async fn tools_exist_for_those_with_their_scopes() {
+async fn tools_are_listed_without_their_scopes() {
     let server = spawn().await;
+    let url = server.url();
+    for token in ["ada-writes", "ada-reads", "eve"] {
+        assert_eq!(listed(&url, token).await, ["whoami", "list", "delete", "sum"]);
+        let unknown = call(&url, token, "purge", json!({})).await;
+        let expected = "there is no tool `purge`; the tools are `whoami`, `list`, `delete`, `sum`";
+        assert_eq!(unknown["error"], json!({ "code": -32602, "message": expected }));
+    }
+    // The challenge has the scopes of this tool alone.
+    let params = json!({ "name": "list", "arguments": {} });
+    let refused = request(&url, "tools/call", params).bearer_auth("eve").send().await.unwrap();
+    let expected = format!(
+        "Bearer error=\"insufficient_scope\", scope=\"files:read\", resource_metadata=\"{METADATA}\""
+    );
+    assert_eq!((refused.status().as_u16(), challenge(&refused)), (403, expected));
+}
+
+#[tokio::test]
+async fn hidden_tools_exist_for_those_with_their_scopes() {
+    let server = spawn_hiding().await;
     let url = server.url();
     assert_eq!(listed(&url, "ada-writes").await, ["whoami", "list", "delete", "sum"]);
     assert_eq!(listed(&url, "ada-reads").await, ["whoami", "list", "sum"]);
@@ -258,7 +282,7 @@ async fn a_client_with_a_token_uses_its_tools() {
         McpServer::http(server.url()).bearer_token("ada-reads").trusted().connect().await.unwrap();
     let set = connected.tools().await.unwrap();
     let names: Vec<_> = set.definitions().iter().map(|definition| definition.name().to_owned()).collect();
-    assert_eq!(names, ["whoami", "list", "sum"]);
+    assert_eq!(names, ["whoami", "list", "delete", "sum"]);
     let call = tool_core::ToolCall::new("call_1", "list", "{}");
     assert_eq!(set.call(&call, &tool_core::ToolContext::new()).await.unwrap().to_string(), "notes");
 }

@@ -42,6 +42,8 @@ pub(super) struct Inner {
     ages: Mutex<HashMap<String, Duration>>,
     /// What all lists of an agent's runs contain instead.
     pub(super) listed: Mutex<Option<Vec<RunSummary>>>,
+    /// The number of times that the runs of all users were listed for the server.
+    listed_all: AtomicU32,
     /// The next save notifies the first and waits for the second, before or after it has its effect.
     gate: Mutex<Option<([Arc<Notify>; 2], Place)>>,
     /// Operations on leases wait for others, in their order.
@@ -142,6 +144,11 @@ impl RunStore for Stage {
 
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async move {
+            // Recovery lists the runs of all agents.
+            let of_agent = filter.agent.iter().fold(RunFilter::new(), |filter, agent| filter.agent(agent));
+            if filter.agent.is_some() && *filter == of_agent {
+                self.0.listed_all.fetch_add(1, Ordering::SeqCst);
+            }
             let mut runs = self.inner().list_runs(&RunFilter::new()).await?;
             if filter.id.is_none() {
                 runs = self.0.listed.lock().unwrap().clone().unwrap_or(runs);
@@ -369,6 +376,8 @@ async fn the_number_of_tasks_is_bounded() {
         (vec![runs(others, open, 10_000)], false),
     ];
     for (row, (listed, is_accepted)) in table.into_iter().enumerate() {
+        // Another process, which knows nothing of the tasks of all callers.
+        let running = spawn(server(&store, &witness)).await;
         *store.0.listed.lock().unwrap() = Some(listed.concat());
         let answer = call(&running.url(), "pay", json!({ "cents": 1 }), json!({})).await;
         match is_accepted {
@@ -386,6 +395,20 @@ async fn the_number_of_tasks_is_bounded() {
             false => assert!(output(&answer).contains("too long to be stored"), "{answer}"),
         }
     }
+}
+
+/// A task is not as expensive as all those of others.
+#[tokio::test]
+async fn a_task_does_not_read_those_of_all_callers() {
+    let (store, witness) = (Stage::default(), Witness::default());
+    let running = spawn(server(&store, &witness)).await;
+    for _ in 0..3 {
+        for user in ["ada", "eve"] {
+            let params = json!({ "name": "pay", "arguments": { "cents": 5 } });
+            task_id(&send(&running.url(), user, "tools/call", params, follows_tasks()).await);
+        }
+    }
+    assert_eq!(store.0.listed_all.load(Ordering::SeqCst), 1);
 }
 
 /// The oldest that have ended, and none that is open or of another caller.

@@ -27,6 +27,9 @@ pub struct ToolDefinition {
     policy: ToolPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
+    /// What an approval is bound to beside the other members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    details_hash: Option<String>,
     /// Not serialized, because an approval is bound to the serialized form.
     #[serde(skip)]
     approval_reason: Option<Arc<str>>,
@@ -211,6 +214,9 @@ setters! {
         /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid
         /// that. The error of a run whose calls await approval contains it.
         with_approval_reason(reason: impl Into<Arc<str>>) approval_reason = Some(reason.into());
+        /// Returns this definition with a hash of what people rely on beside it, such as annotations that another program states: an
+        /// approval is bound to it, too. Models do not read it.
+        with_details_hash(hash: impl Into<String>) details_hash = Some(hash.into());
         /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
         /// undone in reverse order.
         with_undo(tool: impl Into<String>) undo = Some(tool.into());
@@ -238,6 +244,7 @@ impl ToolDefinition {
             parameters,
             policy: ToolPolicy::DEFAULT,
             undo: None,
+            details_hash: None,
             approval_reason: None,
             is_strict: false,
             is_deferred: false,

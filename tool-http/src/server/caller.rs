@@ -21,6 +21,14 @@ impl Caller {
         Self(Some(Sha256::digest(key).into()))
     }
 
+    /// Returns one of the users of this caller, who has none of the values of the others.
+    #[must_use]
+    pub fn with_user(self, user: &str) -> Self {
+        let digest =
+            Sha256::new().chain_update(self.0.unwrap_or_default()).chain_update("user ").chain_update(user);
+        Self(Some(digest.finalize().into()))
+    }
+
     /// Returns the id, of 32 hexadecimal digits, that this caller has for a text in every process. Nobody can derive it without the key.
     #[must_use]
     pub fn derive_id(&self, text: &str) -> String {
@@ -58,6 +66,10 @@ mod tests {
         let (one, other) = (Caller::with_key(b"one"), Caller::with_key(b"other"));
         assert!(one == Caller::with_key(b"one") && none == Caller::ANYONE);
         assert!(one != other && one != none && none != other);
+        assert!(one.with_user("ada") == one.with_user("ada") && one.with_user("ada") != one);
+        assert!(
+            one.with_user("ada") != one.with_user("bob") && one.with_user("ada") != other.with_user("ada")
+        );
         assert_eq!(format!("{one:?}"), "Caller { has_key: true, .. }");
     }
 

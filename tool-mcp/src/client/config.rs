@@ -47,6 +47,8 @@ pub(super) struct ServerConfig {
     pub(super) timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) question_timeout: Option<Duration>,
+    /// The server is connected in the way of an older revision, if it knows one.
+    pub(super) is_older: bool,
     pub(super) max_message_bytes: usize,
     pub(super) max_tools: usize,
     pub(super) max_output_chars: usize,
@@ -144,6 +146,7 @@ impl ServerConfig {
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(60),
             question_timeout: None,
+            is_older: false,
             max_message_bytes: 16 << 20,
             max_tools: 2000,
             max_output_chars: 100_000,

@@ -4,6 +4,7 @@
 //! reconnections and sessions would otherwise be ways around the comparison.
 //!
 //! A server of an unknown revision gets `server/discover` first, because one that speaks both eras could else only ask on an open connection.
+//! The author sets it (`older_revision`) for one whose tools ask in no other way.
 //!
 //! Only servers of the newest revision learn that a user can be asked, because older ones would wait on an open connection, unless the author
 //! sets how long (`question_timeout`).
@@ -11,7 +12,7 @@
 #![expect(deprecated, reason = "requests that the newest protocol removed are rejected all the same")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -56,6 +57,8 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) monitor: Arc<Monitor>,
     service: RunningService<RoleClient, Client>,
+    /// The number of listings that were requested.
+    listings: AtomicU64,
     /// The last listing of this connection that was verified.
     verified: Mutex<Option<VerifiedListing>>,
 }
@@ -65,6 +68,8 @@ pub(super) struct VerifiedListing {
     listing: Arc<Listing>,
     /// The number of tool changes before the listing was requested. It is out of date after another one.
     tool_changes: u64,
+    /// The number of the listing among those of its connection, from 1.
+    number: u64,
     /// The end of the time for which the server allows to use the listing.
     expires: Option<Instant>,
 }
@@ -76,12 +81,13 @@ impl VerifiedListing {
     pub(super) fn new(
         listing: Arc<Listing>,
         tool_changes: u64,
+        number: u64,
         expires: Option<Instant>,
         pinned: Option<&Fingerprint>,
     ) -> Result<Self, Difference> {
         match pinned.and_then(|pinned| pinned.difference(&Fingerprint::from_listing(&listing))) {
             Some(difference) => Err(difference),
-            None => Ok(Self { listing, tool_changes, expires }),
+            None => Ok(Self { listing, tool_changes, number, expires }),
         }
     }
 }
@@ -111,13 +117,17 @@ impl VerifiedConnection {
     pub(super) fn monitor(&self) -> &Monitor {
         &self.0.monitor
     }
+
+    pub(super) fn is_legacy(&self) -> bool {
+        self.0.is_legacy()
+    }
 }
 
 impl Connection {
     /// Connects and initializes within the configured time. `is_legacy` states that the server was one of an older revision before.
     pub(super) async fn open(config: &ServerConfig, is_legacy: bool) -> Result<Self, McpError> {
         let limit = config.connect_timeout;
-        match tokio::time::timeout(limit, Self::initialize(config, is_legacy)).await {
+        match tokio::time::timeout(limit, Self::initialize(config, is_legacy || config.is_older)).await {
             Ok(opened) => opened,
             Err(_) => Err(McpError::timeout(&config.name, "the handshake", limit)),
         }
@@ -132,7 +142,8 @@ impl Connection {
         })?;
         let attempt = async |lifecycle| attempt(config, &runtime, lifecycle).await;
         let is_refused = |error: &McpError| {
-            matches!(error.kind(), McpErrorKind::LoginRequired | McpErrorKind::Unauthorized)
+            use McpErrorKind::{LoginRefused, LoginRequired, Unauthorized};
+            matches!(error.kind(), LoginRequired | LoginRefused | Unauthorized)
         };
         let preferred_versions = vec![ProtocolVersion::LATEST];
         let legacy_version = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
@@ -162,7 +173,8 @@ impl Connection {
         service.peer().set_response_cache_config(cache).await;
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let connection = Self { number, monitor, service, verified: Mutex::default() };
+        let listings = AtomicU64::new(0);
+        let connection = Self { number, monitor, service, listings, verified: Mutex::default() };
         connection.subscribe_to_tool_changes();
         Ok(connection)
     }
@@ -202,26 +214,42 @@ impl Connection {
         self.service.peer().send_cancellable_request(request, options).await?.await_response().await
     }
 
-    /// Returns the verified listing unless the server reported a change since it was requested, or its time is over.
-    pub(super) fn current_listing(&self) -> Option<Arc<Listing>> {
-        let is_current = |verified: &VerifiedListing| verified.expires.is_none_or(|end| Instant::now() < end);
-        self.verified_listing(is_current)
+    /// Returns how many listings were requested.
+    pub(super) fn listings(&self) -> u64 {
+        self.listings.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of a listing that is about to be requested.
+    pub(super) fn begin_listing(&self) -> u64 {
+        self.listings.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Returns the verified listing unless the server reported a change since it was requested, or its time is over. One that was requested
+    /// after this number of others is current in any case, because it was requested after it was needed.
+    pub(super) fn current_listing(&self, needed_after: u64) -> Option<Arc<Listing>> {
+        let verified = self.verified();
+        let verified = verified.as_ref()?;
+        let is_usable = || verified.expires.is_none_or(|end| Instant::now() < end);
+        (verified.number > needed_after || self.is_unchanged(verified) && is_usable())
+            .then(|| Arc::clone(&verified.listing))
     }
 
     /// Returns `true` unless the server reported a change since the verified listing was requested. The time of a listing does not matter,
     /// because that of a new one can be over when it arrives.
     fn has_verified_listing(&self) -> bool {
-        self.verified_listing(|_| true).is_some()
+        self.verified().as_ref().is_some_and(|verified| self.is_unchanged(verified))
     }
 
-    fn verified_listing(&self, is_current: impl FnOnce(&VerifiedListing) -> bool) -> Option<Arc<Listing>> {
-        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        let verified = verified.as_ref().filter(|one| one.tool_changes == self.monitor.tool_changes())?;
-        is_current(verified).then(|| Arc::clone(&verified.listing))
+    fn is_unchanged(&self, verified: &VerifiedListing) -> bool {
+        verified.tool_changes == self.monitor.tool_changes()
+    }
+
+    fn verified(&self) -> MutexGuard<'_, Option<VerifiedListing>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_listing(&self, listing: Option<VerifiedListing>) {
-        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+        *self.verified() = listing;
     }
 }
 

@@ -165,19 +165,20 @@ impl ConnectionManager {
 
     /// Returns the verified listing of the connection, and requests it if necessary.
     async fn list(&self, connection: &Connection) -> Result<Arc<Listing>, McpError> {
-        let config = &self.shared.config;
+        let (config, needed_after) = (&self.shared.config, connection.listings());
         let mut last_listing = self.shared.last_listing.lock().await;
-        if let Some(listing) = connection.current_listing() {
+        if let Some(listing) = connection.current_listing(needed_after) {
             return Ok(listing);
         }
         let (tool_changes, requested) = (connection.monitor.tool_changes(), Instant::now());
+        let number = connection.begin_listing();
         let (listing, ttl) = fetch_listing(connection, config).await?;
         let expires = ttl.and_then(|ttl| requested.checked_add(ttl));
         let listing = match &*last_listing {
             Some(last) if **last == listing => Arc::clone(last),
             _ => Arc::new(listing),
         };
-        match VerifiedListing::new(Arc::clone(&listing), tool_changes, expires, self.pinned()) {
+        match VerifiedListing::new(Arc::clone(&listing), tool_changes, number, expires, self.pinned()) {
             Ok(verified) => {
                 connection.set_listing(Some(verified));
                 *last_listing = Some(Arc::clone(&listing));

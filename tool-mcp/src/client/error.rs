@@ -57,10 +57,12 @@ pub enum McpErrorKind {
     ConnectionLost,
     /// The server did not respond in time.
     Timeout,
-    /// The server requires a token, or a different one, or a login failed.
+    /// The server requires a token, or a different one, or a login failed that nobody refused.
     Unauthorized,
     /// The user has to log in, or to log in again: see [`oauth`](crate::oauth).
     LoginRequired,
+    /// The user or the authorization server has refused the login, or nobody has logged in within five minutes.
+    LoginRefused,
     /// A response does not follow the protocol, or is larger than [`max_message_bytes`].
     ///
     /// [`max_message_bytes`]: super::McpServer::max_message_bytes
@@ -219,6 +221,16 @@ impl McpError {
         }
     }
 
+    /// The tool wants to ask the user in a way that the newest revision does not have.
+    pub(super) fn asks_as_before(server: &str, request: &str, text: &str, redactor: &Redactor) -> Self {
+        let text = quote(text, redactor);
+        let problem = format!(
+            "did not answer {request}, because it asks the user in the way of older revisions: {text}; connect to it with \
+             `McpServer::older_revision` and `McpServer::question_timeout`"
+        );
+        Self::new(McpErrorKind::Rejected, server, problem)
+    }
+
     pub(super) fn task_failed(server: &str, message: &str, redactor: &Redactor) -> Self {
         let text = quote(message, redactor);
         Self::new(
@@ -272,6 +284,7 @@ impl McpError {
         let text = quote(&error.to_string(), redactor);
         let (kind, problem) = match error {
             OAuthError::LoginRequired(_) => (McpErrorKind::LoginRequired, "requires a login"),
+            OAuthError::LoginRefused(_) => (McpErrorKind::LoginRefused, "cannot be authorized"),
             _ => (McpErrorKind::Unauthorized, "cannot be authorized"),
         };
         Self::new(kind, server, format_args!("{problem}: {text}"))
@@ -390,6 +403,12 @@ pub(super) fn pages_to_open(error: &ServiceError) -> Option<Value> {
     let ServiceError::McpError(error) = error else { return None };
     let pages = error.data.as_ref().filter(|_| error.code == URL_ELICITATION_REQUIRED)?.get("elicitations");
     pages.filter(|pages| pages.as_array().is_some_and(|pages| !pages.is_empty())).cloned()
+}
+
+/// Returns `true` if a message of a server of the newest revision is about a request to the client, such as a question, which only older
+/// revisions have. There is no code for it; these are the words of the Python SDK and of FastMCP.
+pub(super) fn is_about_older_questions(message: &str) -> bool {
+    message.contains("elicitation") && message.contains("server-initiated requests")
 }
 
 /// Names the changed tools, with letters, digits, `_` and `-` only, because the server chooses the names of new ones.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -11,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::difference::{Change, Difference, canonical};
 use super::listing::Listing;
 use super::text::hex;
+use super::tool::relied_fields;
 
 /// A snapshot of a server's tools and instructions, to be stored and [pinned](super::McpServer::pinned). A server whose tools
 /// or instructions change later is then refused.
@@ -40,7 +40,7 @@ impl Fingerprint {
         let tools = listing
             .tools
             .iter()
-            .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.as_listed())));
+            .map(|tool| (tool.original_name().to_owned(), relied_fields(&tool.as_listed())));
         Self { tools: tools.collect(), instructions: listing.instructions.clone() }
     }
 
@@ -102,15 +102,6 @@ impl Fingerprint {
         changes.extend(added.map(|tool| Change::Added { tool: tool.clone() }));
         (!changes.is_empty()).then_some(Difference { changes })
     }
-}
-
-/// Returns the fields that a model or a person relies on. Icons and `_meta` may change at any time.
-fn pinned_fields(tool: &Tool) -> Map<String, Value> {
-    let Ok(Value::Object(mut fields)) = serde_json::to_value(tool) else { return Map::new() };
-    for ignored in ["name", "icons", "_meta"] {
-        fields.remove(ignored);
-    }
-    fields
 }
 
 /// The serialized form of a fingerprint.

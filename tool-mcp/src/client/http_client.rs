@@ -68,7 +68,10 @@ impl BoundedHttpClient {
     /// Sends a request, with the token of the login. If the server rejects the token, it has not executed the request, which is sent
     /// again with another one.
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
-        let mut token = self.session.as_ref().and_then(|(session, _)| session.token());
+        let mut token = match &self.session {
+            Some((session, program)) => session.token(program).await,
+            None => None,
+        };
         let mut replaced = 0;
         loop {
             // The bodies are in memory, so that all requests can be cloned.

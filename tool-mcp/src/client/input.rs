@@ -15,9 +15,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tool_core::content::printable;
-use tool_core::tool::{AskError, AskErrorKind, Asker, DynamicTool};
+use tool_core::tool::{AskError, AskErrorKind, Asker, DynamicTool, Question};
 use tool_core::{Tool, ToolContext, ToolError};
 use tool_http::client::Redactor;
+use unicode_normalization::UnicodeNormalization;
 
 use super::config::ServerConfig;
 use super::text::{truncate, truncate_name};
@@ -301,24 +302,30 @@ fn answer(action: &str) -> Value {
     json!({ "action": action })
 }
 
-/// Returns `true` if a form names a secret: servers have to ask for secrets on a page of their own.
+/// Returns `true` if a form names a secret: servers have to ask for secrets on a page of their own. Letters that look alike in another width or
+/// style, accents and all that separates letters make no difference.
 fn asks_for_secret(message: &str, schema: &Value) -> bool {
-    let text = format!("{message}{schema}").to_lowercase();
-    let text: String = text.chars().filter(|char| char.is_alphanumeric()).collect();
+    let texts = std::iter::once(message).chain(texts_of(schema));
+    let characters = texts.flat_map(|text| text.nfkd()).flat_map(char::to_lowercase);
+    let text: String = characters.filter(|char| char.is_alphanumeric()).collect();
     SECRETS.iter().any(|word| text.contains(word))
 }
 
 /// Returns `true` if a form shows characters that nobody sees, or that reorder others. They cannot be escaped, because names and values are
 /// sent back.
 fn has_hidden_characters(schema: &Value) -> bool {
-    let is_hidden = |text: &str| printable(text) != text;
+    texts_of(schema).into_iter().any(|text| printable(text) != text)
+}
+
+/// Returns the names and texts of a form, in their order.
+fn texts_of(schema: &Value) -> Vec<&str> {
     match schema {
-        Value::String(text) => is_hidden(text),
-        Value::Array(values) => values.iter().any(has_hidden_characters),
+        Value::String(text) => vec![text],
+        Value::Array(values) => values.iter().flat_map(texts_of).collect(),
         Value::Object(members) => {
-            members.iter().any(|(name, value)| is_hidden(name) || has_hidden_characters(value))
+            members.iter().flat_map(|(name, value)| std::iter::once(&**name).chain(texts_of(value))).collect()
         }
-        _ => false,
+        _ => Vec::new(),
     }
 }
 
@@ -335,24 +342,41 @@ fn quoted(text: &str) -> String {
     printable(&truncate(text, MAX_MESSAGE_CHARS)).replace('\n', "\n> ")
 }
 
+/// Returns an answer as the object of a form: a plain value is that of the one member, or what its label stands for.
+fn into_object(answer: Value, schema: &Value) -> Value {
+    let members = schema["properties"].as_object().filter(|members| members.len() == 1);
+    let Some((name, member)) = members.and_then(|members| members.iter().next()) else { return answer };
+    if answer.is_object() {
+        return answer;
+    }
+    let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+    let mut options = member["oneOf"].as_array().into_iter().flatten();
+    let labeled = options.find(|option| option["title"] == *text).map(|option| option["const"].clone());
+    let question = serde_json::from_value::<Question>(json!({ "text": "", "schema": member })).ok();
+    let read = || serde_json::from_str(&question?.answer_of(&text)).ok();
+    Value::Object(Map::from_iter([(name.clone(), labeled.or_else(read).unwrap_or(answer))]))
+}
+
 /// Asks for the values of a form until they match its schema.
 async fn ask_form(asker: &Asker, server: &str, message: &str, schema: &Value) -> Result<Value, ToolError> {
-    let form = DynamicTool::new("form", schema.clone(), |_: Map<String, Value>, _: ToolContext| async {
-        Ok::<_, ToolError>(String::new())
+    // Returns the values as they fit the schema, which those that were given need not do by the letter.
+    let form = DynamicTool::new("form", schema.clone(), |values: Map<String, Value>, _: ToolContext| async {
+        Ok::<_, ToolError>(Value::Object(values).to_string())
     });
     let form = form.map_err(|_| ToolError::failed("the server asks for values of an invalid form"))?;
     let text = format!("The server `{server}` asks: {}", quoted(message));
     let mut problem = None;
     for _ in 0..MAX_ATTEMPTS {
-        match asker.ask_json(&*text, schema.clone()).problem(problem).await {
-            Ok(content) => match form.check_arguments(&content.to_string(), &ToolContext::new()) {
-                Ok(()) => return Ok(json!({ "action": "accept", "content": content })),
-                // Those who answer do not know of arguments.
-                Err(error) => {
-                    problem = Some(quoted(&error.to_string().replacen("invalid arguments: ", "", 1)));
-                }
-            },
+        let given = match asker.ask_json(&*text, schema.clone()).problem(problem).await {
+            Ok(given) => into_object(given, schema).to_string(),
             Err(error) => return refusal(error),
+        };
+        let read = form.call(&given, &ToolContext::new()).await.map(|read| read.to_string());
+        match read.map(|read| serde_json::from_str::<Value>(&read)) {
+            Ok(Ok(content)) => return Ok(json!({ "action": "accept", "content": content })),
+            Ok(Err(_)) => break,
+            // Those who answer do not know of arguments.
+            Err(error) => problem = Some(quoted(&error.to_string().replacen("invalid arguments: ", "", 1))),
         }
     }
     Ok(answer("cancel"))
@@ -375,7 +399,7 @@ async fn ask_to_open(asker: &Asker, server: &str, message: &str, url: &str) -> R
 fn refusal(error: AskError) -> Result<Value, ToolError> {
     match error.kind() {
         AskErrorKind::Declined => Ok(answer("decline")),
-        AskErrorKind::Expired | AskErrorKind::Unavailable => Ok(answer("cancel")),
+        AskErrorKind::Expired | AskErrorKind::Unavailable | AskErrorKind::TooMany => Ok(answer("cancel")),
         _ => Err(error.into()),
     }
 }
@@ -392,9 +416,19 @@ mod tests {
             ("Who are you?", "accessToken"),
             ("Who are you?", "api key"),
             ("Who are you?", "pass\u{200b}word"),
+            ("Who are you?", "pass\nword"),
+            ("Who are you?", "pass\tword"),
+            ("Who are you?", "pass\"word"),
+            ("Who are you?", "ｐａｓｓｗｏｒｄ"),
+            ("Who are you?", "𝐩𝐚𝐬𝐬𝐰𝐨𝐫𝐝"),
+            ("Who are you?", "pássẃord"),
+            ("Your pass\r\nword?", "value"),
+            ("Your ＡＰＩ　Ｋｅｙ?", "value"),
         ] {
             assert!(asks_for_secret(message, &form(name)), "{message} {name}");
         }
+        let titled = json!({ "properties": { "value": { "enum": ["pass\nphrase"], "type": "string" } } });
+        assert!(asks_for_secret("Which one?", &titled));
         assert!(!asks_for_secret("Which seat?", &form("seat")));
         assert!(has_hidden_characters(&form("se\u{202e}at")));
         assert!(!has_hidden_characters(&form("Sitzplatz für Ärzte")));

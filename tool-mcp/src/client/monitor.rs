@@ -147,10 +147,11 @@ impl Monitor {
     /// Returns the call in flight that a request of the server belongs to. The server does not state it, so there must be only one,
     /// nothing else in flight, and none that the server may not know to have ended: otherwise the user of another call could be asked.
     pub(super) fn only_call(&self) -> Option<CallProgress> {
+        // Locked before the others are checked: a call that ends meanwhile is abandoned first, and removed then.
+        let calls = self.calls();
         if self.readings.load(Ordering::Acquire) > 0 || !self.abandoned().is_empty() {
             return None;
         }
-        let calls = self.calls();
         let mut all = calls.values();
         all.next().filter(|_| all.next().is_none()).cloned()
     }

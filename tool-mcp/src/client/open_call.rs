@@ -26,7 +26,9 @@ use tool_http::client::Redactor;
 
 use super::config::ServerConfig;
 use super::connection::VerifiedConnection;
-use super::error::{is_interrupted, is_session_expired, is_state_expired, pages_to_open};
+use super::error::{
+    is_about_older_questions, is_interrupted, is_session_expired, is_state_expired, pages_to_open,
+};
 use super::input::Given;
 use super::progress::{Answer, CallProgress, Question};
 use super::text::truncate_name;
@@ -195,7 +197,10 @@ impl OpenCall {
         };
         self.request = None;
         match response {
-            Ok(Ok(ServerResult::CallToolResult(result))) => Ok(Reply::Result(result)),
+            Ok(Ok(ServerResult::CallToolResult(result))) => match self.older_question(&result) {
+                Some(text) => Err(self.asks_as_before(config, tool, text)),
+                None => Ok(Reply::Result(result)),
+            },
             // A result without content.
             Ok(Ok(ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_))) => {
                 Ok(Reply::Result(CallToolResult::success(Vec::new())))
@@ -216,11 +221,28 @@ impl OpenCall {
             Ok(Err(error)) if self.has_state && is_state_expired(&error) => {
                 Err(CallError::StateExpired(service_error(config, tool, error, &self.redactor)))
             }
+            Ok(Err(ServiceError::McpError(error)))
+                if !self.connection.is_legacy() && is_about_older_questions(&error.message) =>
+            {
+                Err(self.asks_as_before(config, tool, &error.message))
+            }
             Ok(Err(error)) => match pages_to_open(&error) {
                 Some(pages) => Ok(Reply::Pages(pages)),
                 None => Err(CallError::Failed(service_error(config, tool, error, &self.redactor))),
             },
         }
+    }
+
+    /// Returns the failure of a tool that could not ask the user, because the connection is not of an older revision.
+    fn older_question<'r>(&self, result: &'r CallToolResult) -> Option<&'r str> {
+        let is_failure = result.is_error == Some(true) && !self.connection.is_legacy();
+        let text = &result.content.first().filter(|_| is_failure)?.as_text()?.text;
+        is_about_older_questions(text).then_some(text)
+    }
+
+    fn asks_as_before(&self, config: &ServerConfig, tool: &McpTool, text: &str) -> CallError {
+        let error = McpError::asks_as_before(&config.name, &request_name(tool), text, &self.redactor);
+        CallError::Failed(error)
     }
 
     /// Answers the question that was recorded in a round. It may have waited too long for that.
@@ -236,9 +258,13 @@ impl OpenCall {
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.ended.cancel();
-        self.connection.monitor().remove_progress(&self.handle.progress_token);
+        let monitor = self.connection.monitor();
+        // Before the call is removed: a question that arrives in between could pass for one of another call.
+        if let Some(request) = &self.request {
+            monitor.abandon_call(request.clone());
+        }
+        monitor.remove_progress(&self.handle.progress_token);
         let Some(request) = self.request.take() else { return };
-        self.connection.monitor().abandon_call(request.clone());
         let (peer, reason) = (self.handle.peer.clone(), self.reason.to_owned());
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {

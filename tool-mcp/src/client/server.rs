@@ -363,6 +363,23 @@ impl McpServer {
         self.set(|config| config.question_timeout = Some(timeout.min(LONGEST_TIMEOUT)))
     }
 
+    /// Connects to the server in the way of the revision 2025-11-25, also if it speaks a newer one. Some servers speak both, but their tools
+    /// ask the user in the older way alone, such as those of FastMCP with `ctx.elicit`. With [`question_timeout`](Self::question_timeout), they can.
+    ///
+    /// A server that has no older revision is connected all the same.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tool_mcp::McpServer;
+    ///
+    /// let server = McpServer::stdio("my-server").older_revision().question_timeout(Duration::from_secs(30 * 60));
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn older_revision(self) -> Self {
+        self.set(|config| config.is_older = true)
+    }
+
     /// Limits the size of each message from the server and of the list of its tools as a whole, to 16 MiB by default. More is
     /// an error.
     #[must_use]

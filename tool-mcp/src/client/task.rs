@@ -40,8 +40,9 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of times that a task may ask for input.
 const MAX_ROUNDS: usize = 32;
 
-/// The time for which the polls for a task may fail if its server does not state how long it keeps the task.
+/// The time for which the polls for a task may fail if its server does not state how long it keeps the task, and at most.
 const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The state of a task that asks for nothing new.
 enum Polled {
@@ -235,7 +236,7 @@ impl Task {
     }
 
     fn ttl(&self) -> Duration {
-        self.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis)
+        self.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis).min(MAX_TTL)
     }
 }
 
@@ -283,5 +284,16 @@ impl Drop for CancelOnDrop {
             let task = Task { id: std::mem::take(&mut self.id), interval_ms: None, ttl_ms: None };
             runtime.spawn(async move { task.cancel(&manager).await });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_fail_for_at_most_a_month() {
+        let ttl = |ttl_ms| Task { id: String::new(), interval_ms: None, ttl_ms }.ttl().as_secs() / (60 * 60);
+        assert_eq!([None, Some(3_600_000), Some(u64::MAX)].map(ttl), [24, 1, 30 * 24]);
     }
 }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use rmcp::model::{Tool, ToolAnnotations};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 
 use super::problem::McpProblem;
 use super::schema::check_schema;
-use super::text::truncate;
+use super::text::{hex, truncate};
 
 /// The longest description that is sent to the model, in characters. Every request contains it.
 const MAX_DESCRIPTION_CHARS: usize = 8000;
@@ -54,8 +55,10 @@ impl McpTool {
                 return Err(McpProblem::skipped(&listed.name, reason));
             }
         }
-        let offered =
-            ToolDefinition::new(name).with_description(model_description(&listed)).with_parameters(schema);
+        let offered = ToolDefinition::new(name)
+            .with_description(model_description(&listed))
+            .with_parameters(schema)
+            .with_details_hash(details_hash(&listed));
         Ok(Self(Arc::new(Inner { server: Arc::clone(server), offered, listed, is_of_client })))
     }
 
@@ -175,6 +178,22 @@ impl McpTool {
         tool.input_schema = Arc::new(self.input_schema().as_object().cloned().unwrap_or_default());
         tool
     }
+}
+
+/// Returns the fields that a model or a person relies on. Icons and `_meta` may change at any time.
+pub(super) fn relied_fields(tool: &Tool) -> Map<String, Value> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(tool) else { return Map::new() };
+    for ignored in ["name", "icons", "_meta"] {
+        fields.remove(ignored);
+    }
+    fields
+}
+
+/// Returns a hash of what models do not read, but those who approve calls, such as annotations and the schema of outputs.
+fn details_hash(listed: &Tool) -> String {
+    let mut fields = Value::Object(relied_fields(listed));
+    fields.sort_all_objects();
+    hex(&Sha256::digest(fields.to_string()))
 }
 
 /// Returns the description for the model: the server's, or the title if there is none.

@@ -174,7 +174,7 @@ pub struct OAuth {
     pub(super) client_name: String,
     pub(super) user: String,
     /// `None` allows all.
-    scopes: Option<Vec<String>>,
+    pub(super) scopes: Option<Vec<String>>,
     pub(super) store: Arc<dyn CredentialStore>,
 }
 
@@ -290,9 +290,10 @@ impl OAuth {
         self
     }
 
-    /// Limits the scopes that are requested to these, whatever the MCP server states. By default, a user who logs in decides about those
-    /// that the server names. A call that needs another one fails. `offline_access` is requested where the authorization server
-    /// supports it, and if it is one of these.
+    /// Requests exactly these scopes, whatever the MCP server states. A call that needs another one fails.
+    ///
+    /// By default, those are requested that the server names, about which a user who logs in decides, and `offline_access` where the authorization
+    /// server supports it.
     #[must_use]
     pub fn scopes<Scope: Into<String>>(mut self, scopes: impl IntoIterator<Item = Scope>) -> Self {
         self.scopes = Some(scopes.into_iter().map(Into::into).collect());

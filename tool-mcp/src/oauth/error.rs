@@ -8,6 +8,8 @@ use std::fmt;
 pub(crate) enum OAuthError {
     /// A person has to log in.
     LoginRequired(String),
+    /// The user or the authorization server has refused the login, or nobody has logged in within the time for that.
+    LoginRefused(String),
     /// The authorization server does not accept the code or the refresh token.
     InvalidGrant(String),
     /// The authorization server does not know the client, or not with this secret.
@@ -29,6 +31,7 @@ impl OAuthError {
 impl fmt::Display for OAuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::LoginRequired(message)
+        | Self::LoginRefused(message)
         | Self::InvalidGrant(message)
         | Self::InvalidClient(message)
         | Self::Failed(message)) = self;

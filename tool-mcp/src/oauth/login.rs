@@ -64,13 +64,18 @@ impl Session {
         }
         // The user has just refused, and is asked again neither for the calls that waited nor for each that follows.
         let failed = self.state().failed_login;
-        if failed != failed_before || is_call && failed.is_some_and(|failed| failed.elapsed() < COOL_DOWN) {
-            return Err(OAuthError::failed("a login has just failed; try again later, or connect again"));
+        if let Some((time, was_refused)) = failed
+            && (failed != failed_before || is_call && time.elapsed() < COOL_DOWN)
+        {
+            let text = "a login has just failed; try again later, or connect again";
+            let error = if was_refused { OAuthError::LoginRefused } else { OAuthError::Failed };
+            return Err(error(text.to_owned()));
         }
         // A call that is dropped meanwhile has not logged in.
-        self.state().failed_login = Some(Instant::now());
+        self.state().failed_login = Some((Instant::now(), false));
         let ended = self.log_in_with(kind).await;
-        self.state().failed_login = ended.is_err().then(Instant::now);
+        let was_refused = |error: &OAuthError| matches!(error, OAuthError::LoginRefused(_));
+        self.state().failed_login = ended.as_ref().err().map(|error| (Instant::now(), was_refused(error)));
         ended
     }
 
@@ -94,12 +99,13 @@ impl Session {
                 LoginKind::Paste { redirect_uri, ask } => {
                     let (prompt, state) = self.start(redirect_uri).await?;
                     started = Some(state);
-                    let no_redirect = |error| OAuthError::failed(format!("no redirect was given: {error}"));
+                    let no_redirect =
+                        |error| OAuthError::LoginRefused(format!("no redirect was given: {error}"));
                     ask(prompt).await.map(Some).map_err(no_redirect)
                 }
             }
         };
-        let timed_out = |_| OAuthError::failed(format!("nobody logged in within {LOGIN_TIMEOUT:?}"));
+        let timed_out = |_| OAuthError::LoginRefused(format!("nobody logged in within {LOGIN_TIMEOUT:?}"));
         let redirect = tokio::time::timeout(LOGIN_TIMEOUT, limited).await;
         let redirect = redirect.map_err(timed_out).and_then(|received| received);
         if redirect.is_err()

@@ -58,12 +58,9 @@ impl Discovery {
                 ..ResourceMetadata::default()
             },
         };
-        if !covers(&metadata.resource, server) {
-            return Err(OAuthError::failed(format!(
-                "its metadata is for another resource, `{}`",
-                metadata.resource
-            )));
-        }
+        let resource = own_resource(&metadata.resource, server).ok_or_else(|| {
+            OAuthError::failed(format!("its metadata is for another resource, `{}`", metadata.resource))
+        })?;
         let issuers = &metadata.authorization_servers;
         let issuer = issuers.iter().find(|issuer| oauth.registered_client(issuer).is_some());
         let issuer = issuer.or(issuers.first());
@@ -78,7 +75,7 @@ impl Discovery {
             )));
         }
         Ok(Self {
-            resource: metadata.resource,
+            resource,
             // What the rejected request needs is more exact than all that there is.
             scopes: challenge.scopes().unwrap_or(metadata.scopes_supported),
             server: request_server_metadata(issuer, oauth.check_url(issuer, issuer, server)?).await?,
@@ -153,14 +150,17 @@ fn canonical_resource(server: &Url) -> String {
     format!("{}{path}", server.origin().ascii_serialization())
 }
 
-/// Returns `true` if the resource is the server, or a part of its host that contains it. A query can tell servers apart.
-fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = resource.parse::<Url>() else { return false };
-    let rest = server.path().strip_prefix(resource.path().trim_end_matches('/'));
-    resource.origin() == server.origin()
-        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Returns what tokens are requested for, if the stated resource is the server, or a part of its host that contains it: then the URL of the
+/// server, because its token would be valid for its neighbours otherwise. A query can tell servers apart.
+fn own_resource(stated: &str, server: &Url) -> Option<String> {
+    let resource = stated.parse::<Url>().ok()?;
+    let rest = server.path().strip_prefix(resource.path().trim_end_matches('/'))?;
+    let is_covering = resource.origin() == server.origin()
+        && (rest.is_empty() || rest.starts_with('/'))
         && (resource.query().is_none() || resource.query() == server.query())
-        && (resource.fragment(), resource.username(), resource.password()) == (None, "", None)
+        && (resource.fragment(), resource.username(), resource.password()) == (None, "", None);
+    let is_server = rest.trim_end_matches('/').is_empty();
+    is_covering.then(|| if is_server { stated.to_owned() } else { canonical_resource(server) })
 }
 
 #[cfg(test)]
@@ -168,26 +168,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_contains_its_server() {
+    fn tokens_are_requested_for_the_server_alone() {
         let server = "https://mcp.example/a/mcp?key=x".parse().unwrap();
-        for (resource, expected) in [
-            ("https://mcp.example/a/mcp", true),
-            ("https://mcp.example/a/mcp/", true),
-            ("https://mcp.example/a", true),
-            ("https://mcp.example", true),
-            ("https://mcp.example/a/m", false),
-            ("https://mcp.example/a/mcp/b", false),
-            ("https://mcp.example:444/a/mcp", false),
-            ("http://mcp.example/a/mcp", false),
-            ("https://other.example/a/mcp", false),
-            ("mcp", false),
-            ("https://mcp.example/a/mcp?key=x", true),
-            ("https://mcp.example/a/mcp?key=y", false),
-            ("https://mcp.example/a/mcp#x", false),
-            ("https://user@mcp.example/a/mcp", false),
+        let own = "https://mcp.example/a/mcp";
+        for (stated, expected) in [
+            (own, Some(own)),
+            ("https://mcp.example/a/mcp/", Some("https://mcp.example/a/mcp/")),
+            ("https://mcp.example/a/mcp?key=x", Some("https://mcp.example/a/mcp?key=x")),
+            // These contain other servers.
+            ("https://mcp.example/a", Some(own)),
+            ("https://mcp.example", Some(own)),
+            ("https://mcp.example/?key=x", Some(own)),
+            ("https://mcp.example/a/m", None),
+            ("https://mcp.example/a/mcp/b", None),
+            ("https://mcp.example:444/a/mcp", None),
+            ("http://mcp.example/a/mcp", None),
+            ("https://other.example/a/mcp", None),
+            ("mcp", None),
+            ("https://mcp.example/a/mcp?key=y", None),
+            ("https://mcp.example/a/mcp#x", None),
+            ("https://user@mcp.example/a/mcp", None),
         ] {
-            assert_eq!(covers(resource, &server), expected, "{resource}");
+            assert_eq!(own_resource(stated, &server).as_deref(), expected, "{stated}");
         }
-        assert_eq!(canonical_resource(&server), "https://mcp.example/a/mcp");
+        let root = "https://mcp.example/".parse().unwrap();
+        assert_eq!(own_resource("https://mcp.example", &root).as_deref(), Some("https://mcp.example"));
     }
 }

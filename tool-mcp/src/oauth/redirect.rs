@@ -81,7 +81,10 @@ impl Redirect {
             let description =
                 self.parameters.get("error_description").map(String::as_str).unwrap_or_default();
             let text = format!("the login was refused: {error} {description}");
-            return Err(OAuthError::failed(text.trim_end()));
+            let text = text.trim_end().to_owned();
+            // Nobody has decided anything (RFC 6749, section 4.1.2.1).
+            let is_temporary = ["server_error", "temporarily_unavailable"].contains(&&**error);
+            return Err(if is_temporary { OAuthError::Failed(text) } else { OAuthError::LoginRefused(text) });
         }
         let code = self.parameters.get("code").map(String::as_str);
         code.ok_or_else(|| OAuthError::failed("the redirect has no `code`; log in again"))

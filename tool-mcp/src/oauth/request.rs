@@ -45,24 +45,25 @@ pub(super) fn is_safe_for_secrets(url: &Url) -> bool {
     url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
 }
 
-/// Returns `true` if a URL names this machine, or an address of a private network or of one link.
+/// Returns `true` if a URL names this machine, or an address that is no machine's on the internet: of private networks, of one link, of
+/// groups, or one that contains an address of IPv4, which a network can translate.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let name = host.strip_suffix('.').unwrap_or(host);
     match name.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => {
-            let is_shared = |[first, second, ..]: [u8; 4]| first == 0 || first == 100 && second & 0xc0 == 64;
-            address.is_loopback()
-                || address.is_private()
-                || address.is_link_local()
-                || is_shared(address.octets())
+            // This network, providers' networks, protocols, benchmarks, and multicast with all that is reserved above it.
+            let is_special = matches!(
+                address.octets(),
+                [0 | 224..=255, ..] | [100, 64..=127, ..] | [192, 0, 0, _] | [198, 18..=19, ..]
+            );
+            is_special || address.is_loopback() || address.is_private() || address.is_link_local()
         }
-        Ok(IpAddr::V6(address)) => {
-            address.is_loopback()
-                || address.is_unspecified()
-                || address.is_unique_local()
-                || address.is_unicast_link_local()
-        }
+        // Only 2000::/3 is assigned to the internet, of which protocols (Teredo among them), documents and 6to4 are no machines there.
+        Ok(IpAddr::V6(address)) => match address.segments() {
+            [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => true,
+            [first, ..] => first >> 13 != 1,
+        },
         Err(_) => name == "localhost" || name.ends_with(".localhost"),
     }
 }
@@ -160,6 +161,29 @@ mod tests {
             ("https://169.254.169.254/token", remote, (false, false)),
             ("https://[fd00::1]/token", remote, (false, false)),
             ("https://[fe80::1]/token", remote, (false, false)),
+            ("https://[2606:4700::1111]/token", remote, (true, true)),
+            ("https://[2001:4860:4860::8888]/token", remote, (true, true)),
+            ("https://192.0.1.1/token", remote, (true, true)),
+            ("https://198.20.0.1/token", remote, (true, true)),
+            ("https://223.255.255.1/token", remote, (true, true)),
+            // NAT64, 6to4, Teredo, and addresses of IPv4 in older forms.
+            ("https://[64:ff9b::10.0.0.1]/token", remote, (false, false)),
+            ("https://[64:ff9b:1::10.0.0.1]/token", remote, (false, false)),
+            ("https://[2002:a00:1::]/token", remote, (false, false)),
+            ("https://[2001::1]/token", remote, (false, false)),
+            ("https://[::10.0.0.1]/token", remote, (false, false)),
+            ("https://[::ffff:0:10.0.0.1]/token", remote, (false, false)),
+            ("https://[fec0::1]/token", remote, (false, false)),
+            ("https://[ff02::1]/token", remote, (false, false)),
+            ("https://[2001:db8::1]/token", remote, (false, false)),
+            ("https://198.18.0.1/token", remote, (false, false)),
+            ("https://198.19.255.255/token", remote, (false, false)),
+            ("https://192.0.0.8/token", remote, (false, false)),
+            ("https://224.0.0.1/token", remote, (false, false)),
+            ("https://239.255.255.250/token", remote, (false, false)),
+            ("https://240.0.0.1/token", remote, (false, false)),
+            ("https://255.255.255.255/token", remote, (false, false)),
+            ("https://198.18.0.1/token", "https://198.18.0.1/mcp", (true, true)),
             ("https://10.0.0.1/token", "https://10.0.0.1/mcp", (true, true)),
             ("https://10.0.0.2/token", "https://10.0.0.1/mcp", (false, true)),
             ("http://127.0.0.1:1/token", local, (true, true)),

@@ -8,8 +8,8 @@
 //! - The credentials of a program are exchanged in each process and not stored, because nothing rotates.
 //! - Scopes are added to all that a login has requested, and never requested twice, because a server could otherwise ask its user for ever.
 //!   What a call lacks is stored with the login, because another process can start the next one.
-//! - A token is renewed when the server rejects it, and not by its age, because a request that is rejected has not been executed, and
-//!   clocks differ.
+//! - A token is renewed when the server rejects it, because a request that is rejected has not been executed, and before a request if it is
+//!   known to have expired, because some servers answer such a request without a challenge. If that fails, the server decides about the token.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -62,7 +62,8 @@ pub(super) struct State {
     /// The latest challenge of the server.
     pub(super) challenge: Challenge,
     needs_login: bool,
-    pub(super) failed_login: Option<Instant>,
+    /// When the last login failed, and whether it was refused.
+    pub(super) failed_login: Option<(Instant, bool)>,
     /// The port of the last login on this machine.
     pub(super) port: u16,
 }
@@ -112,9 +113,20 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the token in use. `None` if there is none yet: the challenge to a request without one leads to it.
-    pub(crate) fn token(&self) -> Option<String> {
-        Some(self.state().current.as_ref()?.access_token.clone())
+    /// Returns the token in use, which is renewed if it is known to have expired. `None` if there is none yet: the challenge to a request without
+    /// one leads to it.
+    pub(crate) async fn token(self: &Arc<Self>, program: &Handle) -> Option<String> {
+        let (token, expired_after) = {
+            let state = self.state();
+            let login = state.current.as_ref()?;
+            let is_renewable =
+                login.refresh_token.is_some() || matches!(self.oauth.grant, Grant::ClientCredentials);
+            let is_replaced = login.is_expired() && is_renewable;
+            (login.access_token.clone(), is_replaced.then(|| state.challenge.clone()))
+        };
+        let Some(challenge) = expired_after else { return Some(token) };
+        let renewed = self.obtain_token(challenge, Vec::new(), Some(token.clone()), program).await;
+        Some(renewed.unwrap_or(token))
     }
 
     /// Returns a token in place of the one that the server rejected with a challenge, or of none.
@@ -135,6 +147,17 @@ impl Session {
             true => self.add_scopes(&challenge.scopes().unwrap_or_default())?,
             false => Vec::new(),
         };
+        self.obtain_token(challenge, lacking, rejected, program).await
+    }
+
+    /// Returns another token than the rejected one, from where the challenge leads. Its login has the `lacking` scopes.
+    async fn obtain_token(
+        self: &Arc<Self>,
+        challenge: Challenge,
+        lacking: Vec<String>,
+        rejected: Option<String>,
+        program: &Handle,
+    ) -> Result<String, OAuthError> {
         let discovery = self.discover(&challenge).await?;
         self.state().challenge = challenge;
         let key = self.login_key(&discovery);
@@ -182,6 +205,9 @@ impl Session {
 
     pub(super) async fn discover(&self, challenge: &Challenge) -> Result<Discovery, OAuthError> {
         let mut discovery = Discovery::request(&self.server, challenge, &self.oauth).await?;
+        if let Some(scopes) = &self.oauth.scopes {
+            discovery.scopes.clone_from(scopes);
+        }
         for scopes in [&mut discovery.scopes, &mut discovery.server.scopes_supported] {
             scopes.retain(|scope| self.oauth.allows_scope(scope));
         }

@@ -105,9 +105,14 @@ impl TokenSource {
 
     /// Revokes a token at an endpoint whose URL was checked, which ends its login (RFC 7009).
     pub(super) async fn revoke(&self, endpoint: Url, token: &str) -> Result<(), OAuthError> {
-        let pairs = [("token", token)];
-        let (status, body) = self.post(&endpoint, pairs.to_vec()).await?;
-        if status.is_success() { Ok(()) } else { Err(self.error(&endpoint, status, &body, &pairs)) }
+        let sent = [("token", token)];
+        let mut pairs = sent.to_vec();
+        if self.client.secret.is_none() {
+            // Counts as omitted (RFC 6749, section 3.2), but servers of the Python SDK demand it.
+            pairs.push(("client_secret", ""));
+        }
+        let (status, body) = self.post(&endpoint, pairs).await?;
+        if status.is_success() { Ok(()) } else { Err(self.error(&endpoint, status, &body, &sent)) }
     }
 
     /// Sends parameters and the credentials of the client to an endpoint of the authorization server.

@@ -29,6 +29,8 @@ pub(super) struct Config {
     pub(super) output_schemas: BTreeMap<String, OutputSchema>,
     /// The scopes that calls of tools need.
     pub(super) scopes: BTreeMap<String, Vec<String>>,
+    /// A tool is listed only for senders with its scopes.
+    pub(super) hides_tools: bool,
     pub(super) allows_unapproved: bool,
     pub(super) decider: Option<ServerDecider>,
     /// Where calls that wait are stored, for hosts that follow tasks.
@@ -73,6 +75,11 @@ impl Config {
     pub(super) fn missing_scopes(&self, tool: &str, principal: Option<&Principal>) -> Option<&[String]> {
         let (principal, scopes) = (principal?, self.scopes.get(tool)?);
         (!scopes.iter().all(|scope| principal.has_scope(scope))).then_some(scopes)
+    }
+
+    /// Returns `true` if the sender of a request learns of a tool.
+    pub(super) fn is_visible(&self, tool: &str, principal: Option<&Principal>) -> bool {
+        !self.hides_tools || self.missing_scopes(tool, principal).is_none()
     }
 
     /// Checks that requests can be authorized.
@@ -123,6 +130,7 @@ impl Default for Config {
             context: ToolContext::new(),
             output_schemas: BTreeMap::new(),
             scopes: BTreeMap::new(),
+            hides_tools: false,
             allows_unapproved: false,
             decider: None,
             task_store: None,

@@ -206,7 +206,7 @@ impl ServerHandler for Handler {
         // Before the list is made: a replacement from now on is reported.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).mark_unchanged();
         let config = &self.state.config;
-        let is_visible = |tool: &str| config.missing_scopes(tool, principal).is_none();
+        let is_visible = |tool: &str| config.is_visible(tool, principal);
         let page = self.state.catalog().page(cursor.as_deref(), config.page_size, is_visible)?;
         Ok(match principal {
             // What the scopes of one user show is not for others.
@@ -250,7 +250,7 @@ impl ServerHandler for Handler {
         }
         if catalog.set.get(&request.name).is_none() {
             let names = catalog.set.definitions().iter().map(ToolDefinition::name);
-            let visible = names.filter(|tool| state.config.missing_scopes(tool, principal).is_none());
+            let visible = names.filter(|tool| state.config.is_visible(tool, principal));
             let error = ToolError::unknown_tool(&request.name, visible);
             return Err(ErrorData::invalid_params(error.to_string(), None));
         }

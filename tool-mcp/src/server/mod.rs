@@ -333,11 +333,25 @@ impl Server {
     }
 
     /// Requires a scope for the calls of a tool over HTTP, with [`protect`](Self::protect). Can be called repeatedly; each of the scopes is
-    /// needed. Without them, the tool is not listed, and a call is refused with status 403 and the scopes to request.
+    /// needed. Without them, the tool is listed, and a call is refused with status 403 and the scopes to request, so that clients can request
+    /// them when they are needed. [`hide_tools_without_scope`](Self::hide_tools_without_scope) does not list it.
     ///
     /// The scope belongs to the name: also to a tool of this name that [replaces](ToolsHandle::replace) this one.
     pub fn scope(mut self, tool: impl Into<String>, scope: impl Into<String>) -> Self {
         self.config.scopes.entry(tool.into()).or_default().push(scope.into());
+        self
+    }
+
+    /// Lists tools only for senders with their [scopes](Self::scope). Clients that request scopes only when a call needs them then never do so for
+    /// these tools.
+    ///
+    /// ```
+    /// # fn f(server: tool_mcp::server::Server) -> tool_mcp::server::Server {
+    /// server.scope("delete", "files:write").hide_tools_without_scope()
+    /// # }
+    /// ```
+    pub fn hide_tools_without_scope(mut self) -> Self {
+        self.config.hides_tools = true;
         self
     }
 

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
-use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{CreateTaskResult, DetailedTask, ErrorData, InputResponses, TaskStatus};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tool_core::agent::{Ask, RecoveryTask, RunDriver};
 use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
 use tool_core::tool::Timestamp;
@@ -36,9 +37,20 @@ const MAX_ENDED_TASKS_OF_CALLER: usize = MAX_TASKS_OF_CALLER - MAX_OPEN_TASKS_OF
 const MAX_ENDED_BYTES_OF_CALLER: usize = 64 << 20;
 /// The most expired tasks that are ended with each that begins.
 const MAX_EXPIRED_AT_ONCE: usize = 8;
+/// The time for which the tasks of all callers are known. To read them for each task would make it as expensive as all others.
+const OVERVIEW_LIFETIME: Duration = Duration::from_secs(60);
 /// The most calls that wait to be stored, and those of one caller.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_OF_CALLER: usize = 64;
+
+/// What is known of the tasks of all callers.
+struct Overview {
+    listed: Instant,
+    /// The open ones, with those that this process has begun since.
+    open: usize,
+    /// Those that nothing else ends.
+    expired: Vec<RunSummary>,
+}
 
 /// The tasks of a server.
 pub(super) struct Tasks {
@@ -50,6 +62,7 @@ pub(super) struct Tasks {
     storing: SenderPermits,
     /// Held while a task is counted and stored, so that a caller does not exceed its limits, and makes no other wait.
     beginning: Shares,
+    overview: Lock<Option<Overview>>,
 }
 
 impl Drop for Tasks {
@@ -62,7 +75,8 @@ impl Drop for Tasks {
 impl Tasks {
     pub(super) fn new(driver: TaskDriver, lifetime: Duration) -> Self {
         let storing = SenderPermits::new(MAX_STORING, MAX_STORING_OF_CALLER);
-        Self { driver, lifetime, recovery: Lock::default(), storing, beginning: Shares::new(1) }
+        let beginning = Shares::new(1);
+        Self { driver, lifetime, recovery: Lock::default(), storing, beginning, overview: Lock::default() }
     }
 
     /// Continues tasks that nobody drives, from now on.
@@ -148,20 +162,22 @@ impl Tasks {
         let prefix = TaskId::run_prefix(caller);
         let _beginning = self.beginning.acquire(&prefix).await;
         let agent = self.agent();
-        let named = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
-        let listed = agent.list_runs(&named).await.map_err(|_| not_stored())?;
+        let all = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
+        // The tasks of a caller have the same user, if it has one.
+        let filter = request.user.iter().fold(all.clone(), |filter, user| filter.user(user.clone()));
+        let listed = agent.list_runs(&filter).await.map_err(|_| not_stored())?;
+        if request.user.is_none() {
+            self.note_all(&listed);
+        } else if !self.knows_all() {
+            self.note_all(&agent.list_runs(&all).await.map_err(|_| not_stored())?);
+        }
         let own = || listed.iter().filter(|run| run.id.starts_with(&prefix));
         let ended = surplus_of(own().filter(|run| run.status == RunStatus::Finished));
-        let expired = listed.iter().filter(|run| self.has_expired(run));
-        surplus.extend(expired.take(MAX_EXPIRED_AT_ONCE).cloned());
         let remaining = own().count() - ended.len();
         surplus.extend(ended.into_iter().cloned());
-        let is_open = |run: &&RunSummary| !has_ended(run.status);
-        let (open, open_of_caller) = (listed.iter().filter(is_open).count(), own().filter(is_open).count());
-        if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER
-            || remaining >= MAX_TASKS_OF_CALLER
-            || open >= MAX_OPEN_TASKS
-        {
+        let open_of_caller = own().filter(|run| !has_ended(run.status)).count();
+        let has_room = self.count_of_all(surplus);
+        if open_of_caller >= MAX_OPEN_TASKS_OF_CALLER || remaining >= MAX_TASKS_OF_CALLER || !has_room {
             return Err(too_many());
         }
         if is_deferred {
@@ -178,6 +194,33 @@ impl Tasks {
         }
         let created = task_of(&id, TaskStatus::Working, Timestamp::now(), self.lifetime);
         Ok((CreateTaskResult::new(created), driver))
+    }
+
+    fn overview(&self) -> MutexGuard<'_, Option<Overview>> {
+        self.overview.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` if the tasks of all callers were listed a short time ago.
+    fn knows_all(&self) -> bool {
+        self.overview().as_ref().is_some_and(|overview| overview.listed.elapsed() < OVERVIEW_LIFETIME)
+    }
+
+    /// Records what is to be known of the tasks of all callers.
+    fn note_all(&self, listed: &[RunSummary]) {
+        let open = listed.iter().filter(|run| !has_ended(run.status)).count();
+        let expired = listed.iter().filter(|run| self.has_expired(run)).cloned().collect();
+        *self.overview() = Some(Overview { listed: Instant::now(), open, expired });
+    }
+
+    /// Counts a further task among those of all callers, and moves some that have expired to `surplus`. Returns `false` if there are too many.
+    fn count_of_all(&self, surplus: &mut Vec<RunSummary>) -> bool {
+        let mut overview = self.overview();
+        let Some(overview) = &mut *overview else { return true };
+        let kept = overview.expired.len().saturating_sub(MAX_EXPIRED_AT_ONCE);
+        surplus.extend(overview.expired.drain(kept..));
+        let has_room = overview.open < MAX_OPEN_TASKS;
+        overview.open += usize::from(has_room);
+        has_room
     }
 
     /// Cancels a run that may be stored although its store has failed, because the host calls again. Returns what the host reads.

@@ -1,5 +1,6 @@
 //! Servers that lie, redirects of others, and responses without end.
 
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,6 +67,10 @@ async fn metadata_of_another_resource_is_refused() {
     let metadata = json!({ "resource": "https://bank.example/", "authorization_servers": [fake.issuer()] });
     fake.respond(RESOURCE_METADATA, 200, metadata.to_string());
     assert_eq!(start_error(&fake).await, "its metadata is for another resource, `https://bank.example/`");
+    // Its tokens are requested for the server alone, if the resource contains others. The authorization server knows no other one.
+    let metadata = json!({ "resource": fake.issuer(), "authorization_servers": [fake.issuer()] });
+    fake.respond(RESOURCE_METADATA, 200, metadata.to_string());
+    logged_in(&fake).await;
 }
 
 /// The MCP server names another authorization server after the user has logged in.
@@ -349,7 +354,7 @@ async fn a_server_that_rejects_every_token_is_given_up() {
 #[tokio::test]
 async fn the_number_of_scopes_is_limited() {
     let fake = fake().await;
-    fake.add_client("report", Some("secret"));
+    fake.add_client("desk", None);
     fake.respond("/token", 200, json!({ "access_token": "a-token", "token_type": "bearer" }).to_string());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -367,7 +372,12 @@ async fn the_number_of_scopes_is_limited() {
         async move { response.unwrap() }
     };
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(handle)).await });
-    let oauth = OAuth::client_credentials(fake.issuer(), "report", "secret").scopes(scopes);
+    let issuer = fake.issuer();
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
+        let state = parameter(&login.url, "state").unwrap();
+        ready(Ok(format!("http://127.0.0.1/callback?code=x&state={state}&iss={issuer}")))
+    });
+    let oauth = OAuth::new(login).client(fake.issuer(), "desk");
     let server = McpServer::http(format!("{origin}/mcp")).name("tickets").oauth(oauth);
     let problem = problem(&server.connect().await.unwrap_err(), McpErrorKind::Unauthorized);
     assert_eq!(problem, "cannot be authorized: too many or too long scopes are needed");

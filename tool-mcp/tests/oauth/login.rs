@@ -65,7 +65,7 @@ async fn a_user_of_another_machine_pastes_the_redirect() {
     let login = Login::paste("http://127.0.0.1/callback", async |_| Err(std::io::Error::other("closed")));
     let error =
         McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).connect().await.unwrap_err();
-    let problem = problem(&error, McpErrorKind::Unauthorized);
+    let problem = problem(&error, McpErrorKind::LoginRefused);
     assert_eq!(problem, "cannot be authorized: no redirect was given: closed");
 }
 
@@ -119,14 +119,22 @@ async fn a_route_needs_a_user() {
 }
 
 #[tokio::test]
-async fn a_redirect_can_report_that_the_user_refused() {
+async fn a_redirect_can_report_that_the_login_was_refused() {
     let fake = fake().await;
-    let server = route_server(&fake, InMemoryCredentials::default());
-    let url = server.start_login().await.unwrap().unwrap();
-    let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
-    let error = server.finish_login(&format!("{redirect}&error=access_denied")).await.unwrap_err();
-    let problem = problem(&error, McpErrorKind::Unauthorized);
-    assert_eq!(problem, "cannot be authorized: the login was refused: access_denied");
+    for (code, kind) in [
+        ("access_denied", McpErrorKind::LoginRefused),
+        ("invalid_scope", McpErrorKind::LoginRefused),
+        // Nobody has decided anything.
+        ("server_error", McpErrorKind::Unauthorized),
+        ("temporarily_unavailable", McpErrorKind::Unauthorized),
+    ] {
+        let server = route_server(&fake, InMemoryCredentials::default());
+        let url = server.start_login().await.unwrap().unwrap();
+        let redirect = with_parameter(&fake.approve(&url).await.unwrap(), "code", None);
+        let error = server.finish_login(&format!("{redirect}&error={code}")).await.unwrap_err();
+        let problem = problem(&error, kind);
+        assert_eq!(problem, format!("cannot be authorized: the login was refused: {code}"));
+    }
 }
 
 #[tokio::test]
@@ -199,12 +207,12 @@ async fn a_program_uses_its_own_credentials() {
     let oauth = oauth.scopes(["read", "write"]);
     let tools = server.oauth(oauth).connect().await.unwrap();
     fake.expire_access_tokens();
-    assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+    assert_eq!(call(&tools, "read").await.unwrap(), "read: read write");
     assert_eq!(call(&tools, "write").await.unwrap(), "write: read write");
     let requests = fake.requests("/token");
     let scopes: Vec<_> = requests.iter().map(|body| parameter(body, "scope")).collect();
-    let [read, write] = ["read", "read write"].map(|scope| Some(scope.to_owned()));
-    assert_eq!(scopes, [None, read.clone(), read, write]);
+    let both = Some("read write".to_owned());
+    assert_eq!(scopes, [None, both.clone(), both]);
     assert!(requests.iter().all(|body| body.contains("grant_type=client_credentials")));
 
     for other in ["https://other.example".to_owned(), format!("{}/", fake.issuer())] {
@@ -231,19 +239,53 @@ async fn further_scopes_are_added_to_those_of_the_login() {
     assert_eq!(parameter(&fake.requests("/authorize")[1], "scope").unwrap(), "read write");
 }
 
-/// The server asks for more, in its metadata and in its challenges.
+/// The server asks for others, in its metadata and in its challenges.
 #[tokio::test]
-async fn the_author_limits_the_scopes() {
+async fn the_author_decides_about_the_scopes() {
     let fake = fake().await;
     fake.set_metadata("scopes_supported", json!(["offline_access"]));
     let (login, logins) = willing_user(&fake);
-    let oauth = OAuth::new(login).scopes(["read"]);
+    let oauth = OAuth::new(login).scopes(["report", "read"]);
     let server = McpServer::http(fake.url()).name("tickets").oauth(oauth).trusted();
     let tools = server.connect().await.unwrap();
-    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("read"));
+    assert_eq!(parameter(&fake.requests("/authorize")[0], "scope").as_deref(), Some("report read"));
     let problem = problem(&call_error(&tools, "write").await, McpErrorKind::Unauthorized);
     assert!(problem.ends_with("the scope `write` is needed; allow it with `OAuth::scopes`"), "{problem}");
     assert_eq!(logins.load(Ordering::SeqCst), 1);
+}
+
+/// A server can answer a token that has expired with anything.
+#[tokio::test]
+async fn a_token_is_renewed_before_the_request_once_it_has_expired() {
+    for is_program in [false, true] {
+        let fake = fake().await;
+        fake.add_client("report", Some("secret"));
+        let oauth = match is_program {
+            true => OAuth::client_credentials(fake.issuer(), "report", "secret"),
+            false => OAuth::new(willing_user(&fake).0),
+        };
+        let server = McpServer::http(fake.url()).name("tickets").oauth(oauth.scopes(["read"])).trusted();
+        let tools = server.connect().await.unwrap();
+        let expire = async || {
+            // The next token has expired as soon as it is there.
+            fake.set_token_lifetime(Duration::ZERO);
+            fake.expire_access_tokens();
+            assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        };
+        let requests = || (fake.requests("/token").len(), fake.requests("/mcp").len());
+        expire().await;
+        fake.set_token_lifetime(Duration::from_secs(3600));
+        let (tokens, sent) = requests();
+        for _ in 0..2 {
+            assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        }
+        assert_eq!(requests(), (tokens + 1, sent + 2));
+        // If it cannot be renewed, the server decides about it.
+        expire().await;
+        fake.respond("/token", 503, "");
+        assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        assert_eq!(requests(), (tokens + 3, sent + 5));
+    }
 }
 
 /// Each request of a web application has a server of its own, and knows only the store.
@@ -367,12 +409,13 @@ async fn a_user_that_refuses_is_asked_once_for_all_waiting_calls() {
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
     let tools = server.clone().connect().await.unwrap();
     fake.end_logins();
-    let called = futures_util::future::join_all((0..5).map(|_| call(&tools, "read"))).await;
-    assert!(called.iter().all(Result::is_err));
+    // All share the refusal, so that no task of them asks again.
+    let errors = futures_util::future::join_all((0..5).map(|_| call_error(&tools, "read"))).await;
+    assert!(errors.iter().all(|error| error.kind() == McpErrorKind::LoginRefused), "{errors:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
     // Nor for the calls of a model that tries again, but by the program.
-    let error = call_error(&tools, "read").await.to_string();
-    assert!(error.contains("a login has just failed; try again later, or connect again"), "{error}");
+    let error = problem(&call_error(&tools, "read").await, McpErrorKind::LoginRefused);
+    assert_eq!(error, "cannot be authorized: a login has just failed; try again later, or connect again");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
     server.connect().await.unwrap_err();
     assert_eq!(asked.load(Ordering::SeqCst), 3);
@@ -419,7 +462,7 @@ async fn a_client_that_registered_itself_ends_with_a_login_that_fails() {
     });
     let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login));
     for registrations in 1..3 {
-        let problem = problem(&server.clone().connect().await.unwrap_err(), McpErrorKind::Unauthorized);
+        let problem = problem(&server.clone().connect().await.unwrap_err(), McpErrorKind::LoginRefused);
         tokio::time::resume();
         assert_eq!(problem, "cannot be authorized: nobody logged in within 300s");
         assert_eq!(fake.requests("/register").len(), registrations);
@@ -593,7 +636,8 @@ async fn metadata_is_found_at_the_paths_of_the_standards() {
         fake.respond(path, 404, "");
         let url = url.unwrap().unwrap();
         assert_eq!(parameter(&url, "client_id").as_deref(), Some("desk"));
-        assert_eq!(parameter(&url, "resource"), Some(fake.issuer()));
+        // The metadata at the root are those of the whole host.
+        assert_eq!(parameter(&url, "resource"), Some(fake.url()));
         assert_eq!(parameter(&url, "scope").as_deref(), Some("read offline_access"));
         assert_eq!(parameter(&url, "prompt").as_deref(), Some("consent"));
     }

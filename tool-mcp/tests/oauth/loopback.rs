@@ -123,7 +123,7 @@ async fn a_login_that_nobody_finishes_is_given_up() {
     tokio::time::pause();
     let error = connecting.await.unwrap().unwrap_err();
     let expected = "cannot be authorized: nobody logged in within 300s";
-    assert_eq!(problem(&error, McpErrorKind::Unauthorized), expected);
+    assert_eq!(problem(&error, McpErrorKind::LoginRefused), expected);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Users of one program, of whom each has a connection and a login of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
@@ -278,17 +278,17 @@ async fn a_run_waits_for_the_login_that_a_call_needs() {
     assert_eq!(outputs(&answer), ["write: read write"]);
 }
 
-/// The task of a call goes on at the server while its user logs in.
-#[tokio::test]
-async fn a_run_waits_for_the_login_that_a_task_needs() {
-    let (fake, store) = (fake().await, Started::default());
-    let task = |status: &str, result: Value| {
-        json!({
-            "resultType": if result.is_null() { "task" } else { "complete" }, "taskId": "t-1", "status": status,
-            "createdAt": "2026-11-28T00:00:00Z", "lastUpdatedAt": "2026-11-28T00:00:00Z", "ttlMs": null,
-            "result": result,
-        })
-    };
+/// Returns the result that states how a task is, and has its result once there is one.
+fn task(status: &str, result: Value) -> Value {
+    json!({
+        "resultType": if result.is_null() { "task" } else { "complete" }, "taskId": "t-1", "status": status,
+        "createdAt": "2026-11-28T00:00:00Z", "lastUpdatedAt": "2026-11-28T00:00:00Z", "ttlMs": null,
+        "result": result,
+    })
+}
+
+/// Makes a server go on with a task for each call of `read`.
+fn serve_tasks(fake: &OAuthServer) {
     let listed = json!({
         "resultType": "complete", "ttlMs": 3_600_000, "cacheScope": "private",
         "tools": [{ "name": "read", "inputSchema": { "type": "object" } }],
@@ -301,6 +301,13 @@ async fn a_run_waits_for_the_login_that_a_task_needs() {
     fake.set_result("tools/list", listed);
     fake.set_result("tools/call", task("working", Value::Null));
     fake.set_result("tasks/get", task("working", json!({})));
+}
+
+/// The task of a call goes on at the server while its user logs in.
+#[tokio::test]
+async fn a_run_waits_for_the_login_that_a_task_needs() {
+    let (fake, store) = (fake().await, Started::default());
+    serve_tasks(&fake);
     let pool = process(&fake, &store);
     finish(&fake, &pool.server("ada")).await.unwrap();
     let agent = |model| Agent::builder(model).tool_provider(pool.clone()).build().unwrap();
@@ -338,6 +345,38 @@ async fn a_run_waits_for_the_login_that_a_task_needs() {
     assert_eq!(outputs(&answer), ["read"]);
     let requests = fake.requests("/mcp");
     assert_eq!(requests.iter().filter(|request| request.contains("tools/call")).count(), 1);
+}
+
+/// A user who refuses the login that a poll needs is not asked again at the next one.
+#[tokio::test]
+async fn a_refused_login_ends_the_call_of_a_task() {
+    let fake = fake().await;
+    serve_tasks(&fake);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (user, count) = (Arc::clone(&fake), Arc::clone(&asked));
+    let login = Login::paste("http://127.0.0.1/callback", move |login| {
+        let (user, is_first) = (Arc::clone(&user), count.fetch_add(1, Ordering::SeqCst) == 0);
+        async move {
+            match is_first {
+                true => user.approve(&login.url).await,
+                false => Err(std::io::Error::other("closed")),
+            }
+        }
+    });
+    let server = McpServer::http(fake.url()).name("tickets").oauth(OAuth::new(login)).trusted();
+    let connected = server.connect().await.unwrap();
+    let model = ScriptedModel::new().calls("read", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(connected.tools().await.unwrap()).build().unwrap();
+    let mut driver = agent.start("Read");
+    driver.advance().await.unwrap();
+    driver.advance().await.unwrap();
+    let mut run = driver.into_run();
+    fake.end_logins();
+    run.tick(run.waits()[0].deadline.unwrap());
+    let answer = agent.resume(run).await.unwrap();
+    let expected = "no redirect was given: closed; the call may or may not have taken effect";
+    assert!(outputs(&answer)[0].contains(expected), "{:?}", outputs(&answer));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -58,7 +58,8 @@
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
 //! a [service](Server::into_service): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
 //! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
-//! stored responses and paused runs, and cannot access anyone else's. Another key continues no runs of an earlier one.
+//! stored responses and paused runs, and cannot access anyone else's, and so does each [user](Server::user) of a key. Another key continues no runs
+//! of an earlier one.
 //!
 //! # Callers
 //!
@@ -168,7 +169,8 @@ impl Server {
     }
 
     /// Says [whose run](tool_core::agent::Ask::user) a request starts, from the headers of a request that was admitted: from its key, or from a header
-    /// that only a proxy of yours can set. A request for which it returns `None` is nobody's. What the body of a request calls its user is
+    /// that only a proxy of yours can set. A request for which it returns `None` is nobody's. Stored responses and paused runs belong to the user, and
+    /// exist for no other user of the same key. What the body of a request calls its user is
     /// the word of the caller, and never this.
     ///
     /// ```

@@ -37,7 +37,7 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
 }
 
 /// Middleware that admits requests, limits those in flight, catches panics and adds the request id. Handlers find the
-/// [`Caller`] in the extensions of the request.
+/// [`Caller`] and its user in the extensions of the request.
 async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&state, &mut request) {
         Ok(permits) => {
@@ -64,7 +64,11 @@ fn admit(state: &ServerState, request: &mut Request) -> Result<Permits, ApiError
         .then(|| state.of_keys.acquire(caller.derive_id("requests in flight")))
         .transpose()
         .map_err(ApiError::too_many_requests)?;
+    // Users behind one key, such as that of a proxy, have nothing in common.
+    let user = state.user_of(request.headers());
+    let caller = user.as_ref().map_or(caller, |user| caller.with_user(user.as_str()));
     request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(user);
     Ok((state.limiter.begin_request()?, of_key))
 }
 

@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tool_core::model::Delta;
+use tool_core::model::{Delta, RunUser};
 use tool_http::server::{Caller, hold_until_sent, json_response, sse_response};
 
 use self::response::CompletionWriter;
@@ -22,9 +22,9 @@ use super::state::{ServerState, unix_time};
 pub(super) async fn create(
     State(state): State<Arc<ServerState>>,
     Extension(caller): Extension<Caller>,
+    Extension(user): Extension<Option<RunUser>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let user = state.user_of(request.headers());
     let body = state.limiter.read_body(request.into_body()).await?;
     let parser_state = Arc::clone(&state);
     let parse = move |body: &[u8]| request::parse(body, caller, &parser_state);

@@ -14,7 +14,7 @@ use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::Message;
-use tool_core::model::{AssistantMessage, Delta};
+use tool_core::model::{AssistantMessage, Delta, RunUser};
 use tool_http::server::{Caller, hold_until_sent, json_response, sse_response};
 
 use self::output::ResponseWriter;
@@ -28,9 +28,9 @@ use super::stored_response::{Conversation, StoredResponse};
 pub(super) async fn create(
     State(state): State<Arc<ServerState>>,
     Extension(caller): Extension<Caller>,
+    Extension(user): Extension<Option<RunUser>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let user = state.user_of(request.headers());
     let body = state.limiter.read_body(request.into_body()).await?;
     let parser_state = Arc::clone(&state);
     let parse = move |body: &[u8]| {
