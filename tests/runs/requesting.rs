@@ -113,7 +113,10 @@ fn calls_are_started_as_far_as_there_is_room() {
     run.cancel();
     for id in ["b", "c"] {
         let late = ToolExecution::new(ToolCall::new(id, "work", "{}"), Ok(ToolOutput::text("done")));
-        assert_eq!(run.record_result(late).unwrap_err().to_string(), "no call with this id is open");
+        assert_eq!(
+            run.record_result(late).unwrap_err().to_string(),
+            "the run does not expect this: no call with this id is open"
+        );
     }
     assert!(matches!(run.next_beside(&tools), Step::Done));
 }
