@@ -164,9 +164,9 @@ impl Tasks {
         let agent = self.agent();
         let all = agent.name().into_iter().fold(RunFilter::new(), RunFilter::agent);
         // The tasks of a caller have the same user, if it has one.
-        let filter = request.user.iter().fold(all.clone(), |filter, user| filter.user(user.clone()));
+        let filter = run.user().into_iter().fold(all.clone(), |filter, user| filter.user(user.clone()));
         let listed = agent.list_runs(&filter).await.map_err(|_| not_stored())?;
-        if request.user.is_none() {
+        if run.user().is_none() {
             self.note_all(&listed);
         } else if !self.knows_all() {
             self.note_all(&agent.list_runs(&all).await.map_err(|_| not_stored())?);
