@@ -15,6 +15,7 @@ mod responses;
 mod results;
 mod retrying;
 mod secrets;
+mod tokens;
 mod tool_definitions;
 mod transcripts;
 mod wire;

@@ -80,7 +80,7 @@ mod config;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget, Token, TokenSource};
 
 pub use self::config::{Anthropic, AnthropicBuilder};
 pub use self::endpoint::Endpoint;

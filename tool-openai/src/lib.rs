@@ -110,7 +110,7 @@ pub mod server;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget, Token, TokenSource};
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
