@@ -3,6 +3,7 @@
 mod anthropic;
 mod both;
 mod broken_streams;
+mod clouds;
 mod endpoint;
 mod fallback;
 mod faults;

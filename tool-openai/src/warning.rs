@@ -26,6 +26,13 @@ pub enum Warning<'a> {
         /// The name of the field, such as `parallel_tool_calls`.
         field: &'static str,
     },
+    /// A call of the history has no signature, for example because another model made it, and was sent with one that the endpoint
+    /// [accepts instead](Endpoint::missing_signature). It is reported when the message is encoded for the first time.
+    #[non_exhaustive]
+    SignatureMissing {
+        /// The name of the tool.
+        tool: &'a str,
+    },
 }
 
 impl fmt::Display for Warning<'_> {
@@ -36,6 +43,12 @@ impl fmt::Display for Warning<'_> {
             }
             Self::FieldOmitted { field } => {
                 write!(f, "the field `{field}` was omitted, because the endpoint does not support it")
+            }
+            Self::SignatureMissing { tool } => {
+                write!(
+                    f,
+                    "a call of the tool `{tool}` has no signature, for example because another model made it; the endpoint may answer worse"
+                )
             }
         }
     }

@@ -9,7 +9,7 @@ use tool_http::client::{ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy
 
 use super::anthropic::Anthropic;
 use crate::client::Client;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Routes};
 use crate::known_errors::KNOWN_ERRORS;
 use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
@@ -226,7 +226,12 @@ impl AnthropicBuilder {
         if let Some(version) = version {
             endpoint.version = version.into();
         }
-        connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
+        if endpoint.routes == Routes::Messages {
+            connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
+        }
+        if let Some(workspace) = &endpoint.workspace {
+            connection.plain_headers.push(("anthropic-workspace-id".into(), workspace.to_string()));
+        }
         if !betas.is_empty() {
             connection.plain_headers.push(("anthropic-beta".into(), betas.join(",")));
         }

@@ -416,7 +416,9 @@ impl ApiError {
         }
         write!(f, ": {}", excerpt(&self.body.message, MAX_MESSAGE_CHARS))?;
         if self.head.lacks_key && self.kind() == ErrorKind::Authentication {
-            return f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`");
+            return f.write_str(
+                "; no key was sent, set one with `api_key`, `api_key_from_env` or `token_source`",
+            );
         }
         if let Some(hint) = hint {
             write!(f, "; {hint}")?;

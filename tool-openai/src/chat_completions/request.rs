@@ -38,7 +38,7 @@ pub(super) fn encode(
     let offered = tools::offered(request, endpoint);
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
-        let messages = cache.append_new(request.messages(), dialect)?;
+        let messages = cache.append_new(request.messages(), dialect, on_warning)?;
         let tools = tools.as_deref();
         let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
         if is_streamed && endpoint.supports_stream_options {
