@@ -101,6 +101,13 @@ pub struct Endpoint {
     /// The signature that is sent with the first call of a message if the endpoint requires one and the call has none, because another model
     /// made it. It is reported as a [warning](crate::OpenAiBuilder::on_warning).
     pub missing_signature: Option<Cow<'static, str>>,
+    /// The server removes the start of a conversation that exceeds the context of the model, without an error, and reports the context at
+    /// `/api/ps`, as Ollama does. It is asked for it after the first response if there is a hook for
+    /// [warnings](crate::OpenAiBuilder::on_warning), and for the [description](tool_core::ChatModel::model_info) of the model.
+    pub truncates_silently: bool,
+    /// `cache_control` is written, so that the provider stores the start of the conversation for five minutes. OpenRouter stores it of Claude only
+    /// with this field, and charges a little more for what is written.
+    pub writes_cache_control: bool,
     /// Tool names must start with a letter or `_`.
     pub tool_names_start_with_letter: bool,
     /// The schema of a tool's parameters must not have `anyOf`, `oneOf`, `allOf`, `enum` or `not` at its top level.

@@ -96,6 +96,7 @@ mod quirks;
 mod tools;
 mod body;
 mod client;
+mod context;
 mod malformed_call;
 mod api;
 mod content;

@@ -68,6 +68,8 @@ impl Endpoint {
             call_id_format: CallIdFormat::Verbatim,
             reasoning_replay: ReasoningReplay::WithCalls,
             missing_signature: None,
+            truncates_silently: false,
+            writes_cache_control: false,
             tool_names_start_with_letter: false,
             requires_plain_parameters: true,
             max_tools: Some(MAX_TOOLS),
@@ -249,7 +251,8 @@ impl Endpoint {
         }
     }
 
-    /// Creates OpenRouter's endpoint: <https://openrouter.ai/docs/api-reference/overview>.
+    /// Creates OpenRouter's endpoint: <https://openrouter.ai/docs/api-reference/overview>. Set
+    /// [`writes_cache_control`](Self::writes_cache_control) for Claude, of which nothing is cached otherwise.
     #[must_use]
     pub fn openrouter() -> Self {
         Self {
@@ -266,6 +269,7 @@ impl Endpoint {
         Self {
             name: Some("ollama".into()),
             base_url: Some("http://localhost:11434/v1".into()),
+            truncates_silently: true,
             supports_strict: false,
             supports_parallel_tool_calls: false,
             required_tool_choice: None,

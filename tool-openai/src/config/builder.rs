@@ -240,7 +240,7 @@ impl OpenAiBuilder {
         connection.known_errors = KNOWN_ERRORS;
         let connection =
             connection.connect(base_url, endpoint.auth_scheme, endpoint.api_key_variable.as_deref())?;
-        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning })))
+        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning, contexts: Default::default() })))
     }
 }
 
