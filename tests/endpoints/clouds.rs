@@ -1,15 +1,17 @@
 //! Models behind clouds, against a server with their documented routes, bodies and errors. Nothing here was tried against the clouds.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{Anthropic, Messages};
 use tool_core::model::{ChatRequest, ModelInfo};
 use tool_core::{Agent, ChatModel, Message, ModelOptions};
-use tool_openai::{AwsCredentials, Error, ErrorKind, OpenAi};
+use tool_openai::{AwsCredentials, Error, ErrorKind, OpenAi, Token};
 
-use crate::responses::endpoint::json_answer;
+use crate::responses::endpoint::{event_stream, json_answer};
 
 fn question() -> ChatRequest<'static> {
     ChatRequest::new([Message::user("Hello")])
@@ -86,6 +88,66 @@ async fn vertex_has_the_model_in_the_path_and_the_version_in_the_body() {
     assert_eq!(fields(2), [version, model, Value::Null]);
 }
 
+/// The recordings are made by `clouds/sdk/run`.
+#[tokio::test]
+async fn requests_are_those_of_the_official_clients() {
+    let recorded: BTreeMap<String, Value> =
+        serde_json::from_str(include_str!("../wire/clouds/requests.json")).unwrap();
+    let mut found = BTreeMap::new();
+    let mut answer = hello();
+    answer["input_tokens"] = json!(1);
+    answer["choices"] = json!([{ "message": { "content": "Hi." }, "finish_reason": "stop" }]);
+    let source = || async { Ok::<_, std::io::Error>(Token::new("a-token-of-a-cloud")) };
+    let options = ModelOptions::default().with_max_output_tokens(9);
+    let request = question().with_options(options);
+    let vertex = "/v1/projects/p/locations/eu/publishers/anthropic/models";
+    for (endpoint, path, name) in [
+        (tool_anthropic::Endpoint::vertex("p", "eu"), vertex, "claude-sonnet-4@20250514;x"),
+        (tool_anthropic::Endpoint::foundry("r"), "/anthropic", "m"),
+        (tool_anthropic::Endpoint::bedrock_mantle("eu-west-1"), "/anthropic", "m"),
+        (tool_anthropic::Endpoint::aws("eu-west-1", "wrkspc_1"), "", "m"),
+    ] {
+        let server = RawServer::start(vec![json_answer(&answer)], Duration::ZERO).await.unchecked();
+        let cloud = endpoint.name.clone();
+        let builder =
+            Anthropic::builder().endpoint(endpoint).base_url(format!("http://{}{path}", server.address));
+        let model = builder.token_source(source).build().unwrap().chat_model(name);
+        model.chat(&request).await.unwrap();
+        let mut deltas = model.stream(&request);
+        while let Some(delta) = deltas.next().await {
+            delta.unwrap();
+        }
+        model.count_tokens(&request).await.unwrap();
+        let names = ["reply", "stream", "count"].map(|kind| format!("{cloud} {kind}"));
+        found.extend(names.into_iter().zip(server.requests().iter().map(|request| recording(request))));
+    }
+    for (name, endpoint) in [
+        ("azure", tool_openai::Endpoint::foundry("r")),
+        ("bedrock", tool_openai::Endpoint::bedrock("eu-west-1")),
+    ] {
+        let server = RawServer::start(vec![json_answer(&answer)], Duration::ZERO).await;
+        let builder =
+            OpenAi::builder().endpoint(endpoint).base_url(format!("http://{}/openai/v1", server.address));
+        let model = builder.token_source(source).build().unwrap().chat_model("m");
+        model.chat(&question()).await.unwrap();
+        found.insert(name.to_owned(), recording(&server.requests()[0]));
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), recorded.keys().collect::<Vec<_>>());
+    for (name, recorded) in recorded {
+        assert_eq!(found[&name], recorded, "{name}");
+    }
+}
+
+/// Returns a request in the form of the recordings.
+fn recording(request: &str) -> Value {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let names = ["anthropic-version", "anthropic-workspace-id", "api-key", "authorization", "x-api-key"];
+    let headers = head.lines().filter_map(|line| line.split_once(": "));
+    let headers: BTreeMap<_, _> = headers.filter(|(name, _)| names.contains(name)).collect();
+    let body: Value = serde_json::from_str(body).unwrap();
+    json!({ "path": head.split(' ').nth(1).unwrap(), "headers": headers, "body": body })
+}
+
 #[tokio::test]
 async fn what_bedrock_lacks_is_not_requested() {
     let server = RawServer::answering_in_turn(vec![]).await;
@@ -157,7 +219,7 @@ async fn errors_of_clouds_are_explained() {
 }
 
 #[tokio::test]
-async fn the_platform_on_aws_is_told_the_workspace() {
+async fn the_platform_on_aws_gets_the_workspace() {
     let server = RawServer::answering_in_turn(vec![json_answer(&hello())]).await;
     let model = claude(tool_anthropic::Endpoint::aws("us-east-1", "wrkspc_1"), server.base_url(), "m");
     model.chat(&question()).await.unwrap();
@@ -212,6 +274,75 @@ async fn a_session_that_a_server_quotes_is_redacted() {
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("session"), "{shown}");
     assert!(shown.contains("X-Amz-Security-Token=[key]"), "{shown}");
+}
+
+/// Returns a completion with these tokens, whole or streamed.
+fn completion((input, output): (u64, u64), is_streamed: bool) -> Vec<u8> {
+    let usage =
+        json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output });
+    if is_streamed {
+        let chunk = json!({ "choices": [{ "delta": { "content": "Hi." }, "finish_reason": "stop" }], "usage": usage });
+        return event_stream(format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes());
+    }
+    json_answer(
+        &json!({ "choices": [{ "message": { "content": "Hi." }, "finish_reason": "stop" }], "usage": usage }),
+    )
+}
+
+#[tokio::test]
+async fn ollama_is_asked_once_for_the_context_and_a_full_one_is_reported() {
+    let full = "the conversation has reached the 4096 tokens of context that the server uses for `qwen3`, beyond which it removes \
+                earlier messages; set `OLLAMA_CONTEXT_LENGTH`, `num_ctx` in a Modelfile, or the context length in the settings of the app";
+    let loaded = json_answer(&json!({ "models": [
+        { "name": "other:8b", "context_length": 8 },
+        { "name": "qwen3:latest", "context_length": 4096 },
+    ] }));
+    for is_streamed in [false, true] {
+        // What the server reports, and the warnings after a request below the context and two that reach it.
+        let table = [
+            (loaded.clone(), vec![full, full]),
+            (json_answer(&json!({ "models": [{ "name": "other", "context_length": 8 }] })), vec![]),
+            (json_answer(&json!({ "models": [{ "name": "qwen3:latest" }] })), vec![]),
+            (whole_answer("404 Not Found", &[], b""), vec![]),
+        ];
+        for (list, expected) in table {
+            let replies = [(4000, 95), (4000, 96), (1, 5000)].map(|tokens| completion(tokens, is_streamed));
+            let [first, second, third] = replies;
+            let server = RawServer::answering_in_turn(vec![first, list, second, third]).await.unchecked();
+            let warnings = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&warnings);
+            let builder =
+                OpenAi::builder().endpoint(tool_openai::Endpoint::ollama()).base_url(server.base_url());
+            let builder = builder.max_retries(0).max_concurrent_requests(1);
+            let builder = builder.on_warning(move |warning| seen.lock().unwrap().push(warning.to_string()));
+            let model = builder.build().unwrap().chat_model("qwen3");
+            for _ in 0..3 {
+                if is_streamed {
+                    let request = question();
+                    let mut deltas = model.stream(&request);
+                    while let Some(delta) = deltas.next().await {
+                        delta.unwrap();
+                    }
+                } else {
+                    model.chat(&question()).await.unwrap();
+                }
+            }
+            assert_eq!(*warnings.lock().unwrap(), expected);
+            let paths: Vec<_> = sent(&server, "").into_iter().map(|(path, _, _)| path).collect();
+            let chat = "/v1/chat/completions";
+            assert_eq!(paths, [chat, "/api/ps", chat, chat]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_context_of_ollama_is_known_once_the_model_is_loaded() {
+    let loaded = json_answer(&json!({ "models": [{ "name": "qwen3:8b", "context_length": 32768 }] }));
+    let server = RawServer::answering_in_turn(vec![json_answer(&json!({ "models": [] })), loaded]).await;
+    let ollama = OpenAi::builder().endpoint(tool_openai::Endpoint::ollama()).base_url(server.base_url());
+    let model = ollama.build().unwrap().chat_model("qwen3:8b");
+    assert_eq!(model.model_info().await.unwrap(), None::<ModelInfo>);
+    assert_eq!(model.model_info().await.unwrap().unwrap().context_window, Some(32768));
 }
 
 /// Decodes base64 that may be padded.

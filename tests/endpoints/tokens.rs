@@ -1,6 +1,7 @@
 //! Tokens that expire, of both clients, against a fake cloud with a clock.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::pending;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,9 @@ use tool_core::memory::{InMemoryStore, RunFilter};
 use tool_core::model::{ChatRequest, Delta, ModelError};
 use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{Error, ErrorKind, Token, TokenSource};
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// A server of tokens, and endpoints of both APIs that accept them.
 struct Cloud {
@@ -480,9 +484,37 @@ fn settings_that_could_disclose_a_token_are_refused() {
     }
 }
 
+/// All spans and events of this thread, as text.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<String>>);
+
+impl Visit for Records {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.lock().unwrap().push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Records {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
+        self.0.lock().unwrap().push_str(attributes.metadata().name());
+        attributes.record(&mut self.clone());
+    }
+
+    fn on_record(&self, _: &span::Id, values: &span::Record<'_>, _: Context<'_, S>) {
+        values.record(&mut self.clone());
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        event.record(&mut self.clone());
+    }
+}
+
 #[tokio::test]
-async fn no_token_is_in_the_events_or_the_stored_run() {
+async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
     for client in CLIENTS {
+        let records = Records::default();
+        let _captured =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(records.clone()));
         let cloud = Cloud::start().await;
         cloud.refuse_tokens_before(9);
         let store = Arc::new(InMemoryStore::new());
@@ -500,11 +532,13 @@ async fn no_token_is_in_the_events_or_the_stored_run() {
         let texts = [
             format!("{:?} {events:?} {runs:?}", outcome.unwrap_err()),
             serde_json::to_string(&stored.run).unwrap(),
+            records.0.lock().unwrap().clone(),
         ];
         for text in texts {
             assert_no_secret(&text);
         }
         assert!(!events.is_empty());
+        assert!(records.0.lock().unwrap().contains("chat m"), "{:?}", records.0);
         assert_eq!(cloud.counts(), (2, vec![0, 1]));
     }
 }

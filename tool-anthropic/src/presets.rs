@@ -160,6 +160,7 @@ impl Endpoint {
             supports_strict: false,
             supports_output_format: false,
             refused_fields: &["inference_geo"],
+            auth_scheme: AuthScheme::Bearer,
             ..Self::cloud("bedrock", base_url, Some("AWS_BEARER_TOKEN_BEDROCK"))
         }
     }
@@ -174,7 +175,7 @@ impl Endpoint {
     fn bedrock_mantle_at(base_url: Option<String>) -> Self {
         let endpoint = Self::cloud("bedrock-mantle", base_url, Some("AWS_BEARER_TOKEN_BEDROCK"));
         // The official SDK has no models for it.
-        Self { describes_models: false, ..endpoint }
+        Self { describes_models: false, auth_scheme: AuthScheme::Bearer, ..endpoint }
     }
 
     /// Creates the endpoint of the Claude Platform on AWS in a region and a workspace. Models have Anthropic's names.
@@ -182,7 +183,7 @@ impl Endpoint {
     pub fn aws(region: &str, workspace: impl Into<Cow<'static, str>>) -> Self {
         let base_url = format!("https://aws-external-anthropic.{region}.api.aws");
         let endpoint = Self::cloud("aws", Some(base_url), Some("ANTHROPIC_AWS_API_KEY"));
-        Self { workspace: Some(workspace.into()), ..endpoint }
+        Self { workspace: Some(workspace.into()), auth_scheme: AuthScheme::Bearer, ..endpoint }
     }
 
     fn cloud(name: &'static str, base_url: Option<String>, api_key_variable: Option<&'static str>) -> Self {

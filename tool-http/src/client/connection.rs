@@ -17,7 +17,7 @@ use super::request_body::RequestBody;
 use super::response::ApiResponse;
 use super::response_context::ResponseContext;
 use super::retry_headers::RetryHeaders;
-use super::token_source::{SentToken, Tokens};
+use super::token_source::Tokens;
 
 /// The number of bytes of an error response that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -77,10 +77,20 @@ impl Connection {
             Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
             None => None,
         };
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some((name, element)) = element {
+            let list = text(&self.headers, name).map(|list| format!("{list},{element}"));
+            let list = list.and_then(|list| HeaderValue::from_str(&list).ok());
+            headers.insert(name, list.unwrap_or(HeaderValue::from_static(element)));
+        }
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        // Asked for behind the permit: a token may expire while the request waits.
         let mut response = match &self.tokens {
-            // Asked for behind the permit: a token may expire while the request waits.
-            Some(tokens) => self.send_with_token(tokens, url, body, accept, element).await?,
-            None => self.send_once(url, body, accept, element, None).await?,
+            Some(tokens) => self.send_with_token(tokens, url, body, headers).await?,
+            None => self.send_once(url, body, headers).await?,
         };
         response.permit = permit;
         Ok(response)
@@ -92,46 +102,32 @@ impl Connection {
         tokens: &Tokens,
         url: &Url,
         body: Option<&RequestBody>,
-        accept: &'static str,
-        element: Option<(&'static str, &'static str)>,
+        mut headers: HeaderMap,
     ) -> Result<ApiResponse<'_>, Error> {
         if url.origin() != self.base_url.origin() {
             return Err(Error::request("a token is not sent to another server than that of the base URL"));
         }
         let sent = tokens.get(None, &self.redactor).await.map_err(Error::token)?;
-        let refusal = match self.send_once(url, body, accept, element, Some(&sent)).await {
+        headers.insert(AUTHORIZATION, sent.header);
+        let refusal = match self.send_once(url, body, headers.clone()).await {
             Err(error) if error.refuses_token() => error,
             result => return result,
         };
         match tokens.get(Some(&sent.token), &self.redactor).await {
-            Ok(sent) => self.send_once(url, body, accept, element, Some(&sent)).await,
-            Err(failure) => Err(refusal.with_token_failure(failure)),
-        }
+            Ok(sent) => headers.insert(AUTHORIZATION, sent.header),
+            Err(failure) => return Err(refusal.with_token_failure(failure)),
+        };
+        self.send_once(url, body, headers).await
     }
 
     async fn send_once(
         &self,
         url: &Url,
         body: Option<&RequestBody>,
-        accept: &'static str,
-        element: Option<(&'static str, &'static str)>,
-        token: Option<&SentToken>,
+        headers: HeaderMap,
     ) -> Result<ApiResponse<'_>, Error> {
-        let mut headers = self.headers.clone();
-        if let Some(token) = token {
-            headers.insert(AUTHORIZATION, token.header.clone());
-        }
-        headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        if let Some((name, element)) = element {
-            let list = text(&self.headers, name).map(|list| format!("{list},{element}"));
-            let list = list.and_then(|list| HeaderValue::from_str(&list).ok());
-            headers.insert(name, list.unwrap_or(HeaderValue::from_static(element)));
-        }
         let (method, request) = match body {
-            Some(body) => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                ("POST", self.http.post(url.clone()).body(body.to_body()))
-            }
+            Some(body) => ("POST", self.http.post(url.clone()).body(body.to_body())),
             None => ("GET", self.http.get(url.clone())),
         };
         let failed = FailedRequest::new(method, url, self.suggested_base_url.clone());
