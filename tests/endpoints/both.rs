@@ -174,8 +174,8 @@ async fn errors_are_the_same() {
 async fn a_missing_key_is_named() {
     let answer = whole_answer("401 Unauthorized", &[], error("authentication_error", "No key.").as_bytes());
     let server = RawServer::start(vec![answer], Duration::ZERO).await.unchecked();
-    let text = "POST URL failed with status 401, authentication_error: No key.; no key was sent, set one with `api_key` or \
-                `api_key_from_env`";
+    let text = "POST URL failed with status 401, authentication_error: No key.; no key was sent, set one with `api_key`, \
+                `api_key_from_env` or `token_source`";
     let expected: Outcome = ("Authentication".into(), false, false, text.into());
     assert_eq!(outcomes(&server.base_url(), None).await, [expected.clone(), expected]);
 }

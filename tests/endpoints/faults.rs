@@ -180,7 +180,7 @@ async fn reports_a_missing_key() {
         assert_eq!(error.kind(), ErrorKind::Authentication);
         error.to_string()
     };
-    let hint = "no key was sent, set one with `api_key` or `api_key_from_env`";
+    let hint = "no key was sent, set one with `api_key`, `api_key_from_env` or `token_source`";
     assert!(ask(OpenAi::builder()).await.ends_with(hint));
     for builder in
         [OpenAi::builder().api_key("sk-wrong"), OpenAi::builder().header("authorization", "Basic dTpw")]

@@ -3,6 +3,7 @@
 mod anthropic;
 mod both;
 mod broken_streams;
+mod clouds;
 mod endpoint;
 mod fallback;
 mod faults;
@@ -15,6 +16,7 @@ mod responses;
 mod results;
 mod retrying;
 mod secrets;
+mod tokens;
 mod tool_definitions;
 mod transcripts;
 mod wire;

@@ -37,14 +37,14 @@ impl Client {
     /// the response does not follow the API.
     pub(crate) async fn fetch<T>(
         &self,
-        path: &str,
+        url: Url,
         body: Option<&RequestBody>,
         beta: Option<&'static str>,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, Error> {
-        let (url, parse) = (self.url(path), &parse);
+        let (url, parse) = (&url, &parse);
         let attempt = || async {
-            let response = self.send(&url, body, "application/json", beta).await?;
+            let response = self.send(url, body, "application/json", beta).await?;
             response.read(MAX_INFO_BYTES, parse).await
         };
         self.retry.run(attempt).await

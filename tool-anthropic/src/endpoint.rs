@@ -22,6 +22,11 @@ pub(crate) const FIRST_VERSION: &str = "2023-06-01";
 /// | [`minimax`](Self::minimax) | `MINIMAX_API_KEY` | [`compatible`](Self::compatible); a call cannot be required |
 /// | [`zai`](Self::zai) | `ZAI_API_KEY` | [`compatible`](Self::compatible) |
 /// | [`ollama`](Self::ollama), [`lm_studio`](Self::lm_studio), [`llama_cpp`](Self::llama_cpp) | none, otherwise as a bearer token | [`compatible`](Self::compatible) |
+/// | [`foundry`](Self::foundry) | `ANTHROPIC_FOUNDRY_API_KEY`, or tokens of Entra ID | the model is the deployment; no list of models |
+/// | [`vertex`](Self::vertex) | tokens of Google | the model is part of the path; no list of models |
+/// | [`bedrock`](Self::bedrock) | `AWS_BEARER_TOKEN_BEDROCK`, or [`bedrock_keys`](crate::bedrock_keys) | no strict tools, JSON schemas, counts of tokens, list of models |
+/// | [`bedrock_mantle`](Self::bedrock_mantle) | the same | no list of models |
+/// | [`aws`](Self::aws) | `ANTHROPIC_AWS_API_KEY` | needs a workspace |
 /// | [`compatible`](Self::compatible) | `ANTHROPIC_API_KEY` | version 2023-06-01; no strict tools, JSON schemas, cache points, files, compaction or search for tools |
 ///
 /// By default, the endpoint is detected from the host of the base URL. An unknown host is taken for a gateway to
@@ -48,6 +53,16 @@ pub struct Endpoint {
     pub auth_scheme: AuthScheme,
     /// The version of the API, for the header `anthropic-version`. Only with 2023-06-01, `temperature` and `top_p` are sent.
     pub version: Cow<'static, str>,
+    /// Where requests are sent, and where the model is named.
+    pub routes: Routes,
+    /// The workspace, for the header `anthropic-workspace-id`.
+    pub workspace: Option<Cow<'static, str>>,
+    /// The endpoint describes models. Otherwise nothing is [known](tool_core::ChatModel::model_info) of them.
+    pub describes_models: bool,
+    /// The endpoint [counts](tool_core::ChatModel::count_tokens) the tokens of a request.
+    pub counts_tokens: bool,
+    /// Extra fields that the endpoint refuses. A request with one of them is not sent.
+    pub refused_fields: &'static [&'static str],
     /// The limit of a reply's tokens if the options set none, because the API requires one.
     pub default_max_tokens: u32,
     /// The endpoint accepts `strict` in tools.
@@ -66,4 +81,14 @@ pub struct Endpoint {
     pub supports_compaction: bool,
     /// `tool_choice` can require a call. Otherwise a request that requires one is refused.
     pub supports_required_calls: bool,
+}
+
+/// Where an endpoint expects requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Routes {
+    /// `/v1/messages`, with the model in the body and the version in a header.
+    Messages,
+    /// `/{model}:rawPredict` and `/{model}:streamRawPredict`, with the version in the body, as on Vertex AI.
+    RawPredict,
 }

@@ -25,6 +25,8 @@ pub(crate) const KNOWN_ERRORS: ErrorKinds = ErrorKinds {
         ("exceed context limit", ErrorKind::ContextLength),
         ("credit balance is too low", ErrorKind::Quota),
     ],
+    // Bedrock answers with 403.
+    expired_tokens: &["token has expired", "security token included in the request is expired"],
 };
 
 #[cfg(test)]

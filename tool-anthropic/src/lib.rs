@@ -23,6 +23,7 @@
 //! | [`Anthropic`] | an endpoint: its URL, key, timeouts and retries |
 //! | [`Messages`] | a model |
 //! | [`Endpoint`] | the differences between servers with the same API, with constructors for the known ones |
+//! | [`TokenSource`], [`bedrock_keys`] | tokens that expire, of clouds |
 //! | [`Thinking`], [`Cache`], [`HostedTool`] | what a model can be configured with |
 //! | [`ReplyDetails`] | the blocks of a reply, uses of hosted tools |
 //! | [`Error`], [`ErrorKind`] | errors of endpoints |
@@ -80,12 +81,15 @@ mod config;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{
+    AuthScheme, AwsCredentials, Error, ErrorKind, Retry, RetryBudget, Token, TokenSource,
+};
 
 pub use self::config::{Anthropic, AnthropicBuilder};
-pub use self::endpoint::Endpoint;
+pub use self::endpoint::{Endpoint, Routes};
 pub use self::messages::Messages;
 pub use self::options::{Cache, CacheTtl, HostedTool, Thinking};
+pub use self::presets::bedrock_keys;
 pub use self::rate_limits::{RateLimit, RateLimits};
 pub use self::response::ReplyDetails;
 pub use self::warning::Warning;

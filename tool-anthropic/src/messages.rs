@@ -121,11 +121,21 @@ impl ChatModel for Messages {
     }
 
     fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
-        Box::pin(async move { Ok(Some(model_info::count_tokens(self.request(request)).await?)) })
+        Box::pin(async move {
+            match self.client.endpoint.counts_tokens {
+                true => Ok(Some(model_info::count_tokens(self.request(request)).await?)),
+                false => Ok(None),
+            }
+        })
     }
 
     fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
-        Box::pin(async move { Ok(Some(model_info::model_info(&self.client, &self.model).await?)) })
+        Box::pin(async move {
+            match self.client.endpoint.describes_models {
+                true => Ok(Some(model_info::model_info(&self.client, &self.model).await?)),
+                false => Ok(None),
+            }
+        })
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -11,14 +11,14 @@ use crate::request::{EncodedRequest, ModelRequest, Purpose};
 pub(crate) async fn count_tokens(request: ModelRequest<'_>) -> Result<u64, Error> {
     let EncodedRequest { body, beta, .. } = request.encode(Purpose::Count)?;
     let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
-    request.client.fetch("messages/count_tokens", Some(&body), beta, parse).await
+    request.client.fetch(request.url(Purpose::Count), Some(&body), beta, parse).await
 }
 
 /// Asks for what is known of a model.
 pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo, Error> {
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
-    client.fetch(&format!("models/{name}"), None, None, parse_info).await
+    client.fetch(client.url(&format!("models/{name}")), None, None, parse_info).await
 }
 
 /// Parses a description; each part can be missing.

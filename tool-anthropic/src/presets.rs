@@ -1,15 +1,45 @@
 //! The known endpoints, each with the documentation of its differences.
 
-use reqwest::Url;
-use tool_http::client::AuthScheme;
+use std::borrow::Cow;
 
-use crate::endpoint::{Endpoint, FIRST_VERSION, VERSION};
+use reqwest::Url;
+use tool_http::client::{AuthScheme, AwsCredentials, SignedKeyForm, TokenSource, signed_keys};
+
+use crate::endpoint::{Endpoint, FIRST_VERSION, Routes, VERSION};
 
 /// The base URL of Anthropic's own endpoint.
 pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
 
 /// Current models write more, but a reply that is not streamed must be shorter than 21,333 tokens.
 const DEFAULT_MAX_TOKENS: u32 = 16_384;
+
+/// The short-term keys of Bedrock: <https://pypi.org/project/aws-bedrock-token-generator>.
+const BEDROCK_KEYS: SignedKeyForm = SignedKeyForm {
+    prefix: "bedrock-api-key-",
+    host: "bedrock.amazonaws.com",
+    service: "bedrock",
+    action: "Action=CallWithBearerToken",
+    end: "&Version=1",
+};
+
+/// Returns a source of short-term keys of Bedrock for a region, which are signed on this machine with what `credentials` returns: those of
+/// a role, or [`AwsCredentials::from_env`]. A key is valid for twelve hours, or as long as the credentials.
+///
+/// ```
+/// use tool_anthropic::{Anthropic, AwsCredentials, Endpoint, bedrock_keys};
+///
+/// let bedrock = Anthropic::builder()
+///     .endpoint(Endpoint::bedrock("eu-central-1"))
+///     .token_source(bedrock_keys("eu-central-1", async || AwsCredentials::from_env()));
+/// # let _ = bedrock;
+/// ```
+pub fn bedrock_keys<T, E>(region: &str, credentials: impl Fn() -> T + Send + Sync) -> impl TokenSource
+where
+    T: Future<Output = Result<AwsCredentials, E>> + Send,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    signed_keys(BEDROCK_KEYS, region, credentials)
+}
 
 impl Endpoint {
     /// Detects the endpoint at this URL by its host.
@@ -20,6 +50,16 @@ impl Endpoint {
             "api.minimax.io" | "api.minimaxi.com" => Self::minimax(),
             "api.z.ai" => Self::zai(),
             "ollama.com" => Self::ollama(),
+            host if host.ends_with(".services.ai.azure.com") => Self::foundry_at(None),
+            host if host.ends_with("aiplatform.googleapis.com") || host.starts_with("aiplatform.") => {
+                Self::vertex_at(None)
+            }
+            host if host.starts_with("bedrock-runtime.") && host.contains(".amazonaws.com") => {
+                Self::bedrock_at(None)
+            }
+            host if host.starts_with("bedrock-mantle.") && host.ends_with(".api.aws") => {
+                Self::bedrock_mantle_at(None)
+            }
             _ => Self::anthropic(),
         }
     }
@@ -33,6 +73,11 @@ impl Endpoint {
             api_key_variable: Some("ANTHROPIC_API_KEY".into()),
             auth_scheme: AuthScheme::Header("x-api-key"),
             version: VERSION.into(),
+            routes: Routes::Messages,
+            workspace: None,
+            describes_models: true,
+            counts_tokens: true,
+            refused_fields: &[],
             default_max_tokens: DEFAULT_MAX_TOKENS,
             supports_strict: true,
             supports_output_format: true,
@@ -57,6 +102,95 @@ impl Endpoint {
             supports_cache: false,
             supports_files: false,
             supports_compaction: false,
+            ..Self::anthropic()
+        }
+    }
+
+    /// Creates the endpoint of Claude in a resource of Microsoft Foundry, such as `mine` for `https://mine.services.ai.azure.com`. The model
+    /// is the name of the deployment. Tokens of Entra ID have the scope `https://ai.azure.com/.default`.
+    #[must_use]
+    pub fn foundry(resource: &str) -> Self {
+        Self::foundry_at(Some(format!("https://{resource}.services.ai.azure.com/anthropic")))
+    }
+
+    fn foundry_at(base_url: Option<String>) -> Self {
+        let endpoint = Self::cloud("foundry", base_url, Some("ANTHROPIC_FOUNDRY_API_KEY"));
+        // The official SDK has no models for it.
+        Self { describes_models: false, ..endpoint }
+    }
+
+    /// Creates the endpoint of Claude on Google's Vertex AI, in a project and a location such as `europe-west1`, `eu`, `us` or `global`.
+    /// Tokens have the scope `https://www.googleapis.com/auth/cloud-platform`. A base URL of your own ends with
+    /// `/publishers/anthropic/models`.
+    #[must_use]
+    pub fn vertex(project: &str, location: &str) -> Self {
+        let host = match location {
+            "global" => "aiplatform.googleapis.com".to_owned(),
+            "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
+            _ => format!("{location}-aiplatform.googleapis.com"),
+        };
+        Self::vertex_at(Some(format!(
+            "https://{host}/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
+        )))
+    }
+
+    fn vertex_at(base_url: Option<String>) -> Self {
+        Self {
+            routes: Routes::RawPredict,
+            describes_models: false,
+            // <https://github.com/UKGovernmentBEIS/inspect_ai/issues/3851>
+            refused_fields: &["cache_control"],
+            ..Self::cloud("vertex", base_url, None)
+        }
+    }
+
+    /// Creates the endpoint of Claude on Amazon Bedrock in a region, at `bedrock-runtime`. Models are named like
+    /// `global.anthropic.claude-…`, or by an inference profile. Keys are in `AWS_BEARER_TOKEN_BEDROCK`, or made by
+    /// [`bedrock_keys`](crate::bedrock_keys).
+    #[must_use]
+    pub fn bedrock(region: &str) -> Self {
+        Self::bedrock_at(Some(format!("https://bedrock-runtime.{region}.amazonaws.com/anthropic")))
+    }
+
+    fn bedrock_at(base_url: Option<String>) -> Self {
+        Self {
+            describes_models: false,
+            // Other routes than `/v1/messages` answer with status 200.
+            counts_tokens: false,
+            supports_strict: false,
+            supports_output_format: false,
+            refused_fields: &["inference_geo"],
+            auth_scheme: AuthScheme::Bearer,
+            ..Self::cloud("bedrock", base_url, Some("AWS_BEARER_TOKEN_BEDROCK"))
+        }
+    }
+
+    /// Creates the endpoint of Claude on Amazon Bedrock in a region, at `bedrock-mantle`. Models are named like
+    /// `anthropic.claude-opus-4-8`.
+    #[must_use]
+    pub fn bedrock_mantle(region: &str) -> Self {
+        Self::bedrock_mantle_at(Some(format!("https://bedrock-mantle.{region}.api.aws/anthropic")))
+    }
+
+    fn bedrock_mantle_at(base_url: Option<String>) -> Self {
+        let endpoint = Self::cloud("bedrock-mantle", base_url, Some("AWS_BEARER_TOKEN_BEDROCK"));
+        // The official SDK has no models for it.
+        Self { describes_models: false, auth_scheme: AuthScheme::Bearer, ..endpoint }
+    }
+
+    /// Creates the endpoint of the Claude Platform on AWS in a region and a workspace. Models have Anthropic's names.
+    #[must_use]
+    pub fn aws(region: &str, workspace: impl Into<Cow<'static, str>>) -> Self {
+        let base_url = format!("https://aws-external-anthropic.{region}.api.aws");
+        let endpoint = Self::cloud("aws", Some(base_url), Some("ANTHROPIC_AWS_API_KEY"));
+        Self { workspace: Some(workspace.into()), auth_scheme: AuthScheme::Bearer, ..endpoint }
+    }
+
+    fn cloud(name: &'static str, base_url: Option<String>, api_key_variable: Option<&'static str>) -> Self {
+        Self {
+            name: name.into(),
+            base_url: base_url.map(Cow::Owned),
+            api_key_variable: api_key_variable.map(Into::into),
             ..Self::anthropic()
         }
     }
@@ -131,6 +265,11 @@ mod tests {
             ("https://api.moonshot.ai/anthropic", Endpoint::moonshot()),
             ("https://api.z.ai/api/anthropic", Endpoint::zai()),
             ("http://127.0.0.1:8080", Endpoint::anthropic()),
+            ("https://mine.services.ai.azure.com/anthropic", Endpoint::foundry_at(None)),
+            ("https://europe-west1-aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
+            ("https://aiplatform.eu.rep.googleapis.com/v1/x", Endpoint::vertex_at(None)),
+            ("https://bedrock-runtime.us-east-1.amazonaws.com/anthropic", Endpoint::bedrock_at(None)),
+            ("https://bedrock-mantle.us-east-1.api.aws/anthropic", Endpoint::bedrock_mantle_at(None)),
             ("https://api.deepseek.com.example.org", Endpoint::anthropic()),
         ];
         for (url, expected) in table {

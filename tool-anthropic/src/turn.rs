@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::stream::{BoxStream, StreamExt, iter};
+use reqwest::Url;
 use tool_core::Message;
 use tool_core::model::{ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::{Error, RequestBody, count_attempt};
@@ -12,9 +13,6 @@ use tool_http::client::{Error, RequestBody, count_attempt};
 use crate::client::Client;
 use crate::request::{MAX_UNSTREAMED_TOKENS, ModelRequest, Purpose};
 use crate::response::{PAUSE_TURN, ReplyAssembler};
-
-/// The path of the API.
-const PATH: &str = "messages";
 
 type Deltas<'a> = BoxStream<'a, Result<Delta, Error>>;
 
@@ -58,7 +56,8 @@ impl<'a> Turn<'a> {
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
         let (purpose, is_resumed) = (self.purpose, self.paused.is_some());
-        let (encoded, ModelRequest { client, chat, .. }) = (self.encode(), self.request);
+        let (encoded, url) = (self.encode(), self.request.url(purpose));
+        let ModelRequest { client, chat, .. } = self.request;
         async move {
             let (body, beta, assembler) = encoded?;
             if is_resumed {
@@ -66,7 +65,7 @@ impl<'a> Turn<'a> {
             }
             let mut retries = client.retry.start();
             loop {
-                match send(client, &body, beta, assembler(), (purpose, is_resumed)).await {
+                match send(client, (&url, &body), beta, assembler(), (purpose, is_resumed)).await {
                     Ok(deltas) => return Ok(deltas),
                     Err(error) => retries.repeat(chat, error).await?,
                 }
@@ -154,14 +153,14 @@ pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Erro
 /// Sends a request and returns the deltas of its response. Those of what was already emitted are not repeated.
 async fn send<'a>(
     client: &'a Client,
-    body: &RequestBody,
+    (url, body): (&Url, &RequestBody),
     beta: Option<&'static str>,
     assembler: ReplyAssembler,
     (purpose, is_resumed): (Purpose, bool),
 ) -> Result<Deltas<'a>, Error> {
     let is_streamed = purpose == Purpose::Stream;
     let accept = if is_streamed { "text/event-stream" } else { "application/json" };
-    let response = client.send(&client.url(PATH), Some(body), accept, beta).await?;
+    let response = client.send(url, Some(body), accept, beta).await?;
     if is_streamed && response.is_event_stream() {
         return Ok(Box::pin(response.into_deltas(assembler)));
     }

@@ -1,4 +1,5 @@
 #![doc = "[differences]: ../../tool_anthropic/guide/differences/index.html"]
+#![doc = "[clouds]: ../../tool_openai/guide/clouds/index.html"]
 #![doc = "[endpoints]: ../../tool_openai/guide/endpoints/index.html"]
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
 #![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]

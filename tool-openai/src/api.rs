@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::stream::{TryStreamExt, iter};
+use futures_util::stream::{Stream, StreamExt, TryStreamExt, iter, unfold};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, EarlierAttempt, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt, ModelError};
 use tool_http::client::{ApiResponse, Assembler, Error, ErrorKind, RequestBody, Retries, count_attempt};
 
 use crate::client::Client;
+use crate::context::warn_about_context;
 use crate::malformed_call::MalformedCallRetries;
 use crate::warning::warn_about_omitted_fields;
 
@@ -67,7 +68,12 @@ pub(crate) async fn chat<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<C
     loop {
         let response = async { attempts.send().await?.assemble(api.assembler()).await };
         match response.await {
-            Ok(response) => return Ok(response),
+            Ok(response) => {
+                if api.client().endpoint.truncates_silently {
+                    warn_about_context(api.client(), api.target().model_for(request), &response).await;
+                }
+                return Ok(response);
+            }
             Err(error) => attempts.prepare_next(error).await?,
         }
     }
@@ -84,6 +90,10 @@ pub(crate) async fn open_stream<'a, A: Api>(
             let response = attempts.send().await?;
             if response.is_event_stream() {
                 let deltas = response.into_deltas(api.assembler());
+                if api.client().endpoint.truncates_silently {
+                    let model = api.target().model_for(request).to_owned();
+                    return Ok(ChatStream::new(warning_at_end(deltas, api.client(), model)));
+                }
                 return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
             }
             // Some servers ignore `stream`, and errors with status 200 are not streamed.
@@ -95,6 +105,25 @@ pub(crate) async fn open_stream<'a, A: Api>(
             Err(error) => attempts.prepare_next(error).await?,
         }
     }
+}
+
+/// Returns deltas, and reports a context that was reached before the last one.
+fn warning_at_end<'a>(
+    deltas: impl Stream<Item = Result<Delta, Error>> + Send + Unpin + 'a,
+    client: &'a Client,
+    model: String,
+) -> impl Stream<Item = Result<Delta, ModelError>> + Send + 'a {
+    unfold((Some(deltas), model), move |(deltas, model)| async move {
+        let mut deltas = deltas?;
+        let delta = deltas.next().await?;
+        let Ok(Delta::Done(response)) = &delta else {
+            return Some((delta.map_err(ModelError::from), (Some(deltas), model)));
+        };
+        // The stream is in flight until it is dropped, which would keep the next request from being sent.
+        drop(deltas);
+        warn_about_context(client, &model, response).await;
+        Some((delta.map_err(ModelError::from), (None, model)))
+    })
 }
 
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.

@@ -1,7 +1,8 @@
 //! The connections to an endpoint.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use reqwest::Url;
 use tool_http::client::{Connection, RetryPolicy};
@@ -15,6 +16,8 @@ pub(crate) struct Client {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) retry: RetryPolicy,
     pub(crate) on_warning: Option<WarningHook>,
+    /// The contexts that are known, in tokens, by the names of the models. `None` stands for one that the server does not report.
+    pub(crate) contexts: Mutex<HashMap<String, Option<u64>>>,
 }
 
 impl Client {

@@ -16,6 +16,9 @@ use tool_http::client::AuthScheme;
 /// | [`openai`](Self::openai) | `OPENAI_API_KEY` | `max_completion_tokens` | |
 /// | [`azure`](Self::azure) | `AZURE_OPENAI_API_KEY`, as `api-key` | `max_completion_tokens` | the model is the deployment |
 /// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path; no search for tools |
+/// | [`foundry`](Self::foundry) | the same, or tokens of Entra ID | `max_completion_tokens` | the model is the deployment |
+/// | [`vertex`](Self::vertex) | tokens of Google | `max_tokens` | as [`gemini`](Self::gemini); models are named `google/gemini-…` |
+/// | [`bedrock`](Self::bedrock), [`bedrock_mantle`](Self::bedrock_mantle) | `AWS_BEARER_TOKEN_BEDROCK`, or [`bedrock_keys`](crate::bedrock_keys) | `max_completion_tokens` | |
 /// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning is always sent back; no JSON schema, no `strict`, no `parallel_tool_calls` |
 /// | [`mistral`](Self::mistral) | `MISTRAL_API_KEY` | `max_tokens` | `random_seed`, ids of nine characters, `any` for `required`, no `stream_options` |
 /// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema together with tools |
@@ -95,6 +98,16 @@ pub struct Endpoint {
     pub call_id_format: CallIdFormat,
     /// The condition under which `reasoning_content` or `reasoning` is sent back to the model, whichever the server sent.
     pub reasoning_replay: ReasoningReplay,
+    /// The signature that is sent with the first call of a message if the endpoint requires one and the call has none, because another model
+    /// made it. It is reported as a [warning](crate::OpenAiBuilder::on_warning).
+    pub missing_signature: Option<Cow<'static, str>>,
+    /// The server removes the start of a conversation that exceeds the context of the model, without an error, and reports the context at
+    /// `/api/ps`, as Ollama does. It is asked for it after the first response if there is a hook for
+    /// [warnings](crate::OpenAiBuilder::on_warning), and for the [description](tool_core::ChatModel::model_info) of the model.
+    pub truncates_silently: bool,
+    /// `cache_control` is written, so that the provider stores the start of the conversation for five minutes. OpenRouter stores it of Claude only
+    /// with this field, and charges a little more for what is written.
+    pub writes_cache_control: bool,
     /// Tool names must start with a letter or `_`.
     pub tool_names_start_with_letter: bool,
     /// The schema of a tool's parameters must not have `anyOf`, `oneOf`, `allOf`, `enum` or `not` at its top level.
@@ -140,6 +153,15 @@ impl Endpoint {
             "api.groq.com" => Self::groq(),
             "generativelanguage.googleapis.com" => Self::gemini(),
             "openrouter.ai" => Self::openrouter(),
+            "aiplatform.googleapis.com" => Self::vertex_at(None),
+            _ if host.ends_with("-aiplatform.googleapis.com") => Self::vertex_at(None),
+            "aiplatform.us.rep.googleapis.com" | "aiplatform.eu.rep.googleapis.com" => Self::vertex_at(None),
+            _ if host.starts_with("bedrock-runtime.") && is_below("amazonaws.com") => {
+                Self::bedrock_at("bedrock", None)
+            }
+            _ if host.starts_with("bedrock-mantle.") && is_below("api.aws") => {
+                Self::bedrock_at("bedrock-mantle", None)
+            }
             _ if is_below("openai.com") => Self::openai(),
             _ if is_below("openai.azure.com") || is_below("services.ai.azure.com") => Self::azure_at(None),
             _ => Self::compatible(),
@@ -174,6 +196,18 @@ mod tests {
             ("https://generativelanguage.googleapis.com/v1beta/openai", Endpoint::gemini()),
             ("https://openrouter.ai/api/v1", Endpoint::openrouter()),
             ("http://127.0.0.1:8080/v1", Endpoint::compatible()),
+            ("https://aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
+            ("https://europe-west1-aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
+            ("https://aiplatform.eu.rep.googleapis.com/v1/x", Endpoint::vertex_at(None)),
+            (
+                "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1",
+                Endpoint::bedrock_at("bedrock", None),
+            ),
+            (
+                "https://bedrock-mantle.eu-west-1.api.aws/openai/v1",
+                Endpoint::bedrock_at("bedrock-mantle", None),
+            ),
+            ("https://bedrock-runtime.example.org/v1", Endpoint::compatible()),
             ("https://notopenai.com/v1", Endpoint::compatible()),
             ("https://api.openai.com.example.org/v1", Endpoint::compatible()),
         ];

@@ -47,4 +47,6 @@ pub(crate) const KNOWN_ERRORS: ErrorKinds = ErrorKinds {
         ("exceeded your current quota", ErrorKind::Quota),
         ("credit balance is too low", ErrorKind::Quota),
     ],
+    // Bedrock answers with 403.
+    expired_tokens: &["token has expired", "security token included in the request is expired"],
 };

@@ -25,6 +25,7 @@
 //! | [`Responses`] | a model that uses the Responses API |
 //! | [`Endpoint`] | the differences between providers, with constructors for the known ones |
 //! | [`chat_completions_tool`], [`responses_tool`] | a tool's definition as the API writes it |
+//! | [`TokenSource`], [`bedrock_keys`] | tokens that expire, of clouds |
 //! | [`Error`], [`ErrorKind`] | errors of endpoints |
 //! | [`guide`] | endpoints and serving, as a guide; the other pages are in [`tool_core::guide`] |
 //! | `server` (feature `server`) | a model, or an agent with its tools, as an OpenAI-compatible endpoint |
@@ -95,6 +96,7 @@ mod quirks;
 mod tools;
 mod body;
 mod client;
+mod context;
 mod malformed_call;
 mod api;
 mod content;
@@ -110,11 +112,14 @@ pub mod server;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{
+    AuthScheme, AwsCredentials, Error, ErrorKind, Retry, RetryBudget, Token, TokenSource,
+};
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
 pub use self::endpoint::{CallIdFormat, Endpoint, ReasoningReplay};
+pub use self::presets::bedrock_keys;
 pub use self::responses::Responses;
 pub use self::tools::{chat_completions_tool, chat_completions_tools, responses_tool, responses_tools};
 pub use self::warning::Warning;

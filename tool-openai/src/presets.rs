@@ -2,12 +2,43 @@
 
 use std::borrow::Cow;
 
-use tool_http::client::AuthScheme;
+use tool_http::client::{AuthScheme, AwsCredentials, SignedKeyForm, TokenSource, signed_keys};
 
 use crate::endpoint::{CallIdFormat, Endpoint, ReasoningReplay};
 
 /// The maximum number of tools in a request to OpenAI: <https://platform.openai.com/docs/api-reference/chat/create>.
 const MAX_TOOLS: usize = 128;
+
+/// The signature that Gemini accepts for calls that another model made: <https://ai.google.dev/gemini-api/docs/thought-signatures>.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+/// The short-term keys of Bedrock: <https://pypi.org/project/aws-bedrock-token-generator>.
+const BEDROCK_KEYS: SignedKeyForm = SignedKeyForm {
+    prefix: "bedrock-api-key-",
+    host: "bedrock.amazonaws.com",
+    service: "bedrock",
+    action: "Action=CallWithBearerToken",
+    end: "&Version=1",
+};
+
+/// Returns a source of short-term keys of Bedrock for a region, which are signed on this machine with what `credentials` returns: those of
+/// a role, or [`AwsCredentials::from_env`]. A key is valid for twelve hours, or as long as the credentials.
+///
+/// ```
+/// use tool_openai::{AwsCredentials, Endpoint, OpenAi, bedrock_keys};
+///
+/// let bedrock = OpenAi::builder()
+///     .endpoint(Endpoint::bedrock("eu-central-1"))
+///     .token_source(bedrock_keys("eu-central-1", async || AwsCredentials::from_env()));
+/// # let _ = bedrock;
+/// ```
+pub fn bedrock_keys<T, E>(region: &str, credentials: impl Fn() -> T + Send + Sync) -> impl TokenSource
+where
+    T: Future<Output = Result<AwsCredentials, E>> + Send,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    signed_keys(BEDROCK_KEYS, region, credentials)
+}
 
 impl Endpoint {
     /// Creates OpenAI's own endpoint.
@@ -36,6 +67,9 @@ impl Endpoint {
             supports_refusals: true,
             call_id_format: CallIdFormat::Verbatim,
             reasoning_replay: ReasoningReplay::WithCalls,
+            missing_signature: None,
+            truncates_silently: false,
+            writes_cache_control: false,
             tool_names_start_with_letter: false,
             requires_plain_parameters: true,
             max_tools: Some(MAX_TOOLS),
@@ -91,6 +125,61 @@ impl Endpoint {
             // It answers with 404: <https://learn.microsoft.com/en-us/answers/questions/5889782>.
             counts_input_tokens: false,
             ..Self::openai()
+        }
+    }
+
+    /// Creates the endpoint of OpenAI's models in a resource of Microsoft Foundry, such as `mine` for `https://mine.services.ai.azure.com`. The
+    /// model is the name of the deployment. Tokens of Entra ID have the scope `https://ai.azure.com/.default`.
+    #[must_use]
+    pub fn foundry(resource: &str) -> Self {
+        Self::azure_at(Some(format!("https://{resource}.services.ai.azure.com/openai/v1")))
+    }
+
+    /// Creates the endpoint of Gemini on Google's Vertex AI, in a project and a location such as `europe-west1`, `eu`, `us` or `global`. Tokens
+    /// have the scope `https://www.googleapis.com/auth/cloud-platform`.
+    #[must_use]
+    pub fn vertex(project: &str, location: &str) -> Self {
+        let host = match location {
+            "global" => "aiplatform.googleapis.com".to_owned(),
+            "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
+            _ => format!("{location}-aiplatform.googleapis.com"),
+        };
+        let path = format!("v1/projects/{project}/locations/{location}/endpoints/openapi");
+        Self::vertex_at(Some(format!("https://{host}/{path}")))
+    }
+
+    pub(crate) fn vertex_at(base_url: Option<String>) -> Self {
+        Self {
+            name: Some("vertex".into()),
+            base_url: base_url.map(Cow::Owned),
+            api_key_variable: None,
+            ..Self::gemini()
+        }
+    }
+
+    /// Creates the OpenAI-compatible endpoint of Amazon Bedrock in a region, at `bedrock-runtime`. Keys are in `AWS_BEARER_TOKEN_BEDROCK`, or
+    /// made by [`bedrock_keys`](crate::bedrock_keys).
+    #[must_use]
+    pub fn bedrock(region: &str) -> Self {
+        let base_url = format!("https://bedrock-runtime.{region}.amazonaws.com/openai/v1");
+        Self::bedrock_at("bedrock", Some(base_url))
+    }
+
+    /// Creates the OpenAI-compatible endpoint of Amazon Bedrock in a region, at `bedrock-mantle`. Some models are at `/v1` instead of
+    /// `/openai/v1`: set the [base URL](crate::OpenAiBuilder::base_url) for them.
+    #[must_use]
+    pub fn bedrock_mantle(region: &str) -> Self {
+        let base_url = format!("https://bedrock-mantle.{region}.api.aws/openai/v1");
+        Self::bedrock_at("bedrock-mantle", Some(base_url))
+    }
+
+    pub(crate) fn bedrock_at(name: &'static str, base_url: Option<String>) -> Self {
+        Self {
+            name: Some(name.into()),
+            base_url: base_url.map(Cow::Owned),
+            api_key_variable: Some("AWS_BEARER_TOKEN_BEDROCK".into()),
+            max_tokens_field: "max_completion_tokens".into(),
+            ..Self::compatible()
         }
     }
 
@@ -155,13 +244,15 @@ impl Endpoint {
             supports_strict: false,
             supports_parallel_tool_calls: false,
             supports_json_schema_with_tools: false,
+            missing_signature: Some(NO_SIGNATURE.into()),
             tool_names_start_with_letter: true,
             max_tools: Some(MAX_TOOLS),
             ..Self::compatible()
         }
     }
 
-    /// Creates OpenRouter's endpoint: <https://openrouter.ai/docs/api-reference/overview>.
+    /// Creates OpenRouter's endpoint: <https://openrouter.ai/docs/api-reference/overview>. Set
+    /// [`writes_cache_control`](Self::writes_cache_control) for Claude, of which nothing is cached otherwise.
     #[must_use]
     pub fn openrouter() -> Self {
         Self {
@@ -178,6 +269,7 @@ impl Endpoint {
         Self {
             name: Some("ollama".into()),
             base_url: Some("http://localhost:11434/v1".into()),
+            truncates_silently: true,
             supports_strict: false,
             supports_parallel_tool_calls: false,
             required_tool_choice: None,

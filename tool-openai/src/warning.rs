@@ -26,6 +26,22 @@ pub enum Warning<'a> {
         /// The name of the field, such as `parallel_tool_calls`.
         field: &'static str,
     },
+    /// A call of the history has no signature, for example because another model made it, and was sent with one that the endpoint
+    /// [accepts instead](Endpoint::missing_signature). It is reported when the message is encoded for the first time.
+    #[non_exhaustive]
+    SignatureMissing {
+        /// The name of the tool.
+        tool: &'a str,
+    },
+    /// A conversation has reached the context that the server uses for the model, so the server removes its start without an error: see
+    /// [`Endpoint::truncates_silently`].
+    #[non_exhaustive]
+    ContextReached {
+        /// The name of the model.
+        model: &'a str,
+        /// The context, in tokens.
+        context: u64,
+    },
 }
 
 impl fmt::Display for Warning<'_> {
@@ -36,6 +52,20 @@ impl fmt::Display for Warning<'_> {
             }
             Self::FieldOmitted { field } => {
                 write!(f, "the field `{field}` was omitted, because the endpoint does not support it")
+            }
+            Self::SignatureMissing { tool } => {
+                write!(
+                    f,
+                    "a call of the tool `{tool}` has no signature, for example because another model made it; the endpoint may answer worse"
+                )
+            }
+            Self::ContextReached { model, context } => {
+                write!(
+                    f,
+                    "the conversation has reached the {context} tokens of context that the server uses for `{model}`, beyond which it \
+                     removes earlier messages; set `OLLAMA_CONTEXT_LENGTH`, `num_ctx` in a Modelfile, or the context length in the \
+                     settings of the app"
+                )
             }
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tool_http::client::{ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy};
+use tool_http::client::{ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy, TokenSource};
 
 use super::anthropic::Anthropic;
 use crate::client::Client;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Routes};
 use crate::known_errors::KNOWN_ERRORS;
 use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
@@ -70,6 +70,27 @@ impl AnthropicBuilder {
     /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `ANTHROPIC_API_KEY`.
     pub fn api_key_from_env(mut self) -> Self {
         self.connection.has_key_from_env = true;
+        self
+    }
+
+    /// Sets the source of tokens that expire, in place of a key: a closure, or a [`TokenSource`] of your own. Tokens are sent as
+    /// `Authorization: Bearer …`, only over `https` or to this machine, and never shown. A source and a key cannot be combined, nor a
+    /// source and an HTTP client of your own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tool_anthropic::{Anthropic, Token};
+    ///
+    /// # async fn login() -> Result<String, std::io::Error> { Ok("…".into()) }
+    /// let builder = Anthropic::builder().token_source(|| async {
+    ///     // The official library of a cloud gives the token and its time.
+    ///     Ok::<_, std::io::Error>(Token::new(login().await?).expires_in(Duration::from_secs(3600)))
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn token_source(mut self, source: impl TokenSource + 'static) -> Self {
+        self.connection.token_source = Some(Arc::new(source));
         self
     }
 
@@ -205,7 +226,12 @@ impl AnthropicBuilder {
         if let Some(version) = version {
             endpoint.version = version.into();
         }
-        connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
+        if endpoint.routes == Routes::Messages {
+            connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
+        }
+        if let Some(workspace) = &endpoint.workspace {
+            connection.plain_headers.push(("anthropic-workspace-id".into(), workspace.to_string()));
+        }
         if !betas.is_empty() {
             connection.plain_headers.push(("anthropic-beta".into(), betas.join(",")));
         }

@@ -22,6 +22,37 @@ mod tests {
         assert_eq!(endpoint.0.url("messages").as_str(), "https://api.deepseek.com/anthropic/v1/messages");
     }
 
+    /// The URLs of the official SDK, `anthropic` 2.14.0.
+    #[test]
+    fn clouds_have_the_urls_of_the_official_sdk() {
+        let models = "locations/LOCATION/publishers/anthropic/models";
+        let vertex = |host: &str, location: &str| {
+            format!("https://{host}/v1/projects/p/{}/", models.replace("LOCATION", location))
+        };
+        let table = [
+            (Endpoint::foundry("mine"), "https://mine.services.ai.azure.com/anthropic/".to_owned()),
+            (
+                Endpoint::vertex("p", "europe-west1"),
+                vertex("europe-west1-aiplatform.googleapis.com", "europe-west1"),
+            ),
+            (Endpoint::vertex("p", "global"), vertex("aiplatform.googleapis.com", "global")),
+            (Endpoint::vertex("p", "eu"), vertex("aiplatform.eu.rep.googleapis.com", "eu")),
+            (
+                Endpoint::bedrock("us-east-1"),
+                "https://bedrock-runtime.us-east-1.amazonaws.com/anthropic/".to_owned(),
+            ),
+            (
+                Endpoint::bedrock_mantle("us-east-1"),
+                "https://bedrock-mantle.us-east-1.api.aws/anthropic/".to_owned(),
+            ),
+            (Endpoint::aws("us-east-1", "w"), "https://aws-external-anthropic.us-east-1.api.aws/".to_owned()),
+        ];
+        for (endpoint, expected) in table {
+            let anthropic = Anthropic::builder().endpoint(endpoint).api_key("k").build().unwrap();
+            assert_eq!(anthropic.0.connection.base_url().as_str(), expected);
+        }
+    }
+
     #[test]
     fn rejects_invalid_settings_without_showing_secrets() {
         let builder = || Anthropic::builder().base_url("http://localhost");

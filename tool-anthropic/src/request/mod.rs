@@ -10,6 +10,7 @@ mod cache_points;
 
 use std::collections::HashSet;
 
+use reqwest::Url;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tool_core::ModelOptions;
@@ -25,7 +26,7 @@ use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::Rules;
 use crate::client::Client;
-use crate::endpoint::FIRST_VERSION;
+use crate::endpoint::{FIRST_VERSION, Routes};
 use crate::options::{Cache, MessagesOptions, Thinking};
 use crate::warning::Warning;
 
@@ -92,6 +93,27 @@ impl ModelRequest<'_> {
         })
     }
 
+    /// Returns where the request is sent.
+    pub(crate) fn url(self, purpose: Purpose) -> Url {
+        let Self { client, model, .. } = self;
+        let segment = match (client.endpoint.routes, purpose) {
+            (Routes::Messages, Purpose::Count) => return client.url("messages/count_tokens"),
+            (Routes::Messages, _) => return client.url("messages"),
+            (Routes::RawPredict, Purpose::Count) => "count-tokens:rawPredict".to_owned(),
+            (Routes::RawPredict, Purpose::Reply) => format!("{model}:rawPredict"),
+            (Routes::RawPredict, Purpose::Stream) => format!("{model}:streamRawPredict"),
+        };
+        let mut url = client.connection.base_url().clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            // A name is one segment of the path.
+            segments.pop_if_empty().push(&segment);
+        }
+        // A server that drops `;` and what follows would drop the method.
+        let path = url.path().replace(';', "%3B");
+        url.set_path(&path);
+        url
+    }
+
     /// Encodes the request. Messages of earlier turns are copied from a cache.
     ///
     /// # Errors
@@ -110,6 +132,12 @@ impl ModelRequest<'_> {
         };
         let mut fields = FieldWriter::new(1024, extra);
         fields.reject_reserved(&RESERVED_FIELDS)?;
+        if let Some(field) = endpoint.refused_fields.iter().find(|field| fields.has_extra(field)) {
+            let name = &endpoint.name;
+            return Err(Error::request(format!(
+                "the endpoint `{name}` refuses the extra field `{field}`; leave it out"
+            )));
+        }
         let format = self.format()?;
         let searches = request.has_tool_search() && endpoint.supports_tool_search;
         let rules = Rules {
@@ -159,7 +187,9 @@ impl ModelRequest<'_> {
             if messages.json.is_empty() {
                 return Err(Error::request("the request has no message with content; add a user message"));
             }
-            fields.write("model", Some(model))?;
+            let is_raw = endpoint.routes == Routes::RawPredict;
+            fields.write("anthropic_version", is_raw.then_some(&*endpoint.version))?;
+            fields.write("model", Some(model).filter(|_| !is_raw || purpose == Purpose::Count))?;
             fields.write("stream", (purpose == Purpose::Stream).then_some(true))?;
             if purpose != Purpose::Count {
                 fields.write("max_tokens", Some(self.max_tokens()))?;

@@ -8,7 +8,7 @@ use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
 use tool_http::client::json::{Members, elements};
 use tool_http::client::sse::Event;
-use tool_http::client::{Assembler, EventError, Flow};
+use tool_http::client::{Assembler, EventError, Flow, is_error_body};
 use tool_http::random_id;
 
 use super::block::{Block, BlockKind};
@@ -213,7 +213,11 @@ impl Assembler for ReplyAssembler {
             return Err(EventError::Api(json.to_owned()));
         }
         let Some(content) = message.get("content") else {
-            return Err(EventError::Malformed("the response has no `content`".into()));
+            // Bedrock answers to unknown routes with status 200.
+            return Err(match is_error_body(json) {
+                true => EventError::Api(json.to_owned()),
+                false => EventError::Malformed("the response has no `content`".into()),
+            });
         };
         for json in elements(content, MAX_BLOCKS).map_err(malformed)? {
             self.add(Block::whole(json.get()), &mut drop)?;

@@ -10,11 +10,12 @@ use reqwest::{Client, Proxy, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
-use super::connect::new_client;
-use super::connection::{Connection, ResponseHook};
+use super::connect::{is_loopback, new_client};
+use super::connection::{Connection, KEYS, ResponseHook};
 use super::error::Error;
 use super::error_kind::ErrorKinds;
 use super::redact::Redactor;
+use super::token_source::{TokenSource, Tokens};
 use crate::backoff::LONGEST_TIMEOUT;
 
 // The defaults of the official SDKs: five seconds to connect, ten minutes between two reads.
@@ -45,6 +46,8 @@ pub struct ConnectionConfig {
     pub api_key: Option<SecretString>,
     /// The key is read from the endpoint's environment variable.
     pub has_key_from_env: bool,
+    /// The source of the tokens to send in place of a key, as `Authorization: Bearer …`.
+    pub token_source: Option<Arc<dyn TokenSource>>,
     /// Headers without secrets, which errors can contain.
     pub plain_headers: Vec<(String, String)>,
     /// Further headers, which replace others of the same name. Long values are redacted.
@@ -110,13 +113,35 @@ impl ConnectionConfig {
         if self.has_key_from_env {
             return key_from_env(variable).map(Some);
         }
-        let is_optional = self.base_url.is_some() || self.http.is_some() || !self.headers.is_empty();
+        let is_optional = self.base_url.is_some()
+            || self.http.is_some()
+            || self.token_source.is_some()
+            || !self.headers.is_empty();
         match variable.filter(|_| !is_optional) {
             Some(variable) => Err(Error::config(format!(
                 "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
             ))),
             None => Ok(None),
         }
+    }
+
+    /// Refuses what could send a token to another server, or beside a key.
+    fn check_token_source(&self, base_url: &Url) -> Result<(), Error> {
+        if self.token_source.is_none() {
+            return Ok(());
+        }
+        let is_key =
+            |(name, _): &(String, SecretString)| KEYS.iter().any(|key| key.eq_ignore_ascii_case(name));
+        let message = if self.api_key.is_some() || self.has_key_from_env || self.headers.iter().any(is_key) {
+            "a key and `token_source` cannot be combined; leave out one of them"
+        } else if self.http.is_some() {
+            "`http_client` and `token_source` cannot be combined, because the client may follow redirects; leave out one of them"
+        } else if base_url.scheme() != "https" && !is_loopback(base_url) {
+            "a token is only sent over `https`, or to this machine; change the base URL"
+        } else {
+            return Ok(());
+        };
+        Err(Error::config(message))
     }
 
     /// Connects to the API at this URL. The key is sent in this header, and its environment variable is `variable`.
@@ -131,6 +156,7 @@ impl ConnectionConfig {
         scheme: AuthScheme,
         variable: Option<&str>,
     ) -> Result<Connection, Error> {
+        self.check_token_source(&base_url)?;
         let mut redactor = Redactor::new("[key]", MIN_SECRET_BYTES);
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key(variable)? {
@@ -166,12 +192,13 @@ impl ConnectionConfig {
             Some(http) => http.clone(),
             None => self.new_http_client(&base_url)?,
         };
-        let Self { suggested_base_url, known_errors, on_response, .. } = self;
+        let Self { token_source, suggested_base_url, known_errors, on_response, .. } = self;
         Ok(Connection {
             http,
             base_url,
             redactor,
             headers,
+            tokens: token_source.map(Tokens::new),
             permits,
             suggested_base_url,
             known_errors,

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
+};
 use reqwest::{Client, Response, Url};
 use tokio::sync::Semaphore;
 
@@ -15,6 +17,7 @@ use super::request_body::RequestBody;
 use super::response::ApiResponse;
 use super::response_context::ResponseContext;
 use super::retry_headers::RetryHeaders;
+use super::token_source::Tokens;
 
 /// The number of bytes of an error response that are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -23,7 +26,7 @@ const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const REQUEST_IDS: [&str; 2] = ["request-id", "x-request-id"];
 
 /// The headers that contain a key.
-const KEYS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
+pub(super) const KEYS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
 
 /// A function that is called with the headers of each response.
 pub type ResponseHook = Arc<dyn Fn(&HeaderMap) + Send + Sync>;
@@ -34,6 +37,7 @@ pub struct Connection {
     pub(super) base_url: Url,
     pub(super) redactor: Redactor,
     pub(super) headers: HeaderMap,
+    pub(super) tokens: Option<Tokens>,
     /// Limits the number of requests in flight.
     pub(super) permits: Option<Arc<Semaphore>>,
     pub(super) suggested_base_url: Option<String>,
@@ -80,11 +84,50 @@ impl Connection {
             let list = list.and_then(|list| HeaderValue::from_str(&list).ok());
             headers.insert(name, list.unwrap_or(HeaderValue::from_static(element)));
         }
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        // Asked for behind the permit: a token may expire while the request waits.
+        let mut response = match &self.tokens {
+            Some(tokens) => self.send_with_token(tokens, url, body, headers).await?,
+            None => self.send_once(url, body, headers).await?,
+        };
+        response.permit = permit;
+        Ok(response)
+    }
+
+    /// Sends a request with a token, and once more with another one if the server refuses the first.
+    async fn send_with_token(
+        &self,
+        tokens: &Tokens,
+        url: &Url,
+        body: Option<&RequestBody>,
+        mut headers: HeaderMap,
+    ) -> Result<ApiResponse<'_>, Error> {
+        if url.origin() != self.base_url.origin() {
+            return Err(Error::request("a token is not sent to another server than that of the base URL"));
+        }
+        let sent = tokens.get(None, &self.redactor).await.map_err(Error::token)?;
+        headers.insert(AUTHORIZATION, sent.header);
+        let refusal = match self.send_once(url, body, headers.clone()).await {
+            Err(error) if error.refuses_token() => error,
+            result => return result,
+        };
+        match tokens.get(Some(&sent.token), &self.redactor).await {
+            Ok(sent) => headers.insert(AUTHORIZATION, sent.header),
+            Err(failure) => return Err(refusal.with_token_failure(failure)),
+        };
+        self.send_once(url, body, headers).await
+    }
+
+    async fn send_once(
+        &self,
+        url: &Url,
+        body: Option<&RequestBody>,
+        headers: HeaderMap,
+    ) -> Result<ApiResponse<'_>, Error> {
         let (method, request) = match body {
-            Some(body) => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                ("POST", self.http.post(url.clone()).body(body.to_body()))
-            }
+            Some(body) => ("POST", self.http.post(url.clone()).body(body.to_body())),
             None => ("GET", self.http.get(url.clone())),
         };
         let failed = FailedRequest::new(method, url, self.suggested_base_url.clone());
@@ -105,7 +148,7 @@ impl Connection {
         };
         match self.error_in(&mut response, context.content_type.as_deref()).await {
             Some(error) => Err(context.fail(error)),
-            None => Ok(ApiResponse { response, permit, context }),
+            None => Ok(ApiResponse { response, permit: None, context }),
         }
     }
 
@@ -136,7 +179,7 @@ impl Connection {
             status: Some(status),
             content_type: content_type.map(str::to_owned),
             retry: RetryHeaders::from_headers(response.headers()),
-            lacks_key: !KEYS.iter().any(|name| self.headers.contains_key(*name)),
+            lacks_key: self.tokens.is_none() && !KEYS.iter().any(|name| self.headers.contains_key(*name)),
             known_errors: self.known_errors,
         };
         Some(Error::api(&String::from_utf8_lossy(&body), head, &self.redactor))

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
@@ -13,6 +14,7 @@ use super::error_body::{ErrorBody, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, excerpt
 use super::error_kind::{ErrorKind, ErrorKinds};
 use super::redact::{Redactor, redact_url};
 use super::retry_headers::RetryHeaders;
+use super::token_source::TokenFailure;
 
 /// The number of characters of a web page that are stored.
 const MAX_HTML_CHARS: usize = 64 << 10;
@@ -49,12 +51,16 @@ struct Inner {
     body: Option<String>,
     /// The way out that the client of the API knows.
     hint: Option<&'static str>,
+    /// The error of the source of tokens, which may contain secrets and is not shown.
+    token_error: Option<Arc<dyn StdError + Send + Sync>>,
     /// The response so far, if a stream failed.
     partial: Option<ChatResponse>,
 }
 
 enum Cause {
     Config(String),
+    /// There is no token to send.
+    Token(&'static str),
     Request(String),
     TooLong(String),
     Transport(reqwest::Error),
@@ -103,13 +109,26 @@ impl FailedRequest {
 
 impl Error {
     fn new(cause: Cause) -> Self {
-        let (request, request_id, body, hint, partial) = (None, None, None, None, None);
-        Self(Box::new(Inner { cause, request, request_id, body, hint, partial }))
+        let (request, request_id, body, hint, token_error, partial) = (None, None, None, None, None, None);
+        Self(Box::new(Inner { cause, request, request_id, body, hint, token_error, partial }))
     }
 
     /// Creates an error of the kind [`ErrorKind::Config`].
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Cause::Config(message.into()))
+    }
+
+    /// Creates an error for a request without a token.
+    pub(super) fn token(failure: TokenFailure) -> Self {
+        let mut error = Self::new(Cause::Token(failure.message));
+        error.0.token_error = failure.cause;
+        error
+    }
+
+    /// Adds why the token that the server refused was not replaced.
+    pub(super) fn with_token_failure(mut self, failure: TokenFailure) -> Self {
+        self.0.token_error = failure.cause;
+        self.with_hint(failure.message)
     }
 
     /// Creates an error for a request that cannot be sent, of the kind [`ErrorKind::InvalidRequest`].
@@ -237,6 +256,7 @@ impl Error {
             Cause::Transport(error) if error.is_connect() => ErrorKind::Connect,
             Cause::Transport(_) => ErrorKind::Transport,
             Cause::Api(error) => error.kind(),
+            Cause::Token(_) => ErrorKind::Authentication,
             Cause::Html(_) | Cause::Redirected(..) | Cause::InvalidResponse(_) => ErrorKind::InvalidResponse,
             Cause::Empty => ErrorKind::Server,
             Cause::Incomplete(_) => ErrorKind::Incomplete,
@@ -250,9 +270,21 @@ impl Error {
             // The model wrote the call.
             ErrorKind::MalformedToolCall => false,
             _ => match &self.0.cause {
-                Cause::Request(_) | Cause::TooLong(_) => true,
+                Cause::Token(_) | Cause::Request(_) | Cause::TooLong(_) => true,
                 _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
             },
+        }
+    }
+
+    /// Returns `true` if the server refused the token of the request.
+    pub(super) fn refuses_token(&self) -> bool {
+        let Some(error) = self.api_error() else { return false };
+        let message = error.body.message.to_lowercase();
+        let is_expired = |part: &&str| message.contains(part);
+        match error.status() {
+            Some(401) => true,
+            Some(403) => error.head.known_errors.expired_tokens.iter().any(is_expired),
+            _ => false,
         }
     }
 
@@ -338,6 +370,13 @@ impl Error {
         self.api_error()?.body.text("/failed_generation")
     }
 
+    /// Returns the error of the source of tokens, if it failed. Its text may contain secrets, so it is neither displayed nor a source of
+    /// this error.
+    #[must_use]
+    pub fn token_error(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.0.token_error.as_deref()
+    }
+
     /// Returns the part of the response that arrived before a stream failed.
     #[must_use]
     pub fn partial(&self) -> Option<&ChatResponse> {
@@ -377,7 +416,9 @@ impl ApiError {
         }
         write!(f, ": {}", excerpt(&self.body.message, MAX_MESSAGE_CHARS))?;
         if self.head.lacks_key && self.kind() == ErrorKind::Authentication {
-            return f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`");
+            return f.write_str(
+                "; no key was sent, set one with `api_key`, `api_key_from_env` or `token_source`",
+            );
         }
         if let Some(hint) = hint {
             write!(f, "; {hint}")?;
@@ -414,6 +455,7 @@ impl fmt::Display for Error {
             Cause::Config(message) | Cause::Request(message) | Cause::TooLong(message) => {
                 f.write_str(message)
             }
+            Cause::Token(message) => f.write_str(message),
             Cause::Transport(error) if error.is_timeout() => write!(f, "{request} timed out"),
             Cause::Transport(error) if error.is_connect() => {
                 write!(f, "could not connect to {url}: {}", sources(error).last().unwrap_or(error))

@@ -30,7 +30,8 @@ impl ErrorBody {
     /// Parses a body. Returns `None` if it reports no error.
     ///
     /// The forms are `{error: {message, type, code}}`, also with `details: {error_code}` or the name of a `status` instead of a type,
-    /// `{error: "…"}`, `[{error}]`, `{object: "error", message}`, `{message: {detail: [{msg}]}}` and `{detail}`.
+    /// `{error: "…"}`, `[{error}]`, `{object: "error", message}`, `{message: {detail: [{msg}]}}` and `{detail}`; of AWS also `{Message}` and
+    /// `{Output: {__type}}`, which can have status 200.
     pub(super) fn parse(body: &str) -> Option<Self> {
         let mut body: Value = serde_json::from_str(body).ok()?;
         if let Some(first) = body.get_mut(0) {
@@ -39,11 +40,15 @@ impl ErrorBody {
         let error = error_in(&body);
         let message = match error {
             Value::String(message) => message.clone(),
-            _ => error.get("message").or_else(|| error.get("detail")).and_then(message_text)?,
+            _ => ["message", "Message", "detail", "__type"]
+                .iter()
+                .find_map(|name| error.get(name))
+                .and_then(message_text)?,
         };
         let name = |pointer: &str| error.pointer(pointer).and_then(text);
         // In a stream, the event has the type.
         let error_type = name("/type").or_else(|| error.get("status")?.as_str().map(str::to_owned));
+        let error_type = error_type.or_else(|| Some(name("/__type")?.rsplit('#').next()?.to_owned()));
         let error_type = error_type.filter(|kind| !matches!(&**kind, "error" | "response.error"));
         Some(Self { message, error_type, code: name("/details/error_code").or(name("/code")), body })
     }
@@ -117,7 +122,9 @@ pub(super) fn excerpt(text: &str, max_chars: usize) -> String {
 }
 
 fn error_in(body: &Value) -> &Value {
-    body.get("error").filter(|error| !error.is_null()).unwrap_or(body)
+    let error = body.get("error").filter(|error| !error.is_null());
+    let unknown_route = || body.get("Output").filter(|output| output.get("__type").is_some());
+    error.or_else(unknown_route).unwrap_or(body)
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -177,7 +184,21 @@ mod tests {
             ),
             (r#"{"detail":"no"}"#, Some(("no", None, None))),
             (r#"{"detail":[{"msg":"a"}]}"#, Some(("a", None, None))),
+            (r#"{"Message":"Bearer Token has expired"}"#, Some(("Bearer Token has expired", None, None))),
+            (
+                r#"{"Output":{"__type":"com.amazon.coral.service#UnknownOperationException"},"Version":"1.0"}"#,
+                Some((
+                    "com.amazon.coral.service#UnknownOperationException",
+                    Some("UnknownOperationException"),
+                    None,
+                )),
+            ),
+            (
+                r#"{"__type":"a#ThrottlingException","message":"no"}"#,
+                Some(("no", Some("ThrottlingException"), None)),
+            ),
             (r#"{"choices":[]}"#, None),
+            (r#"{"Output":{"text":"no error"}}"#, None),
             ("<html>", None),
             ("[]", None),
         ];
@@ -206,6 +227,7 @@ mod tests {
                 ("wrong", ErrorKind::InvalidRequest),
             ],
             messages: &[("too long", ErrorKind::ContextLength)],
+            ..ErrorKinds::default()
         };
         let table = [
             (Some(429), error("busy", None, ""), ErrorKind::RateLimit),

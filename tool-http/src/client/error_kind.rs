@@ -79,6 +79,8 @@ pub struct ErrorKinds {
     pub names: &'static [(&'static str, ErrorKind)],
     /// The kinds for parts of messages, in lower case.
     pub messages: &'static [(&'static str, ErrorKind)],
+    /// Parts of messages, in lower case, by which a response with status 403 reports that the token has expired.
+    pub expired_tokens: &'static [&'static str],
 }
 
 impl ErrorKinds {

@@ -34,7 +34,7 @@ pub struct Redactor {
     min_bytes: usize,
     secrets: Vec<SecretString>,
     /// The latest secrets that became known after clones were made.
-    shared: Arc<Mutex<VecDeque<SecretString>>>,
+    shared: Arc<Mutex<VecDeque<Vec<SecretString>>>>,
 }
 
 impl Redactor {
@@ -47,26 +47,17 @@ impl Redactor {
 
     /// Adds a secret.
     pub fn add(&mut self, secret: &str) {
-        if secret.len() < self.min_bytes {
-            return;
+        if secret.len() >= self.min_bytes {
+            self.secrets.extend(forms(secret));
         }
-        // A value that is shown as JSON contains the secret with escapes, to some servers also of slashes.
-        let json = Value::from(secret).to_string();
-        let escaped = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
-        for form in [escaped, &escaped.replace('/', "\\/")] {
-            if form != secret {
-                self.secrets.push(form.into());
-            }
-        }
-        self.secrets.push(secret.into());
     }
 
-    /// Adds a secret to this redactor and all of its clones, such as a token that is renewed. The sixteen latest are redacted, if they
-    /// have no characters that JSON escapes.
+    /// Adds a secret to this redactor and all of its clones, such as a token that is renewed. The sixteen latest are redacted.
     pub fn add_shared(&self, secret: &str) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if secret.len() >= self.min_bytes && !shared.iter().any(|known| known.expose_secret() == secret) {
-            shared.push_back(secret.into());
+        let is_known = |known: &Vec<SecretString>| known.iter().any(|known| known.expose_secret() == secret);
+        if secret.len() >= self.min_bytes && !shared.iter().any(is_known) {
+            shared.push_back(forms(secret));
             if shared.len() > MAX_SHARED {
                 shared.pop_front();
             }
@@ -109,7 +100,8 @@ impl Redactor {
         let decoded = Decoded::new(text);
         let find = |secret: &SecretString| decoded.find(text, &Decoded::new(secret.expose_secret()).bytes);
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<Range<usize>> = self.secrets.iter().chain(&*shared).flat_map(find).collect();
+        let mut found: Vec<Range<usize>> =
+            self.secrets.iter().chain(shared.iter().flatten()).flat_map(find).collect();
         found.sort_unstable_by_key(|range| range.start);
         let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
         for range in found {
@@ -137,6 +129,15 @@ impl Redactor {
             value => value,
         }
     }
+}
+
+/// Returns a secret as it appears in texts: a value that is shown as JSON contains it with escapes, to some servers also of slashes.
+fn forms(secret: &str) -> Vec<SecretString> {
+    let json = Value::from(secret).to_string();
+    let escaped = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
+    let escapes = [escaped, &escaped.replace('/', "\\/")].map(SecretString::from);
+    let escapes = escapes.into_iter().filter(|form| form.expose_secret() != secret);
+    escapes.chain([secret.into()]).collect()
 }
 
 /// A text with its percent escapes decoded.
@@ -246,10 +247,10 @@ mod tests {
     fn clones_share_the_latest_of_the_secrets_that_are_added_later() {
         let redactor = Redactor::new("[…]", 6);
         let clone = redactor.clone();
-        redactor.add_shared("first-token");
-        assert_eq!(clone.redact("first-token"), "[…]");
+        redactor.add_shared("first/token");
+        assert_eq!(clone.redact(r"first/token first\/token"), "[…] […]");
         (0..MAX_SHARED).for_each(|number| redactor.add_shared(&format!("token-{number:02}")));
-        assert_eq!(clone.redact("first-token token-00 token-15"), "first-token […] […]");
+        assert_eq!(clone.redact("first/token token-00 token-15"), "first/token […] […]");
     }
 
     #[test]

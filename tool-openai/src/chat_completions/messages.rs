@@ -15,6 +15,7 @@ use crate::endpoint::{CallIdFormat, ReasoningReplay};
 use crate::json::{write_array, write_string};
 use crate::quirks;
 use crate::tools::MAX_NAME_CHARS;
+use crate::warning::{Warning, WarningHook};
 
 /// The fields of messages and calls that provider data must not set.
 const RESERVED_FIELDS: [&str; 9] =
@@ -38,6 +39,7 @@ impl MessageCache {
         &mut self,
         messages: &[Message],
         dialect: &Dialect,
+        on_warning: Option<&WarningHook>,
     ) -> Result<&AppendBuffer, Error> {
         if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
@@ -45,7 +47,7 @@ impl MessageCache {
         self.json.append(|json| {
             for (index, message) in messages.iter().enumerate().skip(self.count) {
                 json.push(if index == 0 { b'[' } else { b',' });
-                write_message(json, message, dialect)?;
+                write_message(json, message, dialect, on_warning)?;
                 let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
                 if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
                     write_result_media(json, &messages[..=index]);
@@ -68,7 +70,12 @@ fn reject_file_urls(content: &Content) -> Result<(), Error> {
     }
 }
 
-fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
+fn write_message(
+    json: &mut Vec<u8>,
+    message: &Message,
+    dialect: &Dialect,
+    on_warning: Option<&WarningHook>,
+) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             json.extend_from_slice(br#"{"role":"system","content":"#);
@@ -83,7 +90,7 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
                 write_string(json, &content.text());
             }
         }
-        Message::Assistant(message) => write_assistant(json, message, dialect),
+        Message::Assistant(message) => write_assistant(json, message, dialect, on_warning),
         Message::Tool(result) => {
             reject_file_urls(&result.content)?;
             json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
@@ -99,7 +106,12 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
     Ok(())
 }
 
-fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dialect) {
+fn write_assistant(
+    json: &mut Vec<u8>,
+    message: &AssistantMessage,
+    dialect: &Dialect,
+    on_warning: Option<&WarningHook>,
+) {
     json.extend_from_slice(br#"{"role":"assistant""#);
     let (text, refusal) = match &message.refusal {
         Some(refusal) if !dialect.endpoint.supports_refusals && message.text.is_empty() => (refusal, None),
@@ -122,11 +134,26 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, dialect: &Dia
     write_provider_data(json, message.provider_data.as_ref(), dialect, replays_reasoning);
     if !message.tool_calls.is_empty() {
         json.extend_from_slice(br#","tool_calls":"#);
-        write_array(json, &message.tool_calls, |json, call| write_call(json, call, dialect));
+        let unsigned = find_unsigned(message, dialect);
+        write_array(json, &message.tool_calls, |json, call| {
+            let signature = unsigned.filter(|(unsigned, _)| std::ptr::eq(*unsigned, call));
+            write_call(json, call, dialect, signature.map(|(_, signature)| signature));
+        });
+        if let (Some(on_warning), Some((call, _))) = (on_warning, unsigned) {
+            on_warning(&Warning::SignatureMissing { tool: &call.name });
+        }
     }
 }
 
-fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
+/// Returns the call that needs a signature although it has none, and the signature: the first one of a reply that this endpoint has not made.
+fn find_unsigned<'a>(message: &'a AssistantMessage, dialect: &'a Dialect) -> Option<(&'a ToolCall, &'a str)> {
+    let (signature, first) = (dialect.endpoint.missing_signature.as_deref()?, message.tool_calls.first()?);
+    let mut data = [&message.provider_data, &first.provider_data].into_iter().flatten();
+    let is_signed = data.any(|data| data.for_provider(&dialect.provider).is_some());
+    (!is_signed).then_some((first, signature))
+}
+
+fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect, signature: Option<&str>) {
     json.extend_from_slice(br#"{"id":"#);
     write_string(json, &call_id(&call.id, dialect));
     json.extend_from_slice(br#","type":"function","function":{"name":"#);
@@ -135,6 +162,11 @@ fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
     write_string(json, &normalize_arguments(&call.arguments));
     json.push(b'}');
     write_provider_data(json, call.provider_data.as_ref(), dialect, false);
+    if let Some(signature) = signature {
+        json.extend_from_slice(br#","extra_content":{"google":{"thought_signature":"#);
+        write_string(json, signature);
+        json.extend_from_slice(b"}}");
+    }
     json.push(b'}');
 }
 
@@ -244,6 +276,8 @@ fn result_media(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use serde_json::{Value, json};
     use tool_core::ToolOutput;
     use tool_core::content::{File, Image, JsonText, Part};
@@ -376,6 +410,49 @@ mod tests {
             assert_eq!(written[1].get("reasoning_details"), None);
             assert_eq!(written[1]["tool_calls"][0].get("extra_content"), None);
         }
+    }
+
+    #[test]
+    fn the_first_call_of_another_model_has_the_signature_that_skips_the_check() {
+        let call = |id: &str, name: Option<&str>| {
+            let mut call = ToolCall::new(id, "now", "{}");
+            let signed = json!({ "extra_content": { "google": { "thought_signature": "c2ln" } } });
+            call.provider_data = name.and_then(|name| data(name, signed));
+            call
+        };
+        let reply =
+            |calls: [ToolCall; 2]| Message::Assistant(AssistantMessage::default().with_tool_calls(calls));
+        // Signatures of other servers are not sent, and of parallel calls only the first has one.
+        let messages = [
+            reply([call("a", None), call("b", None)]),
+            reply([call("c", Some("another")), call("d", None)]),
+            reply([call("e", Some(PROVIDER)), call("f", None)]),
+        ];
+        let skip = Some("skip_thought_signature_validator");
+        let table = [
+            (Endpoint::gemini(), [[skip, None], [skip, None], [Some("c2ln"), None]]),
+            (Endpoint::vertex("p", "eu"), [[skip, None], [skip, None], [Some("c2ln"), None]]),
+            (Endpoint::openai(), [[None, None], [None, None], [Some("c2ln"), None]]),
+        ];
+        for (endpoint, expected) in table {
+            let written = sent_to(endpoint, &messages);
+            let signature = |message: usize, call: usize| {
+                let call = &written[message]["tool_calls"][call];
+                call["extra_content"]["google"]["thought_signature"].as_str()
+            };
+            assert_eq!([0, 1, 2].map(|message| [0, 1].map(|call| signature(message, call))), expected);
+        }
+
+        let tools = Arc::new(Mutex::new(Vec::new()));
+        let warned = Arc::clone(&tools);
+        let hook: WarningHook = Arc::new(move |warning| warned.lock().unwrap().push(warning.to_string()));
+        let dialect = Dialect { endpoint: Endpoint::gemini().into(), provider: PROVIDER.into() };
+        let mut cache = MessageCache::default();
+        for _ in 0..2 {
+            cache.append_new(&messages, &dialect, Some(&hook)).unwrap();
+        }
+        let warning = "a call of the tool `now` has no signature, for example because another model made it; the endpoint may answer worse";
+        assert_eq!(*tools.lock().unwrap(), [warning; 2]);
     }
 
     #[test]

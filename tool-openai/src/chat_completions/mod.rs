@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
 use tool_http::client::{Error, RequestBody};
 
 use self::assembler::ChunkAssembler;
 use self::dialect::Dialect;
 use crate::api::{self, Api, Target};
 use crate::client::Client;
+use crate::context::context_in_use;
 
 /// A model of an OpenAI-compatible endpoint that uses the Chat Completions API: see
 /// [`OpenAi::chat_model`](crate::OpenAi::chat_model). Clones share the connections.
@@ -100,6 +101,18 @@ impl ChatModel for ChatCompletions {
 
     fn supports_response_format_with_tools(&self) -> bool {
         self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
+    }
+
+    /// Returns the context that the server uses, of an [endpoint](crate::Endpoint::truncates_silently) that reports it once the model is loaded.
+    fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
+        Box::pin(async move {
+            let client = &self.target.client;
+            let context = match client.endpoint.truncates_silently {
+                true => context_in_use(client, &self.target.model).await,
+                false => None,
+            };
+            Ok(context.map(|context| ModelInfo::default().with_context_window(context)))
+        })
     }
 
     /// Returns the endpoint's [name](crate::Endpoint::name), or `openai` if it has none.

@@ -1,6 +1,7 @@
 //! Encodes requests.
 
 use serde::Serialize;
+use serde_json::json;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 use tool_http::client::{Error, FieldWriter, RequestBody};
@@ -38,12 +39,14 @@ pub(super) fn encode(
     let offered = tools::offered(request, endpoint);
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
-        let messages = cache.append_new(request.messages(), dialect)?;
+        let messages = cache.append_new(request.messages(), dialect, on_warning)?;
         let tools = tools.as_deref();
         let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }
+        let cache = endpoint.writes_cache_control.then(|| json!({ "type": "ephemeral" }));
+        fields.write("cache_control", cache)?;
         let choice = body::write_tools(&mut fields, tools, ToolFormat::Nested, request, endpoint)?;
         write_options(&mut fields, options, endpoint)?;
         let schema = JsonSchema::new(request.response_format(), endpoint);
@@ -82,7 +85,7 @@ struct WireFormat<'a> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use tool_core::model::{AssistantMessage, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
     use tool_core::{Message, ToolCall, ToolOutput};
 
@@ -108,6 +111,14 @@ mod tests {
         let messages =
             json!([{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello" }]);
         assert_eq!(written(&request), json!({ "model": "m", "messages": messages }));
+        let mut openrouter = Endpoint::openrouter();
+        openrouter.writes_cache_control = true;
+        let cache = json!({ "type": "ephemeral" });
+        let expected = json!({ "model": "m", "cache_control": cache, "messages": messages });
+        assert_eq!(written_for(openrouter.clone(), &request), expected);
+        let hour = ModelOptions::default().with_extra("cache_control", json!({ "ttl": "1h" }));
+        let sent = written_for(openrouter, &request.with_options(hour));
+        assert_eq!(sent["cache_control"], json!({ "type": "ephemeral", "ttl": "1h" }));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy, read_variable, redact_url,
+    ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy, TokenSource, read_variable, redact_url,
 };
 
 use super::open_ai::OpenAi;
@@ -86,6 +86,27 @@ impl OpenAiBuilder {
     /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `OPENAI_API_KEY`.
     pub fn api_key_from_env(mut self) -> Self {
         self.connection.has_key_from_env = true;
+        self
+    }
+
+    /// Sets the source of tokens that expire, in place of a key: a closure, or a [`TokenSource`] of your own. Tokens are sent as
+    /// `Authorization: Bearer …`, only over `https` or to this machine, and never shown. A source and a key cannot be combined, nor a
+    /// source and an HTTP client of your own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tool_openai::{OpenAi, Token};
+    ///
+    /// # async fn login() -> Result<String, std::io::Error> { Ok("…".into()) }
+    /// let builder = OpenAi::builder().token_source(|| async {
+    ///     // The official library of a cloud gives the token and its time.
+    ///     Ok::<_, std::io::Error>(Token::new(login().await?).expires_in(Duration::from_secs(3600)))
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn token_source(mut self, source: impl TokenSource + 'static) -> Self {
+        self.connection.token_source = Some(Arc::new(source));
         self
     }
 
@@ -219,7 +240,7 @@ impl OpenAiBuilder {
         connection.known_errors = KNOWN_ERRORS;
         let connection =
             connection.connect(base_url, endpoint.auth_scheme, endpoint.api_key_variable.as_deref())?;
-        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning })))
+        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning, contexts: Default::default() })))
     }
 }
 

@@ -9,6 +9,7 @@ pub use self::open_ai::OpenAi;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
     use tool_http::client::ErrorKind;
 
     #[test]
@@ -22,6 +23,32 @@ mod tests {
             let url = openai.0.url("chat/completions", "m");
             assert_eq!(url.as_str(), format!("http://localhost:1/v1/chat/completions{query}"));
             assert!(!format!("{openai:?}").contains("secret"), "{openai:?}");
+        }
+    }
+
+    /// The URLs of `openai` 3.57.0, of Google's and of Microsoft's documentation.
+    #[test]
+    fn clouds_have_the_documented_urls() {
+        let table = [
+            (Endpoint::foundry("mine"), "https://mine.services.ai.azure.com/openai/v1/"),
+            (
+                Endpoint::vertex("p", "europe-west1"),
+                "https://europe-west1-aiplatform.googleapis.com/v1/projects/p/locations/europe-west1/endpoints/openapi/",
+            ),
+            (
+                Endpoint::vertex("p", "global"),
+                "https://aiplatform.googleapis.com/v1/projects/p/locations/global/endpoints/openapi/",
+            ),
+            (
+                Endpoint::vertex("p", "us"),
+                "https://aiplatform.us.rep.googleapis.com/v1/projects/p/locations/us/endpoints/openapi/",
+            ),
+            (Endpoint::bedrock("eu-west-1"), "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1/"),
+            (Endpoint::bedrock_mantle("eu-west-1"), "https://bedrock-mantle.eu-west-1.api.aws/openai/v1/"),
+        ];
+        for (endpoint, expected) in table {
+            let openai = OpenAi::builder().endpoint(endpoint).api_key("k").build().unwrap();
+            assert_eq!(openai.0.connection.base_url().as_str(), expected);
         }
     }
 
