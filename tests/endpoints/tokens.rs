@@ -526,7 +526,7 @@ async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
         let seen = Arc::clone(&events);
         let outcome =
             agent.ask("Hello").on_event(move |event| seen.lock().unwrap().push(format!("{event:?}"))).await;
-        let events = events.lock().unwrap();
+        let events = events.lock().unwrap().clone();
         let runs = agent.list_runs(&RunFilter::default()).await.unwrap();
         let stored = agent.stored_run(&runs[0].id).await.unwrap().unwrap();
         let texts = [

@@ -266,7 +266,8 @@ async fn a_fresh_budget_admits_a_long_text_by_an_estimate() {
     let chinese = "你".repeat(36_666);
     let pdf = Content::from("What is it?").with_part(File::from_bytes("application/pdf", b"%PDF"));
     // Bytes per token, and what is left before: 55,096 or 55,097 tokens are the estimate with the shortest answer.
-    let table: [(&str, Content, u64, u64, Result<u64, u64>); 7] = [
+    type Row = (&'static str, Content, u64, u64, Result<u64, u64>);
+    let table: [Row; 7] = [
         ("English", "word ".repeat(22_000).into(), 4, 100_000, Ok(27_600)),
         ("Chinese", chinese.as_str().into(), 2, 100_000, Ok(55_099)),
         ("digits", digits.as_str().into(), 1, 100_000, Ok(110_100)),
@@ -380,7 +381,8 @@ async fn one_estimated_request_of_a_key_is_in_flight_at_a_time() {
     // Short ones wait as well, because nothing is left for them.
     let others = [long(), "Hello".to_owned()].map(|question| tokio::spawn(ask(question).into_future()));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!((model.limits.lock().unwrap().len(), key.left().await.unwrap()), (1, 0));
+    let left = key.left().await.unwrap();
+    assert_eq!((model.limits.lock().unwrap().len(), left), (1, 0));
     gate.add_permits(10);
     first.await.unwrap().unwrap();
     for other in others {

@@ -85,7 +85,7 @@ pub(super) struct OpenQuestion {
 
 impl OpenQuestion {
     /// Returns the question in the form that layers asked meanwhile gave it.
-    pub(super) fn as_it_is(mut self, run: &Run) -> Self {
+    pub(super) fn updated(mut self, run: &Run) -> Self {
         if let Some((_, question)) = run.questions().nth(self.number) {
             self.question.clone_from(question);
         }

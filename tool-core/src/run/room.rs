@@ -369,8 +369,7 @@ mod tests {
         let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
         let message = AssistantMessage::default().with_tool_calls(calls);
         run.record_response(ChatResponse::new(message)).unwrap();
-        let mut exclusive = ToolPolicy::default();
-        exclusive.exclusive = true;
+        let exclusive = ToolPolicy { exclusive: true, ..ToolPolicy::default() };
         let clerk = ToolDefinition::new("clerk").with_policy(exclusive).with_kind(ToolKind::Agent);
         let mut profile = Profile::new(1);
         profile.called = [clerk, ToolDefinition::new("work")].into_iter().collect();

@@ -50,7 +50,7 @@ impl RunDriver {
                 break;
             }
             // Earlier layers can have rewritten it.
-            let open = open.as_it_is(&self.run);
+            let open = open.updated(&self.run);
             let asked = layers.question(&open, self.run.view()).boxed();
             match self.run_until_interrupted(asked).await {
                 Ok(ruling) => self.rule_on_question(ruling?).await,
