@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::pending;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -512,6 +512,10 @@ impl<S: tracing::Subscriber> Layer<S> for Records {
 #[tokio::test]
 async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
     for client in CLIENTS {
+        // While one dispatcher lives, no thread without one disables a call site for all.
+        static KEPT: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&KEPT);
         let records = Records::default();
         let _captured =
             tracing::subscriber::set_default(tracing_subscriber::registry().with(records.clone()));

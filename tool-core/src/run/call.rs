@@ -140,7 +140,7 @@ impl CallRecord {
 
     /// Returns `true` if the present driver has started the call, and it has no outcome yet.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.mark, Some(Mark::Begun { .. } | Mark::Executing { .. }))
+        matches!(self.mark, Some(Mark::Begun { .. } | Mark::Polled { .. } | Mark::Executing))
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -235,16 +235,13 @@ impl CallRecord {
         Ok(())
     }
 
-    /// Takes back the start of an attempt that nobody has executed.
+    /// Takes back the start of an attempt that the engine has returned and that the world has not executed.
     pub(super) fn take_back(&mut self) {
-        let is_continued = match self.mark.take() {
-            Some(Mark::Begun { is_continued } | Mark::Executing { is_continued }) => is_continued,
-            mark => {
-                self.mark = mark;
-                return;
-            }
-        };
-        if let CallState::Running { attempt, approved } = &mut self.state {
+        let Some(Mark::Polled { is_continued }) = self.mark else { return };
+        self.mark = None;
+        if let CallState::Running { attempt, approved } = &mut self.state
+            && self.inner.is_none()
+        {
             let (attempt, approved) = (*attempt, approved.take());
             self.state = match is_continued {
                 true => CallState::Waiting { attempt, approved },
@@ -304,14 +301,20 @@ impl CallRecord {
         execution
     }
 
-    /// Returns the record of a call that was started and has no outcome, if the turn ends now. One that layers were to judge is recorded as it is.
+    /// Returns the record of a call that was started and has no outcome, if the turn ends now. An outcome that layers have not judged, if they
+    /// judge outcomes, is known only to what undoes the call.
     pub(super) fn execution_if_stopped(
         &self,
         call: &ToolCall,
         why_not_executed: &str,
+        are_judged: bool,
     ) -> Option<ToolExecution> {
         if let Some(unjudged) = &self.to_judge {
-            return Some((**unjudged).clone());
+            let unjudged = (**unjudged).clone();
+            return Some(match are_judged {
+                true => unjudged.with_outcome(Err(ToolError::interrupted())),
+                false => unjudged,
+            });
         }
         let error = match self.has_begun() {
             false => return None,

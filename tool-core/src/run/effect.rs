@@ -60,7 +60,7 @@ impl EffectId {
 #[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Executes a call, which was started, after the delay of its attempt.
+    /// Executes a call after the delay of its attempt.
     Call(Box<CallRequest>),
     /// Begins the run of the agent that a call asks, after the delay of its attempt. There is nothing to begin if the run exists, such as one
     /// whose calls are undone.
@@ -103,7 +103,7 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    pub(super) fn of(effect: &Effect) -> Self {
+    pub(super) fn result_of(effect: &Effect) -> Self {
         match effect {
             Effect::Call(request) => Self::Call(request.call.id.clone()),
             Effect::Begin(request) => Self::Begin(request.call.id.clone()),

@@ -43,8 +43,14 @@ impl Run {
     ///
     /// Fails for the same reasons as [`begin_call`](Self::begin_call).
     pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
-        let attempt = self.begin_call(call_id)?;
+        let request = self.begin_remote_call(call_id)?;
         self.set_executing(call_id);
+        Ok(request)
+    }
+
+    /// Records the start of a call that is executed later.
+    pub(super) fn begin_remote_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
+        let attempt = self.begin_call(call_id)?;
         let call = self.requested_call(call_id).cloned();
         let call = call.ok_or(StepError("the current turn has no call with this id"))?;
         let undone = self.next_undone();

@@ -90,8 +90,8 @@ impl Run {
     /// Lets only these calls start until the next step, so many at a time. What an earlier step had in flight is forgotten.
     pub(crate) fn open_step(&mut self, max: usize, of_step: HashSet<String>) {
         self.unmark(|id, mark| match mark {
-            Mark::Begun { .. } => false,
-            Mark::Executing { .. } => !of_step.contains(id),
+            Mark::Begun { .. } | Mark::Polled { .. } => false,
+            Mark::Executing => !of_step.contains(id),
             Mark::Suspended => true,
         });
         self.driving.get_or_insert_default().step = Some((max, of_step));
@@ -134,7 +134,10 @@ impl Run {
         let position = self.call_position(call_id);
         let records = self.stage.records();
         let started = &mut self.driving.get_or_insert_default().started;
-        started.retain(|at| records.get(*at).is_some_and(|record| record.mark.is_some()));
+        // Seldom enough for a reply with many calls.
+        if started.len().is_power_of_two() {
+            started.retain(|at| records.get(*at).is_some_and(|record| record.mark.is_some()));
+        }
         started.extend(position);
     }
 
@@ -150,9 +153,17 @@ impl Run {
         if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
             of_step.remove(call_id);
         }
-        if let Some(record) = self.record_mut(call_id) {
-            let is_continued = matches!(record.mark, Some(Mark::Begun { is_continued: true }));
-            record.mark = Some(Mark::Executing { is_continued });
+        if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
+            record.mark = Some(Mark::Executing);
+        }
+    }
+
+    /// States that the engine returns a call which was started.
+    pub(super) fn set_polled(&mut self, call_id: &str) {
+        if let Some(record) = self.record_mut(call_id)
+            && let Some(Mark::Begun { is_continued }) = record.mark
+        {
+            record.mark = Some(Mark::Polled { is_continued });
         }
     }
 
@@ -166,13 +177,23 @@ impl Run {
         }
     }
 
-    /// Takes back the start of a call that nobody has executed, unless it has an outcome or a run: it can start again.
+    /// Takes back the start of a call that the engine has returned and nobody has executed: it can start again.
     pub(super) fn take_back_call(&mut self, call_id: &str) {
-        let is_left =
-            |record: &CallRecord| record.is_open() && record.to_judge.is_none() && record.inner().is_none();
-        if self.record(call_id).is_some_and(is_left) && self.open_inner_run(call_id).is_none() {
+        if self.record(call_id).is_some_and(|record| matches!(record.mark, Some(Mark::Polled { .. }))) {
             self.open_record(call_id).into_iter().for_each(CallRecord::take_back);
         }
+    }
+
+    /// Leaves a call whose step has not executed it: it can start again, as another attempt.
+    pub(super) fn leave_call(&mut self, call_id: &str) {
+        if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
+            record.mark = None;
+        }
+    }
+
+    /// Returns `true` if the world has begun to execute a call.
+    pub(super) fn is_executing_call(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(|record| record.mark == Some(Mark::Executing))
     }
 
     /// Returns `true` if this driver executes a call.
@@ -195,7 +216,7 @@ impl Run {
     /// Returns `true` if this driver executes the call. One that its caller has started and not executed is not in flight in a step of others.
     fn is_marked(&self, call: &ToolCall, record: &CallRecord) -> bool {
         match record.mark {
-            Some(Mark::Executing { .. }) => true,
+            Some(Mark::Polled { .. } | Mark::Executing) => true,
             Some(Mark::Begun { .. }) => self.is_of_step(call),
             Some(Mark::Suspended) | None => false,
         }
@@ -260,17 +281,28 @@ impl Run {
         self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
     }
 
-    /// Returns the first run of the tree that has calls which can start now, with these. What layers have to judge first does not start, and
-    /// nothing does without a [profile](Self::set_profile).
-    pub(super) fn next_startable(&self) -> Option<(RunPath, Vec<ToolCall>)> {
+    /// Returns runs of the tree that have calls which can start now, with these: all such runs, or one alone if calls of the tree exclude others.
+    /// What layers have to judge first does not start, and nothing does without a [profile](Self::set_profile).
+    pub(super) fn startable_runs(&self) -> Vec<(RunPath, Vec<ToolCall>)> {
         let mut tree = TreeInFlight::default();
         tree.add_tree(Vec::new(), self);
-        let mut judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
-        judged.find_map(|one| {
-            let calls = tree.startable_in(one);
-            let path = one.place.iter().map(|id| (*id).to_owned()).collect();
-            (!calls.is_empty()).then_some((path, calls))
-        })
+        let has_exclusive = tree.0.iter().any(|one| one.run.has_exclusive_call());
+        let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
+        let startable = judged.map(|one| {
+            let calls = match has_exclusive {
+                true => tree.startable_in(one),
+                false => one.run.startable(),
+            };
+            (one.place.iter().map(|id| (*id).to_owned()).collect(), calls)
+        });
+        let startable = startable.filter(|(_, calls): &(_, Vec<ToolCall>)| !calls.is_empty());
+        startable.take(if has_exclusive { 1 } else { usize::MAX }).collect()
+    }
+
+    /// Returns `true` if an open call of the run excludes others.
+    fn has_exclusive_call(&self) -> bool {
+        let undoing = self.undoing().is_some_and(|undoing| undoing.record.is_exclusive());
+        undoing || self.unfinished_calls().any(|(_, record)| record.is_open() && record.is_exclusive())
     }
 
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
@@ -387,7 +419,7 @@ mod tests {
     }
 
     fn startable(run: &Run) -> Vec<String> {
-        let all = run.next_startable().into_iter();
+        let all = run.startable_runs().into_iter();
         let path = |place: &RunPath, call: ToolCall| place.inside(&call.id).calls().join("/");
         all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
             .collect()
@@ -436,7 +468,7 @@ mod tests {
         });
         assert_eq!(startable(&outer), [""; 0]);
         change(&mut outer, "b", &|inner| {
-            inner.take_back_call("work");
+            inner.leave_call("work");
             Ok(())
         });
         assert_eq!(startable(&outer), ["a/work"]);

@@ -149,8 +149,10 @@ pub struct ReportedCalls {
 pub(super) enum Mark {
     /// It was started, or continues after it has waited, and nobody has executed it.
     Begun { is_continued: bool },
+    /// The engine has returned it, and the world has not begun to execute it.
+    Polled { is_continued: bool },
     /// It is executed.
-    Executing { is_continued: bool },
+    Executing,
     /// It has ended without an outcome, and is not started again in this step.
     Suspended,
 }

@@ -315,9 +315,12 @@ impl Run {
     pub(super) fn close_turn(&mut self, why_not_executed: &'static str) {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let user_messages = std::mem::take(&mut turn.user_messages);
+        turn.calls.iter_mut().for_each(CallRecord::take_back);
+        let are_judged = self.driving.as_ref().and_then(|driving| driving.profile.as_ref());
+        let are_judged = are_judged.is_some_and(|profile| profile.sees.outputs);
         let calls = self.history.last_calls().iter().zip(&turn.calls).enumerate();
         let begun = calls.filter_map(|(position, (call, record))| {
-            Some((position, record.execution_if_stopped(call, why_not_executed)?))
+            Some((position, record.execution_if_stopped(call, why_not_executed, are_judged)?))
         });
         for (position, execution) in begun.collect::<Vec<_>>() {
             // One in flight learns of its end by its token.

@@ -1,7 +1,5 @@
 //! The calls of a turn, each as an invocation of its own.
 
-use std::collections::BTreeSet;
-
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::__internals::CallRequest;
@@ -17,21 +15,12 @@ use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::signals::WAITING;
 use crate::step::Judged;
 
-/// A call that was started, and `true` if it asks an agent.
+/// A call that has begun, and `true` if it asks an agent.
 pub(super) type Started = (EffectId, CallRequest, bool);
 
 impl<'c> Drive<'c> {
-    /// Executes calls that were started. Those that are not executed, because the run is cancelled meanwhile, count as never started.
+    /// Executes calls that have begun.
     pub(super) async fn start(&mut self, started: Vec<Started>) -> Driven {
-        let mut left = started.iter().map(|(id, ..)| id.clone()).collect();
-        let executed = self.execute(started, &mut left).await;
-        if executed.is_err() {
-            left.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
-        }
-        executed
-    }
-
-    async fn execute(&mut self, started: Vec<Started>, left: &mut BTreeSet<EffectId>) -> Driven {
         for (id, request, _) in &started {
             self.publish_started_call(id.path(), &request.call);
         }
@@ -42,16 +31,15 @@ impl<'c> Drive<'c> {
             others.into_iter().partition(|(id, request, _)| self.is_search(id.path(), &request.call));
         let (local, remote): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|(id, request, _)| self.is_local(id.path(), &request.call));
-        self.start_remote_calls(remote, !local.is_empty(), left).await?;
+        self.start_remote_calls(remote, !local.is_empty()).await?;
         for (id, request, _) in of_agents {
-            left.remove(&id);
             if self.run.is_awaited(&id) {
                 self.start_agent(id, request.call, &request.attempt).await?;
             }
         }
         for (id, request, _) in searches {
-            left.remove(&id);
             if self.run.is_awaited(&id) {
+                self.run.set_started(&id);
                 self.judge(&id, "search", Judged::Search(request.call.id)).await?;
             }
         }
@@ -61,7 +49,7 @@ impl<'c> Drive<'c> {
             return Ok(());
         }
         self.flush_events().await?;
-        left.retain(|id| local.iter().all(|(own, ..)| own != id));
+        local.iter().for_each(|(id, ..)| self.run.set_started(id));
         let inputs = local.into_iter().filter_map(|(id, request, _)| {
             let input = self.input_of(id.path(), request)?;
             Some((id, input))
@@ -105,20 +93,18 @@ impl<'c> Drive<'c> {
     /// Cancels the calls that no run waits for any more.
     pub(super) fn drop_abandoned(&mut self) {
         while let Some(id) = self.run.poll_abandoned() {
-            for open in self.in_flight.extract_if(.., |_, one| one.id == id).map(|(_, open)| open) {
-                if let Executor::Invocation(Some(handle)) = &open.executor {
+            self.in_flight.retain(|_, one| {
+                if let Executor::Invocation(Some(handle)) = &one.executor
+                    && one.id == id
+                {
                     handle.cancel();
                 }
-            }
+                one.id != id
+            });
         }
     }
 
-    async fn start_remote_calls(
-        &mut self,
-        ready: Vec<Started>,
-        has_others: bool,
-        left: &mut BTreeSet<EffectId>,
-    ) -> Driven {
+    async fn start_remote_calls(&mut self, ready: Vec<Started>, has_others: bool) -> Driven {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
@@ -128,7 +114,6 @@ impl<'c> Drive<'c> {
             || self.run.limits().max_time.is_some();
         let max_bytes = self.setup.settings.max_bytes;
         for (id, request, _) in ready {
-            left.remove(&id);
             let call = request.call.clone();
             let input = self.input_of(id.path(), request).filter(|_| self.run.is_awaited(&id));
             let Some(mut input) = input else { continue };
@@ -143,6 +128,7 @@ impl<'c> Drive<'c> {
                 self.take_outcome(&id, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 continue;
             }
+            self.run.set_started(&id);
             let owner = self.setup.settings.routes.get(&call.name).unwrap_or(&self.setup.name);
             let deployed = self.run_at(id.path()).and_then(|run| self.nodes.get(run.id().as_str()));
             let deployed = deployed.and_then(|node| node.deployed.tools.get(&call.name));

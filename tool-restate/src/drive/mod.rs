@@ -127,8 +127,17 @@ impl<'c> Drive<'c> {
         Ok(false)
     }
 
-    /// Performs effects of which no one changes another.
+    /// Performs effects that do not depend on each other's results. Those that were not performed when the run is cancelled are polled again.
     async fn perform(&mut self, group: Vec<(EffectId, Effect)>) -> Driven {
+        let ids: Vec<_> = group.iter().map(|(id, _)| id.clone()).collect();
+        let performed = self.perform_all(group).await;
+        if performed.is_err() {
+            ids.iter().for_each(|id| self.handle(id, EffectResult::Cancelled));
+        }
+        performed
+    }
+
+    async fn perform_all(&mut self, group: Vec<(EffectId, Effect)>) -> Driven {
         let (mut started, mut asking) = (Vec::new(), Vec::new());
         for (id, effect) in group {
             match effect {
@@ -156,14 +165,14 @@ impl<'c> Drive<'c> {
     /// Asks the models of runs.
     async fn ask(&mut self, asking: &[EffectId]) -> Driven {
         if self.is_time_to_check_messages() && self.has_message().await? {
-            asking.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
+            asking.iter().for_each(|id| self.handle(id, EffectResult::Cancelled));
             return self.await_next().await;
         }
         self.publish_waits();
         self.take_turns(asking).await
     }
 
-    /// Hands the run what has come of an effect.
+    /// Hands the run the result of an effect.
     fn handle(&mut self, id: &EffectId, result: EffectResult) {
         if self.run.handle(id, result).is_err() {
             self.fail("a recorded step is of another state of the run");

@@ -62,11 +62,7 @@ impl<'c> Drive<'c> {
             Ok(Some(Ok(changes))) => self.apply(id, EffectResult::Changed(Box::new(changes))),
             Ok(Some(Err(obstacle))) => self.record_obstacle(id, obstacle).await?,
             Ok(None) => self.handle(id, EffectResult::Nothing),
-            // An outcome is recorded as it is, because nobody reads it any more.
-            Err(error) => {
-                self.handle(id, EffectResult::Nothing);
-                return Err(error);
-            }
+            Err(error) => return Err(error),
         }
         self.publish_finished_calls();
         ended.into_iter().for_each(|at| self.set_time(Some(id.path()), at));

@@ -112,10 +112,14 @@ impl<'c> Drive<'c> {
             Obstacle::Ended(depth, execution) => {
                 self.publish_finished_calls();
                 let (outer, ended) = (id.path().at_depth(depth), finished_at(&execution));
+                let call_id = execution.call().id.clone();
                 self.publish_retried(&outer, &execution);
                 self.handle(id, EffectResult::Ended(depth, execution));
                 self.publish_finished_calls();
-                ended.into_iter().for_each(|at| self.set_time(Some(&outer), at));
+                // Time counts once layers have judged it.
+                if !self.run_at(&outer).is_some_and(|run| run.has_outcome_to_judge(&call_id)) {
+                    ended.into_iter().for_each(|at| self.set_time(Some(&outer), at));
+                }
                 Ok(())
             }
             Obstacle::Refused(reason) => {

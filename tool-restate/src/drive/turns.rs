@@ -17,7 +17,7 @@ impl<'c> Drive<'c> {
     /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
     pub(super) async fn take_turns(&mut self, asking: &[EffectId]) -> Driven {
         self.publish_finished_calls();
-        let (mut names, mut ways) = (Vec::new(), Vec::new());
+        let (mut names, mut turns) = (Vec::new(), Vec::new());
         for id in asking {
             let path = id.path();
             let Some(run) = self.run_at(path) else { continue };
@@ -35,7 +35,7 @@ impl<'c> Drive<'c> {
             if announced != turn {
                 self.publish(path, Event::turn_started(turn, messages));
             }
-            ways.push(way);
+            turns.push((id, way));
         }
         self.flush_events().await?;
         let (steps, events) = (&self.setup.steps, self.events.as_ref());
@@ -43,23 +43,23 @@ impl<'c> Drive<'c> {
         let published = unfinished.clone();
         let (attempts, patience) = (self.setup.settings.model_attempts, self.setup.settings.model_patience);
         let limit = self.limit_of_step(asking.iter().map(|id| id.path().clone()));
-        let turns: Vec<_> = ways.iter().map(|way| self.tree(way)).collect();
+        let trees: Vec<_> = turns.iter().map(|(_, way)| self.tree(way)).collect();
         let deadline = self.clock.after(limit.as_ref().map_or(patience, |(_, left)| *left));
-        let take_turns = || async move { steps.take_turns(&turns, events, &published).await }.boxed();
+        let take_turns = || async move { steps.take_turns(&trees, events, &published).await }.boxed();
         let taken = take_step(self.ctx, &names.join(", "), deadline, attempts, take_turns).await;
         unfinished.finish().await;
         match taken {
             Ok(records) => {
-                for (id, record) in asking.iter().zip(records) {
+                for ((id, _), record) in turns.iter().zip(records) {
                     match record {
                         Some(record) => self.apply_turn(id, record).await?,
-                        None => self.handle(id, EffectResult::Nothing),
+                        None => self.handle(id, EffectResult::Cancelled),
                     }
                 }
                 Ok(())
             }
             Err(error) => {
-                asking.iter().for_each(|id| self.handle(id, EffectResult::Nothing));
+                asking.iter().for_each(|id| self.handle(id, EffectResult::Cancelled));
                 let DriveError::Failed(error) = error else { return Err(error) };
                 match limit {
                     _ if attempts.is_some() => self.fail(error.message()),

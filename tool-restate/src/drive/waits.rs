@@ -153,7 +153,7 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the next deadline of something that the run waits for.
     pub(super) fn await_deadline(&mut self) {
         let now = self.clock.time();
-        let next = self.run.poll_timeout().deadline;
+        let next = self.run.poll_timeout(now).deadline;
         if let Some(next) = next.filter(|next| self.open.deadline.is_none_or(|earlier| *next < earlier)) {
             self.open.deadline = Some(next);
             let timer = self.ctx.sleep(next.since(now));
@@ -164,7 +164,8 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the run whose time is up first.
     pub(super) fn await_time_limit(&mut self) {
         // A timer that was set before the run only waited for a person has counted that time, too.
-        let limit = self.run.poll_timeout().limit.map(|(path, left)| (self.clock.after(left), path));
+        let limit =
+            self.run.poll_timeout(self.clock.time()).limit.map(|(path, left)| (self.clock.after(left), path));
         if self.open.time_limit.as_ref().map(|(_, limit)| limit) != limit.as_ref() {
             self.open.time_limit = limit.map(|limit| {
                 let left = Duration::from_micros(limit.0.saturating_sub(self.clock.micros()));

@@ -204,6 +204,7 @@ impl RunDriver {
         self.record_layer_usage();
         self.set_in_progress(false);
         self.trace.pause();
+        self.run.forget_in_flight();
         self.run
     }
 

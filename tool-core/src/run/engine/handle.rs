@@ -1,4 +1,4 @@
-//! What follows from an effect.
+//! What follows from the result of an effect.
 
 use crate::model::{ToolCall, ToolDefinition};
 use crate::run::changes::RunChanges;
@@ -7,7 +7,7 @@ use crate::run::state::{Profile, Run, Sees};
 use crate::run::step_error::StepError;
 use crate::tool::ToolExecution;
 
-/// What has come of an effect.
+/// The result of an effect.
 #[doc(hidden)] // For the crates of this project.
 #[derive(Debug)]
 pub enum EffectResult {
@@ -28,8 +28,11 @@ pub enum EffectResult {
     Changed(Box<RunChanges>),
     /// A recorded step has asked the model, with these tools.
     Asked(Box<RunChanges>, TurnTools),
-    /// Nothing was done. An outcome that was to be judged is recorded as it is.
+    /// There was nothing to do, or the step has failed and would fail again. What layers record counts as known to them.
     Nothing,
+    /// It was not done: the world stopped before, or in the middle of a recorded step. It is polled again, unless the run has stopped. A call
+    /// that is [executed](Run::set_started) is still awaited.
+    Cancelled,
 }
 
 /// What a turn has of the agent, as the rules of the run need it.
@@ -48,7 +51,7 @@ pub struct TurnTools {
 
 #[doc(hidden)] // For the crates of this project.
 impl Run {
-    /// Takes what has come of an effect. That of an effect which is not awaited is ignored.
+    /// Takes the result of an effect. Ignores it if the effect is not awaited.
     ///
     /// # Errors
     ///
@@ -56,48 +59,96 @@ impl Run {
     pub fn handle(&mut self, id: &EffectId, result: EffectResult) -> Result<(), StepError> {
         let awaited = self.driving.as_mut().and_then(|driving| driving.polled.awaited.remove(id));
         let Some(awaited) = awaited else { return Ok(()) };
-        let handled = match result {
-            EffectResult::Finished(execution) => self.take_outcome(&id.path, *execution),
-            EffectResult::Began { run, profile, has_own_limits } => match &awaited {
-                Awaited::Begin(call) => self.begin_agent(&id.path, call, *run, profile, has_own_limits),
-                _ => Ok(()),
-            },
-            EffectResult::Ended(depth, execution) => {
-                self.record_unjudged(&id.path, &awaited);
-                self.take_outcome(&id.path.at_depth(depth), *execution)
+        let path = &id.path;
+        if let Awaited::Call(call) | Awaited::Begin(call) = &awaited {
+            return self.handle_call(id, call, &awaited, result);
+        }
+        let is_recorded = match &awaited {
+            Awaited::Next | Awaited::Results | Awaited::Outcome(_) => {
+                !matches!(result, EffectResult::Cancelled)
             }
-            EffectResult::Changed(changes) => self.take_changes_at(&id.path, &changes),
-            EffectResult::Asked(changes, tools) => {
-                let taken = self.take_changes_at(&id.path, &changes);
-                self.change_inner_run_at(&id.path.calls(), |run| run.set_turn(tools));
+            Awaited::Ask => matches!(result, EffectResult::Asked(..)),
+            _ => false,
+        };
+        let handled = match result {
+            EffectResult::Ended(depth, execution) => {
+                self.take_outcome(&path.at_depth(depth), *execution);
+                Ok(())
+            }
+            EffectResult::Changed(changes) => {
+                let taken = self.take_changes_at(path, &changes);
+                self.record_unjudged(path, &awaited);
                 taken
             }
-            EffectResult::Nothing => Ok(()),
+            EffectResult::Asked(changes, tools) => {
+                let taken = self.take_changes_at(path, &changes);
+                self.change_inner_run_at(&path.calls(), |run| run.set_turn(tools));
+                taken
+            }
+            EffectResult::Finished(_)
+            | EffectResult::Began { .. }
+            | EffectResult::Nothing
+            | EffectResult::Cancelled => Ok(()),
         };
-        self.record_unjudged(&id.path, &awaited);
-        let has_judged = matches!(awaited, Awaited::Results);
-        match &awaited {
-            Awaited::GiveUp => self.forget_given_up_calls(),
-            Awaited::Ask | Awaited::Next | Awaited::Results | Awaited::Outcome(_) => {
-                // Also if the step has failed, because it would fail again.
-                self.change_inner_run_at(&id.path.calls(), |run| run.set_recorded(has_judged));
-            }
-            // One that was not executed can start again, also if its step has left it open because a provider of the tools asks.
-            Awaited::Call(call) | Awaited::Begin(call) => {
-                self.change_inner_run_at(&id.path.calls(), |run| run.take_back_call(call));
-            }
-            Awaited::End => {}
+        if let (Awaited::GiveUp, true) = (&awaited, handled.is_ok()) {
+            self.forget_given_up_calls();
+        }
+        if is_recorded {
+            let has_judged = matches!(awaited, Awaited::Results);
+            self.change_inner_run_at(&path.calls(), |run| run.set_recorded(has_judged));
         }
         handled
     }
 
-    /// Takes the outcome of a call. If layers have to see it, it is recorded once they have. That of a call which is not open any more is ignored.
-    fn take_outcome(&mut self, path: &RunPath, execution: ToolExecution) -> Result<(), StepError> {
+    fn handle_call(
+        &mut self,
+        id: &EffectId,
+        call: &str,
+        awaited: &Awaited,
+        result: EffectResult,
+    ) -> Result<(), StepError> {
+        let path = &id.path;
+        match (result, awaited) {
+            (EffectResult::Finished(execution), _) => self.take_outcome(path, *execution),
+            (EffectResult::Ended(depth, execution), _) => {
+                self.change_inner_run_at(&path.calls(), |run| run.take_back_call(call));
+                self.take_outcome(&path.at_depth(depth), *execution);
+            }
+            (EffectResult::Began { run, profile, has_own_limits }, Awaited::Begin(_)) => {
+                return self.begin_agent(path, call, *run, profile, has_own_limits);
+            }
+            (EffectResult::Changed(changes), _) => {
+                let taken = self.take_changes_at(path, &changes);
+                // A step that executes a call leaves it open while a provider of the tools asks.
+                self.change_inner_run_at(&path.calls(), |run| run.leave_call(call));
+                return taken;
+            }
+            (EffectResult::Cancelled, _) => {
+                let is_executing =
+                    self.inner_run_at(path.calls()).is_some_and(|run| run.is_executing_call(call));
+                if is_executing {
+                    let polled = &mut self.driving.get_or_insert_default().polled;
+                    polled.awaited.insert(id.clone(), awaited.clone());
+                }
+                self.change_inner_run_at(&path.calls(), |run| run.take_back_call(call));
+            }
+            // One that asks an agent whose run exists goes on.
+            _ => {
+                self.change_inner_run_at(&path.calls(), |run| match run.open_inner_run(call).is_some() {
+                    true => run.set_executing(call),
+                    false => run.leave_call(call),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the outcome of a call. If layers have to see it, it is recorded once they have. Ignores outcomes of calls that are no longer open.
+    fn take_outcome(&mut self, path: &RunPath, execution: ToolExecution) {
         self.change_inner_run_at(&path.calls(), |run| match run.must_be_judged(&execution) {
             true => run.set_outcome_to_judge(execution),
             false => drop(run.record_result(execution)),
         });
-        Ok(())
     }
 
     /// Returns `true` if layers have to see an outcome before it is recorded.
@@ -107,7 +158,7 @@ impl Run {
         !execution.is_waiting() && self.has_open_call(id) && (self.end_from_inside(id).is_some() || is_last())
     }
 
-    /// Records an outcome as it is that layers were to judge, unless it was recorded with the verdict.
+    /// Records an outcome that layers have judged, unless it was recorded with the verdict.
     fn record_unjudged(&mut self, path: &RunPath, awaited: &Awaited) {
         let Awaited::Outcome(call) = awaited else { return };
         self.change_inner_run_at(&path.calls(), |run| {
@@ -131,7 +182,9 @@ impl Run {
         let added = self.change_inner_run_at(&path.calls(), |outer| {
             let call = outer.requested_call(call_id).cloned();
             let call: ToolCall = call.ok_or(StepError("the call that asks the agent is not open"))?;
-            outer.add_inner_run(&call, has_own_limits, inner)
+            outer.add_inner_run(&call, has_own_limits, inner)?;
+            outer.set_executing(call_id);
+            Ok(())
         });
         added.unwrap_or(Ok(()))
     }

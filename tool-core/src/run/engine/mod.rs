@@ -1,6 +1,6 @@
 //! The engine: what a world does next for a tree of runs, and what follows from it.
 //!
-//! `poll` decides what is done, in which order; `handle` takes what came of it; `time` decides whose time counts. None of them does I/O, and
+//! `poll` decides what is done, in which order; `handle` takes the results; `time` decides whose time counts. None of them does I/O, and
 //! all of them work on the outermost run, which contains the others. A world polls, performs and hands back, and has no rule of its own.
 
 mod poll;

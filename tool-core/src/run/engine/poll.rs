@@ -1,10 +1,13 @@
 //! What is done next, in which order.
 //!
-//! Outcomes are judged before anything follows from them, then the policies of the tools apply, then tools learn which calls are given up. Calls
-//! start before layers judge what precedes a step, are told what has happened, and before runs end and models are asked, because a world
-//! can be unable to start calls meanwhile.
+//! Outcomes are judged before anything follows from them, then the policies of the tools apply, and tools learn which calls are given up.
+//! Calls start first, because a world can be unable to start them later. Then layers judge what precedes a step, results are reported to them,
+//! runs of agents end, and models are asked.
 //!
-//! Effects are returned in groups of which no one changes another. One thing is judged at a time, because layers can change what follows.
+//! Effects are returned in groups that do not depend on each other's results. One thing is judged at a time, because layers can change what
+//! follows.
+
+use std::collections::BTreeSet;
 
 use crate::model::ToolCall;
 use crate::run::effect::{Awaited, Effect, EffectId, RunPath, Subject};
@@ -41,96 +44,104 @@ impl Run {
         let Some((awaited, run)) = awaited.zip(self.inner_run_at(id.path.calls())) else { return false };
         match awaited {
             Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
-            Awaited::End | Awaited::Next | Awaited::Results | Awaited::Ask | Awaited::GiveUp => true,
+            Awaited::End => run.is_done(),
+            Awaited::Ask => run.is_asking(),
+            Awaited::Next | Awaited::Results | Awaited::GiveUp => true,
+        }
+    }
+
+    /// States that a call which was polled is executed from now on: it may have its effect.
+    pub fn set_started(&mut self, id: &EffectId) {
+        let awaited = self.driving.as_ref().and_then(|driving| driving.polled.awaited.get(id));
+        if let Some(Awaited::Call(call) | Awaited::Begin(call)) = awaited.cloned() {
+            self.change_inner_run_at(&id.path.calls(), |run| run.set_executing(&call));
         }
     }
 
     fn next_group(&mut self) -> Vec<(EffectId, Effect)> {
-        if let Some((path, outcome)) = self.first(|run| run.outcome_to_judge().cloned()) {
-            return vec![self.begin(path, Effect::Judge(Subject::Outcome(outcome.into())))];
+        let taking_steps = self.paths_with_steps();
+        let places = self.open_places();
+        let free = || places.iter().filter(|path| !taking_steps.contains(path));
+        let unjudged =
+            free().find_map(|path| Some((path, self.inner_run_at(path.calls())?.outcome_to_judge()?)));
+        if let Some((path, outcome)) = unjudged {
+            let subject = Subject::Outcome(Box::new(outcome.clone()));
+            return vec![self.note_in_flight(path.clone(), Effect::Judge(subject))];
         }
-        for path in self.open_places() {
+        for path in &places {
             self.change_inner_run_at(&path.calls(), Self::apply_profile);
         }
-        if self.has_given_up_calls() {
-            return vec![self.begin(RunPath::default(), Effect::GiveUp)];
+        if self.has_given_up_calls() && !taking_steps.contains(&RunPath::default()) {
+            return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
         let started = self.start();
         if !started.is_empty() {
             return started;
         }
-        let is_true = |is: fn(&Self) -> bool| move |run: &Self| is(run).then_some(());
-        if let Some((path, ())) = self.first(is_true(Self::awaits_layers)) {
-            return vec![self.begin(path, Effect::Judge(Subject::Next))];
-        }
+        let places = self.open_places();
+        let all = |is: &dyn Fn(&Self) -> bool| -> Vec<RunPath> {
+            let free = places.iter().filter(|path| !taking_steps.contains(path));
+            free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
+        };
+        let step = if let Some(path) = all(&Self::awaits_layers).into_iter().next() {
+            Some((path, Effect::Judge(Subject::Next)))
         // Not in the step that asks a model, which reports it again each time that the model fails.
-        if let Some((path, ())) = self.first(is_true(Self::has_unrecorded)) {
-            return vec![self.begin(path, Effect::Judge(Subject::Results))];
+        } else if let Some(path) = all(&Self::has_unrecorded).into_iter().next() {
+            Some((path, Effect::Judge(Subject::Results)))
+        } else {
+            let done = all(&Self::is_done).into_iter().find(|path| path.depth() > 0);
+            done.map(|path| (path, Effect::End))
+        };
+        if let Some((path, effect)) = step {
+            return vec![self.note_in_flight(path, effect)];
         }
-        let done = self.paths_of(Self::is_done).into_iter().find(|path| path.depth() > 0);
-        if let Some(path) = done {
-            return vec![self.begin(path, Effect::End)];
-        }
-        let mut asking = self.paths_of(Self::is_asking);
+        let mut asking = all(&Self::is_asking);
         // What one request costs is known before the next one, because requests of one step do not know of each other.
-        if !self.paths_of(|run| run.limits().max_cost.is_some()).is_empty() {
+        if !all(&|run| run.limits().max_cost.is_some()).is_empty() {
             asking.truncate(1);
         }
-        asking.into_iter().map(|path| self.begin(path, Effect::Ask)).collect()
+        asking.into_iter().map(|path| self.note_in_flight(path, Effect::Ask)).collect()
     }
 
     /// Starts all calls that can start beside each other.
     fn start(&mut self) -> Vec<(EffectId, Effect)> {
         let mut effects = Vec::new();
-        while let Some((path, calls)) = self.next_startable() {
-            let started: Vec<_> = calls.iter().filter_map(|call| self.start_call(&path, call)).collect();
-            if started.is_empty() {
-                break;
+        loop {
+            let before = effects.len();
+            for (path, calls) in self.startable_runs() {
+                let started: Vec<_> = calls.iter().filter_map(|call| self.start_call(&path, call)).collect();
+                effects.extend(started.into_iter().map(|effect| self.note_in_flight(path.clone(), effect)));
             }
-            effects.extend(started.into_iter().map(|effect| self.begin(path.clone(), effect)));
+            if effects.len() == before {
+                return effects;
+            }
         }
-        effects
     }
 
     fn start_call(&mut self, path: &RunPath, call: &ToolCall) -> Option<Effect> {
         self.change_inner_run_at(&path.calls(), |run| {
-            let request = Box::new(run.request_call(&call.id).ok()?);
+            let request = Box::new(run.begin_remote_call(&call.id).ok()?);
+            run.set_polled(&call.id);
             Some(if run.asks_agent(&call.id) { Effect::Begin(request) } else { Effect::Call(request) })
         })?
     }
 
     /// States that an effect is in flight.
-    fn begin(&mut self, path: RunPath, effect: Effect) -> (EffectId, Effect) {
+    fn note_in_flight(&mut self, path: RunPath, effect: Effect) -> (EffectId, Effect) {
         let number = self.change_inner_run_at(&path.calls(), |run| {
             let polled = &mut run.driving.get_or_insert_default().polled;
             polled.number = polled.number.wrapping_add(1);
             polled.number
         });
         let id = EffectId { path, number: number.unwrap_or_default() };
-        self.driving.get_or_insert_default().polled.awaited.insert(id.clone(), Awaited::of(&effect));
+        self.driving.get_or_insert_default().polled.awaited.insert(id.clone(), Awaited::result_of(&effect));
         (id, effect)
     }
 
-    /// Returns the first run of the tree of which this returns something, unless a step of it is in flight.
-    fn first<T>(&self, of: impl Fn(&Self) -> Option<T>) -> Option<(RunPath, T)> {
-        let mut paths = self.open_places().into_iter().filter(|path| !self.takes_step(path));
-        paths.find_map(|path| {
-            let found = of(self.inner_run_at(path.calls())?)?;
-            Some((path, found))
-        })
-    }
-
-    fn paths_of(&self, is: impl Fn(&Self) -> bool) -> Vec<RunPath> {
-        let is_it =
-            |path: &RunPath| self.inner_run_at(path.calls()).is_some_and(&is) && !self.takes_step(path);
-        self.open_places().into_iter().filter(is_it).collect()
-    }
-
-    /// Returns `true` if something else than a call is in flight for a run.
-    fn takes_step(&self, path: &RunPath) -> bool {
+    /// Returns the runs for which something else than a call is in flight.
+    fn paths_with_steps(&self) -> BTreeSet<RunPath> {
         let awaited = self.driving.iter().flat_map(|driving| &driving.polled.awaited);
-        let mut steps =
-            awaited.filter(|(_, awaited)| !matches!(awaited, Awaited::Call(_) | Awaited::Begin(_)));
-        steps.any(|(id, _)| id.path == *path)
+        let steps = awaited.filter(|(_, awaited)| !matches!(awaited, Awaited::Call(_) | Awaited::Begin(_)));
+        steps.map(|(id, _)| id.path.clone()).collect()
     }
 }

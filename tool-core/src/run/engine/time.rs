@@ -39,20 +39,20 @@ impl Run {
         self.change_inner_run_at(&path.calls(), |run| run.add_elapsed(run.time_left().unwrap_or_default()));
     }
 
-    /// Returns when time changes the tree.
+    /// Returns when time changes the tree after this time.
     #[must_use]
-    pub fn poll_timeout(&self) -> Timeouts {
+    pub fn poll_timeout(&self, now: Timestamp) -> Timeouts {
         let limits = self.open_places().into_iter().filter_map(|path| {
             let run = self.inner_run_at(path.calls())?;
             let left = run.time_left()?;
             (self.counts_time_at(&path, None) && !run.undoes_inside()).then_some((path, left))
         });
         let limit = limits.min_by_key(|(_, left)| *left);
-        let deadline = self.waits().iter().filter_map(|wait| wait.deadline).filter(|at| *at > self.now).min();
+        let deadline = self.waits().iter().filter_map(|wait| wait.deadline).filter(|at| *at > now).min();
         Timeouts { limit, deadline }
     }
 
-    /// Returns the run whose time is up first if only one works: it, or one around. Also returns the time that is left.
+    /// Returns the run whose time is up first, of this one and those around it, with the time that is left.
     #[must_use]
     pub fn limit_at(&self, path: &RunPath) -> Option<(RunPath, Duration)> {
         let (depth, left) = self.least_time_left(&path.calls())?;
