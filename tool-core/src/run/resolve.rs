@@ -18,7 +18,7 @@ use crate::tool::{
     CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
 };
 
-/// Returns the digest of what a wait of a call shows. The owner is the run, or the key of a call that belongs to none.
+/// Returns the digest of what a wait of a call shows. The owner is the run, with the provider that asks if one does.
 pub(super) fn wait_id(owner: &impl Serialize, call_id: &str, shown: &impl Serialize) -> WaitId {
     // These can always be serialized.
     let shown = serde_json::to_string(&(owner, call_id, shown)).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Questions of tools during a call: the host asks its user, and calls again with the answers.
 //!
-//! A call is a run that waits, and is at rest the request of its only call (`CallRequest`). The host keeps that, encrypted, because values of `Asker::once` are none of its business, and because the next call need
-//! not find a session. It is redeemed once in the process that sealed it, because what follows a question may be `at_most_once`.
+//! A call is a run that waits, and is at rest the request of its only call (`CallRequest`). The host keeps that, encrypted, because values of
+//! `Asker::once` are none of its business, and because the next call need not find a session. It is redeemed once in the process that sealed
+//! it, because what follows a question may be `at_most_once`.
 //!
 //! A host of an older revision is asked during its call instead, which stays open.
 

@@ -84,7 +84,7 @@ impl<'c> Drive<'c> {
             }
         }
         let Json(mut executed) = executed?;
-        // The time of a run is up once all outcomes are recorded.
+        // The time of a run is up once the run has all outcomes.
         executed.sort_by_key(|(_, execution): &(usize, Option<ToolExecution>)| execution.is_none());
         for (call, execution) in executed {
             match (ids.get(call), times.get(call), execution) {

@@ -209,3 +209,131 @@ impl Run {
         self.set_profile(Profile { sees, called, undoing: all, max_concurrent_calls });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AssistantMessage, ChatResponse, Message, ToolKind, ToolPolicy};
+    use crate::run::{Effect, StopReason, Subject};
+    use crate::tool::{ToolErrorKind, ToolOutput};
+
+    /// A run that has requested these calls, whose layers judge outcomes and record.
+    fn run_with_calls(calls: &[(&str, &str)]) -> Run {
+        let mut run = Run::new([Message::user("Go")]);
+        let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
+        let message = AssistantMessage::default().with_tool_calls(calls);
+        run.record_response(ChatResponse::new(message)).unwrap();
+        let clerk = ToolDefinition::new("clerk").with_kind(ToolKind::Agent);
+        let once = ToolPolicy { at_most_once: true, ..ToolPolicy::default() };
+        let mut profile = Profile::new(8);
+        profile.sees = Sees { outputs: true, records: true, ..Sees::default() };
+        profile.called = [clerk, ToolDefinition::new("once").with_policy(once)].into_iter().collect();
+        run.set_profile(profile);
+        for (call, _) in run.calls_to_judge() {
+            run.set_call_judged(&call.id);
+        }
+        run
+    }
+
+    fn poll(run: &mut Run) -> Vec<(EffectId, Effect)> {
+        std::iter::from_fn(|| run.poll()).collect()
+    }
+
+    fn done(id: &str) -> EffectResult {
+        let output = Ok(ToolOutput::text("done"));
+        EffectResult::Finished(Box::new(ToolExecution::new(ToolCall::new(id, "once", "{}"), output)))
+    }
+
+    /// A call that was polled and not executed has no effect, also if its tool is `at_most_once`.
+    #[test]
+    fn calls_that_were_not_executed_can_start_again() {
+        let mut run = run_with_calls(&[("a", "once"), ("b", "once")]);
+        let group = poll(&mut run);
+        assert!(
+            matches!(&*group, [(_, Effect::Call(a)), (_, Effect::Call(b))] if a.call.id == "a" && b.call.id == "b")
+        );
+        run.set_started(&group[0].0);
+        for (id, _) in &group {
+            run.handle(id, EffectResult::Cancelled).unwrap();
+        }
+        // The first is executed, and awaited.
+        assert!(run.is_awaited(&group[0].0) && !run.is_awaited(&group[1].0));
+        let again = poll(&mut run);
+        assert!(matches!(&*again, [(_, Effect::Call(b))] if b.call.id == "b" && b.attempt.number == 1));
+        run.cancel();
+        let outcomes: Vec<_> =
+            run.tool_executions().iter().map(|one| (&*one.call().id, one.error().unwrap().kind())).collect();
+        assert_eq!(outcomes, [("a", ToolErrorKind::OutcomeUnknown)]);
+        assert_eq!(run.poll_abandoned(), Some(group[0].0.clone()));
+        assert_eq!(run.poll_abandoned(), Some(again[0].0.clone()));
+        run.handle(&again[0].0, done("b")).unwrap();
+        assert_eq!(run.tool_executions().len(), 1);
+    }
+
+    /// An outcome that layers have not judged when the run stops is known to what undoes the call alone.
+    #[test]
+    fn an_outcome_is_not_shown_if_the_run_stops_before_layers_have_judged_it() {
+        let mut run = run_with_calls(&[("a", "once")]);
+        let group = poll(&mut run);
+        run.set_started(&group[0].0);
+        run.handle(&group[0].0, done("a")).unwrap();
+        let judged = poll(&mut run);
+        assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a"));
+        // Judged again: the step has not ended.
+        run.handle(&judged[0].0, EffectResult::Cancelled).unwrap();
+        assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(_)))]));
+        run.cancel();
+        let [execution] = run.tool_executions() else { panic!("the call has an outcome") };
+        assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::OutcomeUnknown);
+        assert_eq!(execution.original_outcome().unwrap().to_string(), "done");
+    }
+
+    /// The request of a run that stops meanwhile is not awaited, and what layers record is reported to them.
+    #[test]
+    fn what_a_stop_ends_is_reported_also_if_a_step_was_cancelled() {
+        let mut run = run_with_calls(&[("a", "once")]);
+        let group = poll(&mut run);
+        run.set_started(&group[0].0);
+        run.cancel();
+        let records = poll(&mut run);
+        assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
+        run.handle(&records[0].0, EffectResult::Cancelled).unwrap();
+        let records = poll(&mut run);
+        assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
+        run.handle(&records[0].0, EffectResult::Nothing).unwrap();
+        assert!(poll(&mut run).is_empty());
+        assert!(matches!(run.stop_reason(), Some(StopReason::Cancelled)));
+
+        let mut asking = Run::new([Message::user("Go")]);
+        asking.set_profile(Profile::new(8));
+        let asked = poll(&mut asking);
+        assert!(matches!(&*asked, [(_, Effect::Ask)]));
+        asking.cancel();
+        assert_eq!(asking.poll_abandoned(), Some(asked[0].0.clone()));
+    }
+
+    /// The end of an agent's run is polled again if its step was cancelled.
+    #[test]
+    fn the_end_of_an_agent_is_polled_until_it_has_ended() {
+        let mut run = run_with_calls(&[("a", "clerk")]);
+        let group = poll(&mut run);
+        let [(begin, Effect::Begin(request))] = &*group else { panic!("{group:?}") };
+        assert_eq!(request.call.id, "a");
+        let mut inner = Run::new([Message::user("Go")]);
+        inner.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
+        let (inner, profile) = (Box::new(inner), Profile::new(8));
+        run.handle(begin, EffectResult::Began { run: inner, profile, has_own_limits: false }).unwrap();
+        for _ in 0..2 {
+            let ending = poll(&mut run);
+            let [(end, Effect::End)] = &*ending else { panic!("{ending:?}") };
+            assert_eq!(end.path().calls(), ["a"]);
+            run.handle(end, EffectResult::Cancelled).unwrap();
+        }
+        let ending = poll(&mut run);
+        let output = ToolExecution::new(ToolCall::new("a", "clerk", ""), Ok(ToolOutput::text("Done.")));
+        run.handle(&ending[0].0, EffectResult::Ended(0, output.into())).unwrap();
+        assert!(
+            matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a")
+        );
+    }
+}
