@@ -8,6 +8,7 @@ mod cancelling;
 pub(crate) mod client;
 mod guarding;
 mod hostile;
+mod hosts;
 mod limits;
 mod listing;
 mod newest;
