@@ -258,11 +258,13 @@ impl Exploration {
             for (id, effect) in group {
                 let started = InFlight { id, effect };
                 if let Effect::GiveUp = started.effect {
-                    // At once, because the engine returns it until it is done.
                     state.run.handle(&started.id, EffectResult::Nothing).unwrap();
                     continue;
                 }
                 self.check_started(state, &started);
+                if let Effect::Call(_) = started.effect {
+                    state.run.set_started(&started.id);
+                }
                 state.in_flight.push(started);
             }
             self.check_overlaps(state);
@@ -325,7 +327,7 @@ impl Exploration {
         if state.run.waits().iter().any(|wait| wait.question().is_some()) {
             events.push(Event::Answer);
         }
-        let timeouts = state.run.poll_timeout();
+        let timeouts = state.run.poll_timeout(state.now);
         events.extend(timeouts.deadline.map(|_| Event::Due));
         assert!(!events.is_empty() || state.run.is_done(), "the tree cannot continue");
         events.extend(timeouts.limit.map(|_| Event::Pass));
@@ -353,9 +355,9 @@ impl Exploration {
                 let wait = state.run.waits().into_iter().find(|wait| wait.question().is_some()).unwrap();
                 state.run.resolve(&wait.id, Decision::answer("Eve")).unwrap();
             }
-            Event::Due => state.now = state.run.poll_timeout().deadline.unwrap(),
+            Event::Due => state.now = state.run.poll_timeout(state.now).deadline.unwrap(),
             Event::Pass => {
-                let (path, left) = state.run.poll_timeout().limit.unwrap();
+                let (path, left) = state.run.poll_timeout(state.now).limit.unwrap();
                 state.run.advance(left, None);
                 let stopped = state.run.inner_run_at(path.calls());
                 let goes_on = |run: &Run| run.current_calls().next().is_some();
@@ -377,9 +379,9 @@ impl Exploration {
     fn perform(&self, state: &State, performed: &InFlight, fails: bool) -> EffectResult {
         let path = performed.id.path();
         let run = state.run.inner_run_at(path.calls()).unwrap();
-        let is_step = matches!(performed.effect, Effect::Ask | Effect::Judge(Subject::Next));
+        let is_step = matches!(performed.effect, Effect::Judge(Subject::Next));
         if is_step && (run.is_undoing() || run.stop_reason().is_some()) {
-            // A step of a run that was stopped meanwhile is not reported as abandoned.
+            // Layers have nothing to judge in a run that was stopped meanwhile.
             return EffectResult::Nothing;
         }
         match &performed.effect {
