@@ -208,7 +208,7 @@ impl RunStore for Store {
             let summary: Option<String> = summary.fetch_optional(&mut *transaction).await?;
             let Some(summary) = summary else { return Ok(PostOutcome::UnknownRun) };
             let inbox = parse(query_scalar(INBOX).bind(id).fetch_all(&mut *transaction).await?)?;
-            if inbox.iter().any(|posted| posted.id == command.id) {
+            if command.is_in(&inbox) {
                 return Ok(PostOutcome::Posted);
             }
             if !command.fits(&serde_json::from_str(&summary)?, &inbox) {

@@ -661,7 +661,7 @@ impl RunStore for InMemoryStore {
             let contents = &mut *self.contents();
             let Some(stored) = contents.runs.get(id) else { return Ok(PostOutcome::UnknownRun) };
             let inbox = contents.inboxes.entry(id.to_owned()).or_default();
-            if inbox.iter().any(|posted| posted.id == command.id) {
+            if command.is_in(inbox) {
                 return Ok(PostOutcome::Posted);
             }
             if !command.fits(&stored.summary, inbox) {

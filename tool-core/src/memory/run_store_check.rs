@@ -174,6 +174,12 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
         let outcome = store.post(id, command).await?;
         ensure(outcome == PostOutcome::Posted, "commands can be posted to a stored run")?;
     }
+    let second = RunCommand::resolve(&"check-wait".into(), Decision::approve());
+    for command in [second, RunCommand::Cancel].map(PostedCommand::new) {
+        let outcome = store.post(id, &command).await?;
+        let rule = "the inbox has one decision about each wait and one cancellation, and posting again is no error";
+        ensure(outcome == PostOutcome::Posted && store.posted(id).await? == commands, rule)?;
+    }
     for _ in 0..2 {
         let posted = store.posted(id).await?;
         ensure(posted == commands, "posted commands stay in the inbox in their order, each once")?;
