@@ -180,7 +180,8 @@ impl PostedCommand {
 pub enum PostOutcome {
     /// The command is in the inbox, or has no effect after what [is there](PostedCommand::is_in).
     Posted,
-    /// The command is a message that does not [fit](RunCommand::fits), and is not in the inbox: it is too long, or the run has too many.
+    /// The command is a message that does not [fit](RunCommand::fits), and is not in the inbox: it is too long, the run has
+    /// too many, or a store in memory has too many for all runs.
     Full,
     /// No run is stored under the id, for example because it has ended.
     UnknownRun,

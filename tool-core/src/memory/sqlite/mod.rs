@@ -523,7 +523,8 @@ fn decisions(transaction: &Transaction<'_>, run: &str) -> Result<Vec<PostedComma
     let mut statement = transaction.prepare(sql)?;
     let rows = statement.query_map([run], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
     let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
-    let read = |(id, json): (_, String)| Some(PostedCommand { id, command: serde_json::from_str(&json).ok()? });
+    let read =
+        |(id, json): (_, String)| Some(PostedCommand { id, command: serde_json::from_str(&json).ok()? });
     Ok(rows.into_iter().filter_map(read).collect())
 }
 
