@@ -138,7 +138,7 @@ async fn a_decision_cannot_claim_that_its_arguments_were_checked() {
 #[tokio::test]
 async fn the_first_decision_holds_and_is_named_to_the_second() {
     for store in stores().await {
-        let agent = paying(store);
+        let agent = paying(store.clone());
         let run = waiting(&agent).await;
         let (id, wait) = (run.id().as_str(), &run.waits()[0].id);
         let first = agent.decide(id, wait, Decision::deny("too much").by("ada")).await.unwrap();
@@ -146,6 +146,7 @@ async fn the_first_decision_holds_and_is_named_to_the_second() {
         let second = agent.decide(id, wait, Decision::approve().by("eve")).await.unwrap_err();
         assert_eq!(second.to_string(), "this was decided before by ada");
         assert_eq!(second.decided().unwrap(), &first.decisions()[0].1);
+        assert_eq!(store.posted(id).await.unwrap().len(), 1);
         // The loser of a race does not keep the winner from continuing the run.
         let answer = first.resume().unwrap().await.unwrap();
         assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some("ada"));

@@ -40,7 +40,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use tool_core::memory::ChatStore;
+    use std::time::Duration;
+
+    use sqlx::query;
+    use tokio::task::JoinSet;
+    use tool_core::memory::{
+        ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore,
+    };
+    use tool_core::run::Run;
     use tool_core::testing::check_run_store;
     use tool_core::{Message, SqliteStore};
 
@@ -55,6 +62,42 @@ mod tests {
     #[tokio::test]
     async fn runs_are_stored_by_the_contract() {
         check_run_store(&open("sqlite::memory:").await.unwrap()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_ends_later_than_twice_its_duration_from_now_is_none() {
+        let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
+        let store = Store::new(pool.clone()).await.unwrap();
+        let [first, second] = [DriverId::unique(), DriverId::unique()];
+        let take = LeaseRequest::Take(Duration::from_secs(60));
+        // How much later it ends than a clock that is right lets it.
+        for (later, state) in
+            [(0, LeaseState::HeldElsewhere), (1, LeaseState::HeldElsewhere), (86_400, LeaseState::Held)]
+        {
+            assert_eq!(store.lease("a", &first, take).await.unwrap(), LeaseState::Held);
+            query("UPDATE leases SET expires = expires + ?").bind(later).execute(&pool).await.unwrap();
+            assert_eq!(store.lease("a", &second, take).await.unwrap(), state, "{later} s");
+        }
+    }
+
+    #[tokio::test]
+    async fn posts_through_several_connections_are_counted_one_after_the_other() {
+        let file = std::env::temp_dir().join(format!("own_store_{}.db", std::process::id()));
+        let pool = SqlitePoolOptions::new().max_connections(4);
+        let pool = pool.connect(&format!("sqlite://{}?mode=rwc", file.display())).await.unwrap();
+        let store = Store::new(pool.clone()).await.unwrap();
+        store.save_run("a", &mut Run::new([Message::user("Hello")])).await.unwrap();
+        let mut posts = JoinSet::new();
+        for _ in 0..110 {
+            let store = store.clone();
+            let say = PostedCommand::new(RunCommand::Say("Hurry".into()));
+            posts.spawn(async move { store.post("a", &say).await.unwrap() });
+        }
+        let outcomes = posts.join_all().await;
+        let posted = outcomes.iter().filter(|outcome| **outcome == PostOutcome::Posted).count();
+        assert_eq!((posted, store.posted("a").await.unwrap().len()), (100, 100));
+        pool.close().await;
+        std::fs::remove_file(file).unwrap();
     }
 
     #[tokio::test]

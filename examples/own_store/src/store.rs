@@ -15,7 +15,9 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS run_parts (id TEXT, key TEXT, part TEXT NOT NULL, PRIMARY KEY (id, key));
     CREATE TABLE IF NOT EXISTS run_log (id TEXT, position INTEGER, entry TEXT NOT NULL, PRIMARY KEY (id, position));
     CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);
-    CREATE TABLE IF NOT EXISTS leases (id TEXT PRIMARY KEY, driver TEXT NOT NULL, expires REAL NOT NULL);
+    CREATE TABLE IF NOT EXISTS leases (id TEXT PRIMARY KEY, driver TEXT NOT NULL, expires REAL, duration REAL);
+    CREATE VIEW IF NOT EXISTS held AS SELECT id, driver FROM leases
+        WHERE expires > unixepoch('subsec') AND expires <= unixepoch('subsec') + 2 * duration;
     CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, id TEXT, command TEXT, posted TEXT);";
 
 const UPDATE_RUN: &str = "UPDATE runs SET summary = ?3, saved = unixepoch()
@@ -24,16 +26,18 @@ const UPDATE_RUN: &str = "UPDATE runs SET summary = ?3, saved = unixepoch()
 const INSERT_RUN: &str = "INSERT INTO runs SELECT ?1, ?2, ?3, unixepoch()
     WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING";
 
-const TAKE_LEASE: &str = "INSERT INTO leases VALUES (?1, ?2, unixepoch('subsec') + ?3) ON CONFLICT DO UPDATE
-    SET driver = ?2, expires = unixepoch('subsec') + ?3 WHERE driver = ?2 OR expires <= unixepoch('subsec')";
+const TAKE_LEASE: &str =
+    "INSERT INTO leases VALUES (?1, ?2, unixepoch('subsec') + ?3, ?3) ON CONFLICT DO UPDATE
+    SET driver = ?2, expires = unixepoch('subsec') + ?3, duration = ?3
+    WHERE driver = ?2 OR NOT EXISTS (SELECT 1 FROM held WHERE held.id = ?1)";
 
 const RENEW_LEASE: &str =
-    "UPDATE leases SET expires = unixepoch('subsec') + ?3 WHERE id = ?1 AND driver = ?2";
+    "UPDATE leases SET expires = unixepoch('subsec') + ?3, duration = ?3 WHERE id = ?1 AND driver = ?2";
 
 const END_LEASE: &str = "DELETE FROM leases WHERE id = ?1 AND driver = ?2 AND ?3 = 0";
 
 const LIST: &str = "SELECT summary, max(unixepoch() - saved, 0),
-        EXISTS (SELECT 1 FROM leases WHERE leases.id = runs.id AND expires > unixepoch('subsec')),
+        EXISTS (SELECT 1 FROM held WHERE held.id = runs.id),
         EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id),
         EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id AND posted ->> 'command' = 'cancel')
     FROM runs ORDER BY id";
@@ -189,9 +193,8 @@ impl RunStore for Store {
             };
             let change = query(change).bind(id).bind(driver.as_str()).bind(duration.as_secs_f64());
             change.execute(&mut *transaction).await?;
-            let holder =
-                query_scalar("SELECT driver FROM leases WHERE id = ? AND expires > unixepoch('subsec')");
-            let holder: Option<String> = holder.bind(id).fetch_optional(&mut *transaction).await?;
+            let holder = query_scalar("SELECT driver FROM held WHERE id = ?").bind(id);
+            let holder: Option<String> = holder.fetch_optional(&mut *transaction).await?;
             transaction.commit().await?;
             Ok(match holder {
                 Some(holder) if holder == driver.as_str() => LeaseState::Held,
@@ -203,12 +206,12 @@ impl RunStore for Store {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            let mut transaction = self.0.begin().await?; // messages count, one after the other
+            let mut transaction = self.0.begin_with("BEGIN IMMEDIATE").await?; // one post after the other
             let summary = query_scalar("SELECT summary FROM runs WHERE id = ?").bind(id);
             let summary: Option<String> = summary.fetch_optional(&mut *transaction).await?;
             let Some(summary) = summary else { return Ok(PostOutcome::UnknownRun) };
             let inbox = parse(query_scalar(INBOX).bind(id).fetch_all(&mut *transaction).await?)?;
-            if inbox.iter().any(|posted| posted.id == command.id) {
+            if command.is_in(&inbox) {
                 return Ok(PostOutcome::Posted);
             }
             if !command.fits(&serde_json::from_str(&summary)?, &inbox) {

@@ -22,12 +22,19 @@ const CONVERSATION_BYTES: usize = 500;
 /// The memory that a run takes beside what was saved of it.
 const RUN_BYTES: usize = 2_000;
 
+/// The memory that a message in an inbox takes beside its content.
+const POSTED_BYTES: usize = 500;
+
+/// The memory that all inboxes take at most. A sender can have any number of runs that wait.
+const MAX_INBOX_BYTES: usize = 128 << 20;
+
 /// The memory that all outputs take at most.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
 
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
 /// Conversations take at most [256 MiB](Self::max_conversation_bytes), and so do [runs](Self::max_run_bytes) and [outputs](OutputStore).
+/// Messages in the inboxes of all runs take at most 128 MiB; further ones are [refused](PostOutcome::Full).
 ///
 /// ```
 /// use tool_core::memory::{ChatStore, InMemoryStore};
@@ -75,7 +82,7 @@ struct Contents {
     run_bounds: RunBounds,
     /// The clock does not stand still in suspend.
     leases: Leases,
-    inboxes: BTreeMap<String, Vec<PostedCommand>>,
+    inboxes: Inboxes,
     /// The runs that were removed last.
     removed: VecDeque<RunId>,
     /// What was spent in each period of a key, by its start.
@@ -134,6 +141,59 @@ impl Outputs {
             self.order.remove(&place);
         }
     }
+}
+
+/// The inboxes, by the ids of their runs.
+struct Inboxes {
+    by_run: BTreeMap<String, Vec<PostedCommand>>,
+    /// About the memory that the messages take. Decisions are few, and always fit.
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl Default for Inboxes {
+    fn default() -> Self {
+        Self { by_run: BTreeMap::new(), bytes: 0, max_bytes: MAX_INBOX_BYTES }
+    }
+}
+
+impl Inboxes {
+    fn of(&self, run: &str) -> &[PostedCommand] {
+        self.by_run.get(run).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds a command unless it is a message that exceeds the bound.
+    fn post(&mut self, run: &str, command: &PostedCommand) -> PostOutcome {
+        let bytes = posted_bytes(command);
+        if bytes > 0 && self.bytes + bytes > self.max_bytes {
+            return PostOutcome::Full;
+        }
+        self.bytes += bytes;
+        self.by_run.entry(run.to_owned()).or_default().push(command.clone());
+        PostOutcome::Posted
+    }
+
+    /// Removes the commands with these ids.
+    fn acknowledge(&mut self, run: &str, ids: &[String]) {
+        let Entry::Occupied(mut inbox) = self.by_run.entry(run.to_owned()) else { return };
+        let taken = inbox.get_mut().extract_if(.., |posted| ids.contains(&posted.id));
+        self.bytes -= taken.map(|posted| posted_bytes(&posted)).sum::<usize>();
+        if inbox.get().is_empty() {
+            inbox.remove();
+        }
+    }
+
+    fn remove(&mut self, run: &str) {
+        let removed = self.by_run.remove(run).unwrap_or_default();
+        self.bytes -= removed.iter().map(posted_bytes).sum::<usize>();
+    }
+}
+
+fn posted_bytes(posted: &PostedCommand) -> usize {
+    posted
+        .command
+        .message()
+        .map_or(0, |message| POSTED_BYTES + message.bytes() + message.by.as_ref().map_or(0, String::len))
 }
 
 /// A stored run.
@@ -278,8 +338,8 @@ impl InMemoryStore {
     }
 
     /// Limits the memory that all runs take, about 256 MiB by default. If they take more, the oldest runs are removed that nobody drives: first
-    /// those that have finished, then others, also if they wait for a decision. Inboxes are not counted, because each is
-    /// [bounded](crate::run::MessageLoad).
+    /// those that have finished, then others, also if they wait for a decision. Inboxes are not counted: what is posted to
+    /// a run removes no other.
     #[must_use]
     pub fn max_run_bytes(self, bytes: usize) -> Self {
         self.contents().run_bounds.bytes = bytes;
@@ -354,7 +414,7 @@ impl Contents {
     /// Returns a run as a list has it.
     fn listed(&self, stored: &Stored, now: SystemTime) -> RunSummary {
         let id = &stored.summary.id;
-        let mut inbox = self.inboxes.get(id).map_or(&[][..], Vec::as_slice).iter();
+        let mut inbox = self.inboxes.of(id).iter();
         RunSummary {
             age: now.duration_since(stored.at).unwrap_or_default(),
             is_leased: self.leases.get(id).is_some_and(|lease| lease.is_held(now)),
@@ -579,9 +639,7 @@ impl RunStore for InMemoryStore {
             for owner in owners(&summary) {
                 contents.by_owner.entry(owner).or_default().insert(id.to_owned());
             }
-            if let Some(inbox) = contents.inboxes.get_mut(id) {
-                inbox.retain(|posted| !changes.acknowledged().contains(&posted.id));
-            }
+            contents.inboxes.acknowledge(id, changes.acknowledged());
             contents.resize(id, |size| {
                 size.log = added_log + if changes.is_whole() { 0 } else { size.log };
                 size.parts = parts;
@@ -660,20 +718,19 @@ impl RunStore for InMemoryStore {
         Box::pin(async move {
             let contents = &mut *self.contents();
             let Some(stored) = contents.runs.get(id) else { return Ok(PostOutcome::UnknownRun) };
-            let inbox = contents.inboxes.entry(id.to_owned()).or_default();
-            if inbox.iter().any(|posted| posted.id == command.id) {
+            let inbox = contents.inboxes.of(id);
+            if command.is_in(inbox) {
                 return Ok(PostOutcome::Posted);
             }
             if !command.fits(&stored.summary, inbox) {
                 return Ok(PostOutcome::Full);
             }
-            inbox.push(command.clone());
-            Ok(PostOutcome::Posted)
+            Ok(contents.inboxes.post(id, command))
         })
     }
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
-        Box::pin(async move { Ok(self.contents().inboxes.get(id).cloned().unwrap_or_default()) })
+        Box::pin(async move { Ok(self.contents().inboxes.of(id).to_vec()) })
     }
 }
 
@@ -694,6 +751,7 @@ mod tests {
 
     use super::*;
     use crate::content::{Image, Part};
+    use crate::run::Decision;
 
     #[tokio::test]
     async fn the_oldest_run_that_nobody_drives_is_removed() {
@@ -831,6 +889,38 @@ mod tests {
         }
         assert_eq!((posted, store.posted("works").await.unwrap().len()), (41, 41), "4 MiB");
         assert_eq!(store.runs().await.unwrap(), ["waits", "works"]);
+    }
+
+    #[tokio::test]
+    async fn messages_to_all_runs_together_are_bounded_and_decisions_are_not() {
+        let store = InMemoryStore::new();
+        store.contents().inboxes.max_bytes = 10_000;
+        let mut runs = ["a", "b", "c"].map(|id| (id, Run::new([Message::user("Hello")])));
+        for (id, run) in &mut runs {
+            store.save_run(id, run).await.unwrap();
+        }
+        let say = || PostedCommand::new(RunCommand::Say("x".repeat(4_000).into()));
+        let [first, second] = [say(), say()];
+        assert_eq!(store.post("a", &first).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(store.post("b", &second).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(store.post("c", &say()).await.unwrap(), PostOutcome::Full);
+        assert_eq!(store.post("b", &second).await.unwrap(), PostOutcome::Posted, "it is there");
+        let denies = RunCommand::resolve(&"wait".into(), Decision::deny("x".repeat(4_000)));
+        for command in [denies, RunCommand::Cancel].map(PostedCommand::new) {
+            assert_eq!(store.post("c", &command).await.unwrap(), PostOutcome::Posted);
+        }
+        assert_eq!(store.runs().await.unwrap(), ["a", "b", "c"]);
+        // Taken by a driver, and removed with its run.
+        store.save_run_after("a", &mut runs[0].1, &[first.id]).await.unwrap();
+        assert_eq!(store.post("c", &say()).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(store.post("a", &say()).await.unwrap(), PostOutcome::Full);
+        store.remove_run("b").await.unwrap();
+        assert_eq!(store.post("a", &say()).await.unwrap(), PostOutcome::Posted);
+        for id in ["a", "c"] {
+            store.remove_run(id).await.unwrap();
+        }
+        let contents = store.contents();
+        assert_eq!((contents.inboxes.bytes, contents.inboxes.by_run.len()), (0, 0));
     }
 
     #[tokio::test]

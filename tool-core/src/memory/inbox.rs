@@ -1,8 +1,11 @@
 //! The inbox of a stored run: what others want from the driver that holds the run.
 //!
-//! A process that does not hold a run never saves it: decisions and cancellations are posted to its inbox, because a click must not give a
-//! driver a conflict. The save that stores the effect of a command removes it from the inbox, because a crash between the two would leave a
+//! A process that does not hold a run never saves it: decisions, cancellations and messages are posted to its inbox, because a click must not
+//! give a driver a conflict. The save that stores the effect of a command removes it from the inbox, because a crash between the two would leave a
 //! command that is found again.
+//!
+//! A driver can work for an hour before it reads the inbox, and whoever may decide can post without end. So an inbox has what can still have
+//! an effect: the first decision about each wait, one cancellation, and messages up to their bounds.
 
 use std::fmt;
 
@@ -76,6 +79,18 @@ impl RunCommand {
         }
     }
 
+    /// Returns `true` if a later command has no effect after this one.
+    fn precludes(&self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::Cancel, Self::Cancel) => true,
+            // A wait that was deferred is still open.
+            (Self::Resolve { wait: about, decision: first, .. }, Self::Resolve { wait, decision, .. }) => {
+                about == wait && (decision.is_deferred() || !first.is_deferred())
+            }
+            _ => false,
+        }
+    }
+
     /// Applies the command. The save that stores its effect removes it from the inbox.
     pub(crate) fn apply(self, run: &mut Run) {
         match self {
@@ -133,6 +148,23 @@ impl PostedCommand {
 }
 
 impl PostedCommand {
+    /// Returns `true` if an inbox with these commands has this one, or another one after which it has no effect: a cancellation if there is
+    /// one, and a decision about what is decided there, because the first decision is final. A store does not add it then.
+    ///
+    /// ```
+    /// use tool_core::memory::{PostedCommand, RunCommand};
+    /// use tool_core::run::Decision;
+    ///
+    /// let decides = |decision| PostedCommand::new(RunCommand::resolve(&"3f2a".into(), decision));
+    /// let inbox = [decides(Decision::deny("too expensive"))];
+    /// assert!(decides(Decision::approve()).is_in(&inbox));
+    /// assert!(!PostedCommand::new(RunCommand::Cancel).is_in(&inbox));
+    /// ```
+    #[must_use]
+    pub fn is_in(&self, inbox: &[Self]) -> bool {
+        inbox.iter().any(|posted| posted.id == self.id || posted.command.precludes(&self.command))
+    }
+
     /// Returns `true` if the inbox of a stored run takes the command beside those that it has, by the summary of the run's last save.
     /// Decisions and cancellations always fit.
     #[must_use]
@@ -146,9 +178,10 @@ impl PostedCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the command may not have been stored"]
 pub enum PostOutcome {
-    /// The command is in the inbox.
+    /// The command is in the inbox, or has no effect after what [is there](PostedCommand::is_in).
     Posted,
-    /// The command is a message that does not [fit](RunCommand::fits), and is not in the inbox: it is too long, or the run has too many.
+    /// The command is a message that does not [fit](RunCommand::fits), and is not in the inbox: it is too long, the run has
+    /// too many, or a store in memory has too many for all runs.
     Full,
     /// No run is stored under the id, for example because it has ended.
     UnknownRun,
@@ -159,6 +192,27 @@ pub enum PostOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_inbox_has_one_decision_about_each_wait_and_one_cancellation() {
+        let decides = |wait: &str, decision| RunCommand::resolve(&wait.into(), decision);
+        let [approve, deny, defer] = [Decision::approve(), Decision::deny("no"), Decision::defer()];
+        let table = [
+            (RunCommand::Cancel, RunCommand::Cancel, true),
+            (decides("a", approve.clone()), decides("a", deny.clone()), true),
+            (decides("a", approve.clone()), decides("b", approve.clone()), false),
+            (decides("a", approve.clone()), decides("a", defer.clone()), true),
+            (decides("a", defer.clone()), decides("a", defer.clone()), true),
+            (decides("a", defer), decides("a", approve), false),
+            (RunCommand::Cancel, decides("a", deny.clone()), false),
+            (decides("a", deny), RunCommand::Cancel, false),
+            (RunCommand::Say("Go".into()), RunCommand::Say("Go".into()), false),
+        ];
+        for (first, later, is_in) in table {
+            let what = format!("{first:?}, {later:?}");
+            assert_eq!(PostedCommand::new(later).is_in(&[PostedCommand::new(first)]), is_in, "{what}");
+        }
+    }
 
     #[test]
     fn a_stored_message_without_a_sender_is_still_read() {

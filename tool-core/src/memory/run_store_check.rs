@@ -17,7 +17,8 @@ type Checked = Result<(), Box<dyn Error + Send + Sync>>;
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// Checks a store of runs against the contract of [`RunStore`], for the tests of a store. It stores runs under ids that begin with
-/// `check-`, and removes them. Leases and inboxes are checked if the store supports them.
+/// `check-`, and removes them. Leases and inboxes are checked if the store supports them. What needs another clock is not checked: that a
+/// lease that ends later than twice its duration from now [is none](RunStore::lease).
 ///
 /// ```
 /// use tool_core::memory::InMemoryStore;
@@ -173,6 +174,13 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
     for command in [&commands[0], &commands[1], &commands[0]] {
         let outcome = store.post(id, command).await?;
         ensure(outcome == PostOutcome::Posted, "commands can be posted to a stored run")?;
+    }
+    let second = RunCommand::resolve(&"check-wait".into(), Decision::approve());
+    for command in [second, RunCommand::Cancel].map(PostedCommand::new) {
+        let outcome = store.post(id, &command).await?;
+        let rule =
+            "the inbox has one decision about each wait and one cancellation, and posting again is no error";
+        ensure(outcome == PostOutcome::Posted && store.posted(id).await? == commands, rule)?;
     }
     for _ in 0..2 {
         let posted = store.posted(id).await?;

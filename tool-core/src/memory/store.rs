@@ -427,8 +427,8 @@ pub trait RunStore: Send + Sync {
         Box::pin(async { Ok(LeaseState::Unsupported) })
     }
 
-    /// Adds a command to the inbox of a stored run. The state and its revision stay as they are. A command with the id of one that is there
-    /// changes nothing. Otherwise, and in one atomic operation with the addition, the store checks that the command
+    /// Adds a command to the inbox of a stored run. The state and its revision stay as they are. A command that [is in](PostedCommand::is_in)
+    /// the inbox, or has no effect after one that is, changes nothing: the outcome is [`Posted`](PostOutcome::Posted). Otherwise, and in one atomic operation with the addition, the store checks that the command
     /// [fits](PostedCommand::fits), by the summary of the last save and what is in the inbox, and answers
     /// [`Full`](PostOutcome::Full) if it does not.
     /// [`remove_run`](Self::remove_run) removes the inbox, too. By default, there are no inboxes.

@@ -474,8 +474,8 @@ impl RunStore for SqliteStore {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            let (run, PostedCommand { id, command }) = (id.to_owned(), command.clone());
-            let json = serde_json::to_string(&command)?;
+            let (run, posted) = (id.to_owned(), command.clone());
+            let json = serde_json::to_string(&posted.command)?;
             let post = self.0.run(move |connection| {
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
@@ -483,15 +483,19 @@ impl RunStore for SqliteStore {
                     return Ok(PostOutcome::UnknownRun);
                 }
                 let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ?1 AND id = ?2)";
-                if transaction.query_row(sql, [&run, &id], |row| row.get(0))? {
+                if transaction.query_row(sql, [&run, &posted.id], |row| row.get(0))? {
                     return Ok(PostOutcome::Posted);
                 }
-                // What always fits needs no summary, which can be unreadable.
-                if command.message().is_some() && !command.fits(message_load(&transaction, &run)?) {
-                    return Ok(PostOutcome::Full);
+                match posted.command.message() {
+                    Some(message) if !message_load(&transaction, &run)?.takes(message) => {
+                        return Ok(PostOutcome::Full);
+                    }
+                    // What always fits needs no summary, which can be unreadable.
+                    None if posted.is_in(&decisions(&transaction, &run)?) => return Ok(PostOutcome::Posted),
+                    _ => {}
                 }
                 let sql = "INSERT INTO inbox (run, id, command) VALUES (?1, ?2, ?3)";
-                transaction.execute(sql, params![run, id, json])?;
+                transaction.execute(sql, params![run, posted.id, json])?;
                 transaction.commit()?;
                 Ok(PostOutcome::Posted)
             });
@@ -511,6 +515,17 @@ impl RunStore for SqliteStore {
             posted.collect()
         })
     }
+}
+
+/// Returns what is in the inbox of a run except messages, which are long. What cannot be read has no effect on others.
+fn decisions(transaction: &Transaction<'_>, run: &str) -> Result<Vec<PostedCommand>, BoxError> {
+    let sql = r#"SELECT id, command FROM inbox WHERE run = ?1 AND command NOT LIKE '{"say":%'"#;
+    let mut statement = transaction.prepare(sql)?;
+    let rows = statement.query_map([run], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+    let read =
+        |(id, json): (_, String)| Some(PostedCommand { id, command: serde_json::from_str(&json).ok()? });
+    Ok(rows.into_iter().filter_map(read).collect())
 }
 
 /// Returns how much was sent to a stored run in messages, with those in its inbox.
