@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, Outcome, on_approval};
 use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
 use tool_core::model::{ChatRequest, ModelFuture};
-use tool_core::run::{Decision, Run, StopReason, Wait};
+use tool_core::run::{Decision, Run, StopReason, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -41,6 +41,13 @@ fn take_back(#[inject] effects: &Effects) {
 
 #[tool(needs_approval)]
 fn pay(#[inject] effects: &Effects) -> &'static str {
+    effects.add("pay");
+    "paid"
+}
+
+#[tool(needs_approval)]
+fn pay_at(when: Option<String>, #[inject] effects: &Effects) -> &'static str {
+    drop(when);
     effects.add("pay");
     "paid"
 }
@@ -362,6 +369,11 @@ async fn recovery_asks_deciders_again_unless_they_have_left_it_to_people() {
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let approving = agent_with(ScriptedModel::new().says("Paid."), Some(Decision::approve()));
         assert_eq!(approving.recover().once().await.unwrap(), 0, "it was left to people");
+        let run = without.stored_runs().await.unwrap().runs.remove(0).run;
+        let waiting = without.resume(run).await.unwrap_err();
+        assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+        let left = "a driver without deciders has asked nobody, and nothing new is open";
+        assert_eq!(approving.recover().once().await.unwrap(), 0, "{left}");
 
         // A driver that dies while it asks leaves nothing to people.
         let run = first.stored_runs().await.unwrap().runs.remove(0).run;
@@ -411,27 +423,90 @@ async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() 
     }
 }
 
-/// Deciders that wait for people do not keep others from being continued.
+/// Waits for people, or approves at once if the call has an argument.
+struct Approves(Arc<AtomicU32>);
+
+impl Decider for Approves {
+    fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        match &wait.reason {
+            WaitReason::Approval(call) if call.arguments.contains("now") => {
+                Box::pin(async { Decision::approve() })
+            }
+            _ => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+/// Ten runs whose deciders wait for people do not keep others from being decided and continued.
 #[tokio::test]
 async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
+    let [stores, _] = stores().await;
+    let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
+    for arguments in ["{}"; 10].into_iter().chain([r#"{"when":"now"}"#]) {
+        let model = ScriptedModel::new().calls("pay_at", arguments);
+        stores.builder(&model, &effects).tools(tools![pay_at]).build().unwrap().ask("Pay").await.unwrap_err();
+    }
+    let failing = stores.builder(&ScriptedModel::new().fails("down"), &effects).build().unwrap();
+    failing.ask("Hello").await.unwrap_err();
+    let agent = stores.builder(&ScriptedModel::new().says("Hello.").says("Paid."), &effects);
+    let agent = agent.tools(tools![pay_at]).decider(Approves(Arc::clone(&asked))).build().unwrap();
+    let _recovery = agent.recover().start();
+    while stores.run_store.runs().await.unwrap().len() > 10 || asked.load(Ordering::SeqCst) < 11 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(effects.all(), ["pay"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_look_does_not_wait_for_deciders_that_wait_for_people() {
     let [stores, _] = stores().await;
     let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
     for _ in 0..10 {
         let agent = stores.builder(&ScriptedModel::new().calls("pay", "{}"), &effects).build().unwrap();
         agent.ask("Pay").await.unwrap_err();
     }
-    let failing = stores.builder(&ScriptedModel::new().fails("down"), &effects).build().unwrap();
-    failing.ask("Hello").await.unwrap_err();
-    let agent = stores.builder(&ScriptedModel::new().says("Hello."), &effects);
-    let agent = agent.decider(Slow { asked: Arc::clone(&asked), decision: None }).build().unwrap();
-    let answered = Arc::new(Notify::new());
-    let told = Arc::clone(&answered);
-    let _recovery = agent.recover().on_outcome(move |_: &str, _: &Outcome| told.notify_one()).start();
-    answered.notified().await;
-    while asked.load(Ordering::SeqCst) < 8 {
-        tokio::task::yield_now().await;
+    // It begins to wait while it is continued.
+    stores
+        .builder(&ScriptedModel::new().fails("down"), &effects)
+        .build()
+        .unwrap()
+        .ask("Go")
+        .await
+        .unwrap_err();
+    let agent = stores.builder(&ScriptedModel::new().calls("pay", "{}"), &effects);
+    let agent = agent.decider(Approves(Arc::clone(&asked))).build().unwrap();
+    let begun = tokio::time::Instant::now();
+    assert_eq!(agent.recover().interval(Duration::from_secs(10)).once().await.unwrap(), 11);
+    assert_eq!((begun.elapsed().as_secs(), asked.load(Ordering::SeqCst)), (10, 11));
+    let waits = RunFilter::new().status(RunStatus::Waiting);
+    let listed = stores.run_store.list_runs(&waits).await.unwrap();
+    let open = listed.iter().filter(|run| run.awaits_decider && !run.is_leased);
+    assert_eq!(open.count(), 11, "nobody has left them to people");
+}
+
+/// What the deciders of many runs have decided at once is not executed at once.
+#[tokio::test(start_paused = true)]
+async fn decided_runs_are_driven_in_the_places_of_a_recovery() {
+    #[tool(needs_approval)]
+    async fn count(#[inject] running: &Arc<AtomicU32>) {
+        running.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<()>().await;
     }
-    assert_eq!(stores.run_store.runs().await.unwrap().len(), 10);
+
+    let [stores, _] = stores().await;
+    let (effects, running) = (Effects::default(), Arc::new(AtomicU32::new(0)));
+    let builder = |model: ScriptedModel| {
+        stores.builder(&model, &effects).tools(tools![count]).context(Arc::clone(&running))
+    };
+    for _ in 0..20 {
+        builder(ScriptedModel::new().calls("count", "{}")).build().unwrap().ask("Go").await.unwrap_err();
+    }
+    let agent = builder(ScriptedModel::new()).decider(on_approval(|_| Decision::approve()));
+    let agent = agent.build().unwrap();
+    let _recovery = agent.recover().start();
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(running.load(Ordering::SeqCst), 8);
 }
 
 /// Other agents may drive a run of an agent without a name, but do not take it by themselves.

@@ -33,6 +33,7 @@ mod command_error;
 pub(crate) mod decide;
 mod outcome;
 mod recover;
+mod recovery_place;
 mod typed;
 mod compact;
 mod check;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::recovery_place::RecoveryPlace;
 use crate::agent::{Decider, OnDrop};
 use crate::memory::KeyedBudget;
 
@@ -29,6 +30,8 @@ pub(super) struct QuestionRules {
     pub(super) is_elsewhere: bool,
     /// A run whose calls are all parked waits, instead of being held until they are due.
     pub(super) leaves_parked: bool,
+    /// The place of a run that a recovery continues.
+    pub(super) recovery_place: Option<RecoveryPlace>,
     /// The answer is read as a value of a type.
     pub(super) has_typed_answer: bool,
     /// The question cannot be asked, so the run ends at its first step.

@@ -1,6 +1,6 @@
 //! Continues stored runs that nobody drives.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::question_rules::Uncounted;
+use super::recovery_place::{RecoveryPlace, RecoveryPlaces};
 use crate::agent::{Agent, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
 use crate::run::{Handoff, RunErrorKind};
@@ -42,7 +43,7 @@ pub struct Recovery {
     interval: Duration,
     hooks: Vec<Hook>,
     drive: Drive,
-    max_concurrent: usize,
+    places: RecoveryPlaces,
 }
 
 /// Continues runs in a task until it is dropped. [`Recovery::start`] returns it.
@@ -58,26 +59,15 @@ type Resumed = thread::Result<Option<Outcome>>;
 enum Need {
     /// It goes on by itself.
     Driver,
-    /// It waits for a decision that the deciders of its agent can make. They can ask people, and take as long as these, so such runs take no
-    /// places of others.
+    /// It waits for a decision that the deciders of its agent can make.
     Decider,
-}
-
-/// The runs of one need.
-#[derive(Default)]
-struct Lane {
-    /// Those that wait for their turn.
-    due: VecDeque<String>,
-    /// The number of those that are being continued.
-    running: usize,
 }
 
 /// What a recovery does and remembers.
 #[derive(Default)]
 struct Work {
-    driver: Lane,
-    decider: Lane,
-    running: FuturesUnordered<BoxFuture<'static, (String, Need, Resumed)>>,
+    /// Those that wait for their turn take little memory.
+    running: FuturesUnordered<BoxFuture<'static, (String, Resumed)>>,
     /// The ids of the runs that are due or being continued.
     ids: HashSet<String>,
     /// When runs are tried again that could not be continued, and how often that was so.
@@ -89,7 +79,7 @@ impl Agent {
     /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
     /// another driver works on is left to that driver, and a run of an agent with another [name](crate::agent::AgentBuilder::name), or of one
     /// without a name, to that agent. The agent's [deciders](crate::agent::AgentBuilder::decider) are asked about what a run waits for, unless they
-    /// were asked before and have left it to people. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
+    /// were asked about all of it before and have left it to people. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
     /// effects, and a run with a [budget of its own](crate::agent::Ask::budget) only by its program. In a store without leases, runs that were
     /// interrupted are not continued, also while a decider was asked, because they look like those that are being driven.
     ///
@@ -112,8 +102,8 @@ impl Agent {
     /// ```
     pub fn recover(&self) -> Recovery {
         let drive: Drive = Arc::new(|_, ask| async { Some(ask.await?.outcome().await) }.boxed());
-        let (hooks, max_concurrent) = (Vec::new(), MAX_CONCURRENT);
-        Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks, drive, max_concurrent }
+        let (hooks, places) = (Vec::new(), RecoveryPlaces::new(MAX_CONCURRENT));
+        Recovery { agent: self.clone(), interval: DEFAULT_INTERVAL, hooks, drive, places }
     }
 }
 
@@ -141,26 +131,29 @@ impl Recovery {
         + Sync
         + 'static,
     ) -> Self {
-        (self.drive, self.max_concurrent) = (Arc::new(drive), usize::MAX);
+        (self.drive, self.places) = (Arc::new(drive), RecoveryPlaces::new(usize::MAX));
         self
     }
 
-    /// Continues, once, the runs that need it now, and returns their number: for programs with a timer of their own.
+    /// Continues, once, the runs that need it now, and returns their number: for programs with a timer of their own. Deciders that have not
+    /// answered within the [interval](Self::interval) are not waited for: what they were asked about stays open, and the next time asks them
+    /// again.
     ///
     /// # Errors
     ///
     /// Fails if the runs cannot be listed.
     pub async fn once(&self) -> Result<usize, MemoryError> {
         let (mut work, mut count) = (Work::default(), 0);
-        self.find_due(&mut work).await?;
-        while let Some((id, outcome)) = self.next_outcome(&mut work).await {
+        self.find_due(&mut work, Some(self.interval)).await?;
+        while let Some((id, outcome)) = work.running.next().await {
             count += usize::from(self.settle(&mut work, id, outcome));
         }
         Ok(count)
     }
 
     /// Looks at the store again and again, in a task of this runtime, until the returned value is dropped. A run that is being continued
-    /// then can be resumed from where it is.
+    /// then can be resumed from where it is. At most 8 runs are driven at once. Those whose deciders are asked, which can wait for people, take
+    /// none of these places; at most 1,000 are asked at once, and others wait.
     ///
     /// # Panics
     ///
@@ -170,10 +163,9 @@ impl Recovery {
             let mut work = Work::default();
             loop {
                 // A store that fails may work at the next look.
-                let _ = self.find_due(&mut work).await;
+                let _ = self.find_due(&mut work, None).await;
                 let next_look = Instant::now() + self.interval;
-                while let Ok(Some((id, outcome))) = timeout_at(next_look, self.next_outcome(&mut work)).await
-                {
+                while let Ok(Some((id, outcome))) = timeout_at(next_look, work.running.next()).await {
                     self.settle(&mut work, id, outcome);
                 }
                 sleep_until(next_look).await;
@@ -181,8 +173,8 @@ impl Recovery {
         }))
     }
 
-    /// Finds the runs that need a driver now.
-    async fn find_due(&self, work: &mut Work) -> Result<(), MemoryError> {
+    /// Finds the runs that need a driver now, and lets them wait for their turn. Their deciders can have a time to answer.
+    async fn find_due(&self, work: &mut Work, max_asking: Option<Duration>) -> Result<(), MemoryError> {
         let listed = self.agent.list_runs(&RunFilter::new()).await?;
         let (now, started) = (Timestamp::now(), Instant::now());
         let mut delays = std::mem::take(&mut work.delays);
@@ -197,7 +189,7 @@ impl Recovery {
             if let Some(need) = need.filter(|_| !is_left)
                 && work.ids.insert(run.id.clone())
             {
-                work.lane(need).due.push_back(run.id);
+                work.running.push(self.continue_run(run.id, need, max_asking));
             }
         }
         Ok(())
@@ -223,26 +215,21 @@ impl Recovery {
         }
     }
 
-    /// Returns the next run that has been continued, or `None` if nothing is left to do.
-    async fn next_outcome(&self, work: &mut Work) -> Option<(String, Resumed)> {
-        for need in [Need::Driver, Need::Decider] {
-            while work.lane(need).running < self.max_concurrent
-                && let Some(id) = work.lane(need).due.pop_front()
-            {
-                let (drive, loading) =
-                    (Arc::clone(&self.drive), resume(self.agent.clone(), id.clone(), need).boxed());
-                work.lane(need).running += 1;
-                work.running.push(Box::pin(async move {
-                    let driving = async { drive(id.clone(), loading).await };
-                    // A panic of a model or a hook must not end the recovery of others.
-                    let resumed = AssertUnwindSafe(driving).catch_unwind().await;
-                    (id, need, resumed)
-                }));
-            }
-        }
-        let (id, need, resumed) = work.running.next().await?;
-        work.lane(need).running -= 1;
-        Some((id, resumed))
+    /// Continues a run once it is its turn.
+    fn continue_run(
+        &self,
+        id: String,
+        need: Need,
+        max_asking: Option<Duration>,
+    ) -> BoxFuture<'static, (String, Resumed)> {
+        let (agent, drive, places) = (self.agent.clone(), Arc::clone(&self.drive), self.places.clone());
+        let driven = id.clone();
+        let driving = async move {
+            let place = places.take(max_asking).await;
+            drive(driven.clone(), resume(agent, driven, need, place).boxed()).await
+        };
+        // A panic of a model or a hook must not end the recovery of others.
+        AssertUnwindSafe(driving).catch_unwind().map(|resumed| (id, resumed)).boxed()
     }
 
     /// Reports the outcome of a run. Returns `false` if it was left to others.
@@ -271,7 +258,7 @@ impl Recovery {
 }
 
 /// Loads a run to continue it. Returns `None` if only its program can do that, if another driver can be working on it, or if it is gone.
-async fn resume(agent: Agent, id: String, need: Need) -> Option<Ask> {
+async fn resume(agent: Agent, id: String, need: Need, place: RecoveryPlace) -> Option<Ask> {
     let stored = agent.stored_run(&id).await.ok()??;
     let store = agent.run_store()?;
     let check = store.lease(&id, &DriverId::unique(), LeaseRequest::Check).await.ok()?;
@@ -288,16 +275,8 @@ async fn resume(agent: Agent, id: String, need: Need) -> Option<Ask> {
     let mut ask = agent.resume(stored.run).on_drop(OnDrop::Keep);
     // Attempts that fail must not use up the time after which the run would be undone.
     ask.question.rules.uncounted = Uncounted::Time;
+    ask.question.rules.recovery_place = Some(place);
     Some(ask)
-}
-
-impl Work {
-    fn lane(&mut self, need: Need) -> &mut Lane {
-        match need {
-            Need::Driver => &mut self.driver,
-            Need::Decider => &mut self.decider,
-        }
-    }
 }
 
 /// Returns `true` if the agent has a decider, or one that its runs can be handed off to.

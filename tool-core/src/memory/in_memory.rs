@@ -62,9 +62,12 @@ struct Lease {
 }
 
 impl Lease {
-    /// Returns `true` if the lease has not expired. One that was taken in the future is none: the clock was ahead then.
+    /// Returns `true` if the lease has not expired. One that ends later than twice its duration from now is none: the clock was ahead then.
     fn is_held(&self, now: SystemTime) -> bool {
-        now.duration_since(self.taken).is_ok_and(|since| since < self.duration)
+        match now.duration_since(self.taken) {
+            Ok(since) => since < self.duration,
+            Err(ahead) => ahead.duration() <= self.duration,
+        }
     }
 }
 
@@ -865,12 +868,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_was_taken_in_the_future_is_none() {
+    async fn a_lease_that_ends_later_than_twice_its_duration_from_now_is_none() {
         let (store, driver) = (InMemoryStore::new(), DriverId::unique());
         let take = LeaseRequest::Take(Duration::from_secs(60));
         store.save_run("a", &mut Run::new([Message::user("Hello")])).await.unwrap();
         assert_eq!(store.lease("a", &driver, take).await.unwrap(), LeaseState::Held);
-        store.contents().leases.get_mut("a").unwrap().taken += Duration::from_secs(86_400);
+        let moves_ahead = |seconds| {
+            store.contents().leases.get_mut("a").unwrap().taken += Duration::from_secs(seconds);
+        };
+        // The clock has stepped back a little.
+        moves_ahead(1);
+        assert!(store.list_runs(&RunFilter::new().id("a")).await.unwrap()[0].is_leased);
+        assert_eq!(store.lease("a", &DriverId::unique(), take).await.unwrap(), LeaseState::HeldElsewhere);
+        moves_ahead(120);
         assert!(!store.list_runs(&RunFilter::new().id("a")).await.unwrap()[0].is_leased);
         assert_eq!(store.lease("a", &DriverId::unique(), take).await.unwrap(), LeaseState::Held);
         assert_eq!(store.lease("a", &driver, take).await.unwrap(), LeaseState::HeldElsewhere);

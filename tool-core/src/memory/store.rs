@@ -412,8 +412,9 @@ pub trait RunStore: Send + Sync {
 
     /// Takes, renews, releases or checks the lease of a run, in one atomic operation for all processes that use the store.
     /// A lease can be taken before the run is stored for the first time, and [`remove_run`](Self::remove_run) ends it. It expires
-    /// by the clock of the store, which must not stand still while a process is suspended. One that ends later than its duration from now
-    /// is none, because it was taken by a clock that was ahead, and nobody would drive the run until then. By default, there are no leases.
+    /// by the clock of the store, which must not stand still while a process is suspended. One that ends later than twice its duration from
+    /// now is none: it was taken by a clock that was ahead, and nobody would drive the run until then. One that ends earlier is held, because
+    /// a clock that steps back a little must not end the leases of drivers that work. By default, there are no leases.
     ///
     /// # Errors
     ///

@@ -4,6 +4,7 @@ use super::changes::RunChanges;
 use super::revision::RunRevision;
 use super::state::{CallRecord, Recording, Run, Stage};
 use crate::model::unique_id;
+use crate::tool::WaitId;
 
 impl Run {
     /// Returns the revision of the stored state that this run was loaded from or last saved as, or `None` if it was never
@@ -137,12 +138,12 @@ impl Run {
         self.head.stored.has_failed = has_failed;
     }
 
-    /// Returns `true` if the deciders were asked about everything that the run waits for, and have left it to people.
-    pub(crate) fn is_deferred(&self) -> bool {
-        self.head.stored.is_deferred
+    /// Returns the waits that deciders were asked about and have left to people.
+    pub(crate) fn deferred(&self) -> &[WaitId] {
+        &self.head.stored.deferred
     }
 
-    pub(crate) fn set_deferred(&mut self, is_deferred: bool) {
-        self.head.stored.is_deferred = is_deferred;
+    pub(crate) fn set_deferred(&mut self, deferred: Vec<WaitId>) {
+        self.head.stored.deferred = deferred;
     }
 }

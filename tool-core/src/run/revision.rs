@@ -9,6 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::impl_id;
+use crate::tool::WaitId;
 
 /// Identifies one stored state of a run. Each save gives the run a new revision, so a copy with another revision than the stored
 /// one is outdated.
@@ -30,9 +31,9 @@ pub(super) struct StoredState {
     /// The last attempt to drive the run failed, and can be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_failed: bool,
-    /// The deciders were asked about everything that the run waits for, and have left it to people.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_deferred: bool,
+    /// The waits that deciders were asked about and have left to people. A call that waits again has another id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) deferred: Vec<WaitId>,
     /// The run has ended, and nothing is left to do. It stays stored for its readers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_finished: bool,

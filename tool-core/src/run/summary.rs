@@ -11,6 +11,7 @@ use super::revision::RunRevision;
 use super::settings::is_default;
 use super::state::Run;
 use super::user_message::MessageLoad;
+use super::wait::Wait;
 use crate::model::{ConversationId, Message, RunUser};
 use crate::tool::{Timestamp, ToolExecution};
 
@@ -183,9 +184,9 @@ impl Run {
     }
 
     fn awaits_decider(&self) -> bool {
+        let is_left = |wait: &Wait| self.deferred().contains(&wait.id);
         self.is_blocked()
-            && !self.is_deferred()
-            && self.waits_at_levels().any(|(wait, level)| wait.is_for_decider(level))
+            && self.waits_at_levels().any(|(wait, level)| wait.is_for_decider(level) && !is_left(&wait))
     }
 
     fn approximate_bytes(&self) -> usize {

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio::time::Instant;
 
 use crate::agent::decider::Deciders;
-use crate::agent::interruption::run_until_interrupted;
+use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::{AgentTool, Decider, RunDriver};
 use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait};
 use crate::tool::{Timestamp, Tool, WaitId};
@@ -16,7 +16,20 @@ use crate::tool::{Timestamp, Tool, WaitId};
 #[derive(Default)]
 pub(super) struct Round {
     asked: Vec<WaitId>,
+    /// What was left to people.
+    deferred: Vec<WaitId>,
     has_decided: bool,
+    /// Deciders that have not answered until then are asked another time.
+    until: Option<Instant>,
+}
+
+/// What has become of a question to the deciders.
+enum Asked {
+    /// It is decided, or no longer open.
+    Decided,
+    Deferred,
+    /// They have not answered in time.
+    Unanswered,
 }
 
 /// What has become of a round.
@@ -52,27 +65,50 @@ impl RunDriver {
                 continue;
             }
             self.has_unsaved_changes |= self.run.tick(Timestamp::now());
-            if self.run.is_deferred() {
-                self.change_run().set_deferred(false);
+            if !self.run.deferred().is_empty() {
+                self.change_run().set_deferred(Vec::new());
             }
             if self.has_unsaved_changes {
                 return Ok(Deciding::Unsaved(round));
             }
+            if let Some(place) = &mut self.question.recovery_place {
+                if !place.begin_asking() {
+                    break;
+                }
+                let until = place.max_asking.and_then(|max| Instant::now().checked_add(max));
+                round.until = round.until.or(until);
+            }
             let (deciders, asked) = (Arc::clone(&deciders), wait.clone());
             let decision = async move { deciders.decide(&asked).await }.boxed();
             round.asked.push(wait.id.clone());
-            round.has_decided |= self.await_decision(&wait, decision).await?;
+            match self.await_decision(&wait, decision, round.until).await? {
+                Asked::Decided => round.has_decided = true,
+                Asked::Deferred => round.deferred.push(wait.id),
+                Asked::Unanswered => {}
+            }
             // Time spent waiting for persons does not count.
             self.clock = Some(Instant::now());
         }
         if round.has_decided {
+            self.take_place().await;
             return Ok(Deciding::Decided);
         }
         // Otherwise recovery would ask them again.
-        if has_deciders && self.outer.is_none() && !self.run.is_deferred() {
-            self.change_run().set_deferred(true);
+        if has_deciders && self.outer.is_none() && *self.run.deferred() != round.deferred {
+            self.change_run().set_deferred(round.deferred);
         }
         Ok(Deciding::Deferred)
+    }
+
+    /// Waits until the recovery that continues the run has a place for it, unless the run is cancelled.
+    async fn take_place(&mut self) {
+        let cancellation = self.question.cancellation.clone();
+        let Some(place) = &mut self.question.recovery_place else { return };
+        let taken = run_until_interrupted(place.end_asking(), cancellation.as_ref(), None).await;
+        if let Err(interruption) = taken {
+            self.interrupt(&interruption);
+        }
+        self.clock = Some(Instant::now());
     }
 
     /// Ends the questions of providers that their agents no longer have. Returns `true` if there is one.
@@ -86,39 +122,42 @@ impl RunDriver {
         ended.count() > 0
     }
 
-    /// Awaits a decision, unless a posted command or the deadline is first. Returns `false` if it is deferred.
+    /// Awaits a decision, unless a posted command, the deadline or the end of the time to ask is first.
     async fn await_decision(
         &mut self,
         wait: &Wait,
         mut decision: BoxFuture<'_, Decision>,
-    ) -> Result<bool, RunErrorKind> {
+        until: Option<Instant>,
+    ) -> Result<Asked, RunErrorKind> {
         loop {
             // A posted command was first.
             let Some(current) = self.run.waits().into_iter().find(|current| current.id == wait.id) else {
-                return Ok(true);
+                return Ok(Asked::Decided);
             };
             let expired = sleep_until(current.deadline);
             let changed = select(self.inbox_changed().boxed(), expired);
             let first = select(&mut decision, changed);
-            match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
+            let time_left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match run_until_interrupted(first, self.question.cancellation.as_ref(), time_left).await {
                 // The decider keeps waiting for the person, unless the command concerns this wait.
                 Ok(Either::Right(_)) => {
                     self.change_run().tick(Timestamp::now());
                     self.take_posted().await?;
                 }
-                Ok(Either::Left((decision, _))) if decision.is_deferred() => return Ok(false),
+                Ok(Either::Left((decision, _))) if decision.is_deferred() => return Ok(Asked::Deferred),
                 Ok(Either::Left((decision, _))) => {
                     let resolved = self.resolve(&wait.id, decision);
                     return match resolved {
-                        Ok(()) => Ok(true),
+                        Ok(()) => Ok(Asked::Decided),
                         // It has expired.
-                        Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Ok(true),
+                        Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Ok(Asked::Decided),
                         Err(error) => Err(RunErrorKind::Decision(error)),
                     };
                 }
-                Err(interruption) => {
+                Err(Interruption::TimeLimit) => return Ok(Asked::Unanswered),
+                Err(interruption @ Interruption::Cancelled) => {
                     self.interrupt(&interruption);
-                    return Ok(true);
+                    return Ok(Asked::Decided);
                 }
             }
         }

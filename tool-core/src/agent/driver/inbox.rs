@@ -17,10 +17,6 @@ impl RunDriver {
     pub(super) async fn take_lease(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
         let Some(store) = agent.0.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
-        // What the run waits for from now on, nobody was asked about.
-        if self.run.is_deferred() {
-            self.change_run().set_deferred(false);
-        }
         let duration = agent.0.stored_runs.lease;
         let mut held = match std::mem::take(&mut self.lease) {
             RunLease::Unsupported => {

@@ -80,7 +80,7 @@ const ADD_DETAILS: &str = "
     DROP TABLE earlier_summaries;
 ";
 
-/// Leases that are longer than those of an agent by default can be taken by others once, which is safe.
+/// Leases that are longer than twice those of an agent by default can be taken by others once. Of two drivers, the next save then decides.
 const ADD_DURATION: &str = "ALTER TABLE leases ADD COLUMN duration INTEGER NOT NULL DEFAULT 30000";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.

@@ -51,8 +51,8 @@ const COUNT_MESSAGES: &str = r#"
 /// The Unix time in milliseconds, which does not stand still in suspend.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
-/// Whether a lease has not expired. One that ends later than its duration from now was taken by a clock that was ahead.
-const IS_HELD: &str = "(expires - CAST(unixepoch('subsec') * 1000 AS INTEGER) BETWEEN 1 AND duration)";
+/// Whether a lease has not expired. One that ends later than twice its duration from now was taken by a clock that was ahead.
+const IS_HELD: &str = "(expires - CAST(unixepoch('subsec') * 1000 AS INTEGER) BETWEEN 1 AND 2 * duration)";
 
 /// A store for conversations and runs in an SQLite file. Clones share it.
 ///
