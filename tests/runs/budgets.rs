@@ -381,8 +381,16 @@ async fn one_estimated_request_of_a_key_is_in_flight_at_a_time() {
         "all that is left of the budget of `ada` is reserved for another request; `resume` the run later"
     );
     assert!(limited.is_resumable());
+    // Without a limit, it waits for a minute.
+    let started = tokio::time::Instant::now();
+    let unlimited = ask(long()).await.unwrap_err();
+    assert!(matches!(unlimited.kind(), RunErrorKind::BudgetInUse { .. }), "{unlimited}");
+    assert_eq!(started.elapsed().as_secs(), 60);
     // Short ones wait as well, because nothing is left for them.
-    let others = [long(), "Hello".to_owned()].map(|question| tokio::spawn(ask(question).into_future()));
+    let others = [long(), "Hello".to_owned()].map(|question| {
+        let ask = ask(question).limits(|l| l.max_time(Duration::from_secs(3_600)));
+        tokio::spawn(ask.into_future())
+    });
     tokio::time::sleep(Duration::from_secs(600)).await;
     let left = key.left().await.unwrap();
     assert_eq!((model.limits.lock().unwrap().len(), left), (1, 0));
@@ -417,6 +425,27 @@ async fn nobody_waits_for_an_estimated_request_that_is_gone() {
     is_used_up(&dropped).await;
     agent_failing().ask(long()).budget(failed.clone()).await.unwrap_err();
     is_used_up(&failed).await;
+}
+
+/// Recovery does not wait for a budget whose rest a process has reserved that is gone: other runs are continued at once, and this one once
+/// the budget is free.
+#[tokio::test(start_paused = true)]
+async fn recovery_does_not_wait_for_a_budget() {
+    let store = InMemoryStore::new();
+    let key = Budget::tokens(store.clone(), 100_000, DAY).key("ada");
+    let BudgetRemainder::Reserved(lost) =
+        store.reserve_remainder(&key.period_at(Timestamp::now()), 1).await.unwrap()
+    else {
+        panic!()
+    };
+    let agent = reading(&Reader::new(4)).run_store(store.clone()).budget(key).build().unwrap();
+    let error = agent.ask("word ".repeat(22_000)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::BudgetInUse { .. }), "{error}");
+    let started = tokio::time::Instant::now();
+    assert_eq!(agent.recover().once().await.unwrap(), 0);
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    store.settle(&lost, 0, Timestamp::now()).await.unwrap();
+    assert_eq!(agent.recover().once().await.unwrap(), 1);
 }
 
 fn agent_failing() -> Agent {

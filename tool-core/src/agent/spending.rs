@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::lock::lock;
 use crate::memory::{BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetUnit, KeyedBudget};
@@ -25,6 +26,9 @@ const MIN_ANSWER: u64 = 16;
 /// How often a store is asked whether others still use what is left of a budget: after the first time, and at last.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a run without a limit of its time waits for others to use what is left of a budget. Who has reserved it can be gone.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 type StoreError = Box<dyn Error + Send + Sync>;
 
@@ -67,12 +71,13 @@ impl Spending {
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does, for a run whose requests have shown how many tokens
-    /// a text has.
+    /// a text has, and that waits so long for what is left of a budget.
     pub(super) fn meter(
         &self,
         prices: Option<&Prices>,
         infos: &Arc<ModelInfos>,
         seen: Option<TokensPerText>,
+        longest_wait: Duration,
     ) -> Option<RequestMeter> {
         let prices = prices.or(self.prices.as_ref()).cloned();
         let ledger = Arc::new(Ledger::default().inside(&self.ledger));
@@ -80,6 +85,7 @@ impl Spending {
             spending: Self { prices, ledger, budgets: self.budgets.clone() },
             infos: Arc::clone(infos),
             seen: Mutex::new(seen),
+            longest_wait,
             attempts: Mutex::default(),
             refusals: Mutex::default(),
         })
@@ -106,6 +112,7 @@ pub(super) struct RequestMeter {
     infos: Arc<ModelInfos>,
     /// The most tokens that requests of the run have used for a text.
     seen: Mutex<Option<TokensPerText>>,
+    longest_wait: Duration,
     /// All attempts so far, by their ids; `None` if they have ended.
     attempts: Mutex<Vec<Option<OpenAttempt>>>,
     refusals: Mutex<Refusals>,
@@ -139,8 +146,6 @@ struct Demand {
     at_most: Usage,
     /// What it needs at least by the estimate that admits it.
     admitted: Option<Usage>,
-    /// All that was left of these is reserved for its attempt.
-    held: Vec<KeyedBudget>,
 }
 
 /// What a request has reserved.
@@ -157,8 +162,6 @@ struct Part {
     reservation: BudgetReservation,
     /// It is all that was left, for a request that an estimate admits.
     is_remainder: bool,
-    /// What earlier requests have cost for which it was reserved.
-    earlier: u64,
     /// What it is settled by: nothing before the request is sent, and its amount until its cost is known.
     owed: u64,
     is_settled: bool,
@@ -168,7 +171,7 @@ struct Part {
 impl Part {
     fn new(budget: KeyedBudget, reservation: BudgetReservation, is_remainder: bool) -> Self {
         let runtime = Handle::try_current().ok();
-        Self { budget, reservation, is_remainder, earlier: 0, owed: 0, is_settled: false, runtime }
+        Self { budget, reservation, is_remainder, owed: 0, is_settled: false, runtime }
     }
 
     /// Replaces what is reserved by what is owed. A store does that once.
@@ -250,9 +253,10 @@ impl RequestMeter {
         Ok(Usage { cost, ..Usage::new(input, output) })
     }
 
-    /// Reserves as much as possible of what a request needs. One that an estimate can admit waits while others use all that is left.
+    /// Reserves as much as possible of what a request needs. One that an estimate can admit waits for a time while others use all that is
+    /// left.
     async fn reserve(&self, demand: Demand) -> Result<Reserved, ModelError> {
-        let mut pause = FIRST_PAUSE;
+        let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             let mut reserved = Reserved::default();
             let error = match self.reserve_in(&demand, &mut reserved.budgets).await {
@@ -266,18 +270,18 @@ impl RequestMeter {
             // Nothing is reserved meanwhile, so that no two requests wait for each other.
             settle(reserved.budgets).await;
             let waits = matches!(lock(&self.refusals).refused_by, Some(Refusal::BudgetInUse { .. }));
-            if !waits || Handle::try_current().is_err() {
+            let left = self.longest_wait.saturating_sub(started.elapsed());
+            if !waits || left.is_zero() || Handle::try_current().is_err() {
                 return Err(error);
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     async fn reserve_in(&self, demand: &Demand, reserved: &mut Vec<Part>) -> Result<Usage, ModelError> {
         let Demand { at_least, mut at_most, .. } = *demand;
-        let is_held = |budget: &&KeyedBudget| demand.held.iter().any(|held| held.is_same(budget));
-        for budget in self.spending.budgets.iter().filter(|budget| !is_held(budget)) {
+        for budget in &self.spending.budgets {
             let unit = budget.unit();
             let (least, most) = (amount(at_least, unit)?, amount(at_most, unit)?);
             let period = budget.period_at(Timestamp::now());
@@ -390,7 +394,7 @@ impl Meter for RequestMeter {
                 return Err(self.refuse(Refusal::UnknownAnswerLength { model: model.to_owned() }));
             }
             let admitted = admitted_by.map(|input| self.worst(model, input, shortest)).transpose()?;
-            let demand = Demand { at_least: least, at_most: most, admitted, held: Vec::new() };
+            let demand = Demand { at_least: least, at_most: most, admitted };
             let reserved = self.reserve(demand).await?;
             let first = reserved.usage;
             let is_paid = |worst: Usage| {
@@ -437,8 +441,7 @@ impl Meter for RequestMeter {
                 attempt.last += attempt.first;
             }
             // An estimate admits one request. It does not wait for what its own attempt has reserved.
-            let demand =
-                Demand { at_least: attempt.last, at_most: attempt.last, admitted: None, held: Vec::new() };
+            let demand = Demand { at_least: attempt.last, at_most: attempt.last, admitted: None };
             match self.reserve(demand).await {
                 Ok(reserved) => attempt.reserved.push(reserved),
                 Err(error) => {
@@ -476,7 +479,7 @@ impl Meter for RequestMeter {
                 let spent = std::mem::take(&mut spent);
                 self.spending.ledger.settle(reserved.usage.cost, spent.cost);
                 for part in &mut reserved.budgets {
-                    part.owed = part.earlier.saturating_add(amount(spent, part.budget.unit()).unwrap_or(0));
+                    part.owed = amount(spent, part.budget.unit()).unwrap_or(0);
                 }
             }
             settle(attempt.into_parts()).await;
