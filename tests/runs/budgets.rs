@@ -8,7 +8,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tool_core::agent::AgentBuilder;
 use tool_core::content::{Content, File};
-use tool_core::memory::{Budget, BudgetRemainder, BudgetStore, InMemoryStore, KeyedBudget};
+use tool_core::memory::{
+    Budget, BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, InMemoryStore, KeyedBudget,
+    StoreFuture,
+};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelOptions, ModelPrices,
     Prices, Usage,
@@ -378,8 +381,16 @@ async fn one_estimated_request_of_a_key_is_in_flight_at_a_time() {
         "all that is left of the budget of `ada` is reserved for another request; `resume` the run later"
     );
     assert!(limited.is_resumable());
+    // Without a limit, it waits for a minute.
+    let started = tokio::time::Instant::now();
+    let unlimited = ask(long()).await.unwrap_err();
+    assert!(matches!(unlimited.kind(), RunErrorKind::BudgetInUse { .. }), "{unlimited}");
+    assert_eq!(started.elapsed().as_secs(), 60);
     // Short ones wait as well, because nothing is left for them.
-    let others = [long(), "Hello".to_owned()].map(|question| tokio::spawn(ask(question).into_future()));
+    let others = [long(), "Hello".to_owned()].map(|question| {
+        let ask = ask(question).limits(|l| l.max_time(Duration::from_secs(3_600)));
+        tokio::spawn(ask.into_future())
+    });
     tokio::time::sleep(Duration::from_secs(600)).await;
     let left = key.left().await.unwrap();
     assert_eq!((model.limits.lock().unwrap().len(), left), (1, 0));
@@ -416,9 +427,137 @@ async fn nobody_waits_for_an_estimated_request_that_is_gone() {
     is_used_up(&failed).await;
 }
 
+/// Recovery does not wait for a budget whose rest a process has reserved that is gone: other runs are continued at once, and this one once
+/// the budget is free.
+#[tokio::test(start_paused = true)]
+async fn recovery_does_not_wait_for_a_budget() {
+    let store = InMemoryStore::new();
+    let key = Budget::tokens(store.clone(), 100_000, DAY).key("ada");
+    let BudgetRemainder::Reserved(lost) =
+        store.reserve_remainder(&key.period_at(Timestamp::now()), 1).await.unwrap()
+    else {
+        panic!()
+    };
+    let agent = reading(&Reader::new(4)).run_store(store.clone()).budget(key).build().unwrap();
+    let error = agent.ask("word ".repeat(22_000)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::BudgetInUse { .. }), "{error}");
+    let started = tokio::time::Instant::now();
+    assert_eq!(agent.recover().once().await.unwrap(), 0);
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    store.settle(&lost, 0, Timestamp::now()).await.unwrap();
+    assert_eq!(agent.recover().once().await.unwrap(), 1);
+}
+
 fn agent_failing() -> Agent {
     let options = ModelOptions::default().with_max_output_tokens(1_000);
     Agent::builder(ScriptedModel::new().fails("the line is dead")).options(options).build().unwrap()
+}
+
+/// The operation of a store that waits at its gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Gated {
+    Reserve,
+    ReserveRemainder,
+    Settle,
+}
+
+/// A store in memory that has reserved something before it waits, and has not settled anything.
+#[derive(Clone)]
+struct GatedStore {
+    inner: InMemoryStore,
+    gated: Gated,
+    begun: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+}
+
+impl GatedStore {
+    fn new(gated: Gated) -> Self {
+        let [begun, gate] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+        Self { inner: InMemoryStore::new(), gated, begun, gate }
+    }
+
+    async fn pass(&self, operation: Gated) {
+        if self.gated == operation {
+            self.begun.add_permits(1);
+            self.gate.acquire().await.unwrap().forget();
+        }
+    }
+}
+
+impl BudgetStore for GatedStore {
+    fn reserve<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+        at_most: u64,
+    ) -> StoreFuture<'a, Option<BudgetReservation>> {
+        Box::pin(async move {
+            let reserved = self.inner.reserve(period, at_least, at_most).await;
+            self.pass(Gated::Reserve).await;
+            reserved
+        })
+    }
+
+    fn reserve_remainder<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+    ) -> StoreFuture<'a, BudgetRemainder> {
+        Box::pin(async move {
+            let reserved = self.inner.reserve_remainder(period, at_least).await;
+            self.pass(Gated::ReserveRemainder).await;
+            reserved
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        reservation: &'a BudgetReservation,
+        spent: u64,
+        now: Timestamp,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.pass(Gated::Settle).await;
+            self.inner.settle(reservation, spent, now).await
+        })
+    }
+
+    fn spent<'a>(&'a self, period: &'a BudgetPeriod) -> StoreFuture<'a, u64> {
+        self.inner.spent(period)
+    }
+}
+
+/// Whatever a store does when a request is dropped: nothing stays reserved of one that was not sent, and one that was answered has cost its
+/// usage. So it is with budgets before the one whose store is asked, and with those after it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_while_a_store_is_asked_leaves_nothing_reserved() {
+    let (short, long) = ("word ".repeat(2_000), "word ".repeat(22_000));
+    let table = [
+        (Gated::Reserve, &short, 0),
+        (Gated::ReserveRemainder, &long, 0),
+        (Gated::Settle, &short, 2_600),
+        (Gated::Settle, &long, 27_600),
+    ];
+    for (gated, question, spent) in table {
+        let store = GatedStore::new(gated);
+        let memory = || Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
+        let keys = [memory(), Budget::tokens(store.clone(), 100_000, DAY).key("ada"), memory()];
+        let model = Reader::new(4);
+        let agent = reading(&model).build().unwrap();
+        let ask = agent.ask(question.clone());
+        let ask = keys.iter().fold(ask, |ask, key| ask.budget(key.clone()));
+        let asked = tokio::spawn(ask.into_future());
+        store.begun.acquire().await.unwrap().forget();
+        asked.abort();
+        asked.await.unwrap_err();
+        store.gate.add_permits(100);
+        // The time passes once nothing else is to be done.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for key in keys {
+            assert_eq!(key.left().await.unwrap(), 100_000 - spent, "{gated:?}, {} bytes", question.len());
+        }
+        assert_eq!(model.limits.lock().unwrap().len(), usize::from(spent > 0), "{gated:?}");
+    }
 }
 
 /// Two processes with one file, whose requests an estimate admits, are one after the other.

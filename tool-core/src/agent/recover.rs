@@ -284,9 +284,10 @@ fn has_decider(agent: &Agent) -> bool {
     agent.has_decider() || agent.handoffs().any(|(_, next)| has_decider(next))
 }
 
-/// Returns `true` if another driver, or a person, has the run.
+/// Returns `true` if another driver, or a person, has the run, or another run its budget.
 fn is_left(kind: &RunErrorKind) -> bool {
-    matches!(kind, RunErrorKind::RunningElsewhere | RunErrorKind::Conflict | RunErrorKind::Expired)
+    use RunErrorKind::{BudgetInUse, Conflict, Expired, RunningElsewhere};
+    matches!(kind, RunningElsewhere | Conflict | Expired | BudgetInUse { .. })
 }
 
 impl RecoveryTask {

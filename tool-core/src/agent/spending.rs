@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::lock::lock;
 use crate::memory::{BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetUnit, KeyedBudget};
@@ -23,6 +26,11 @@ const MIN_ANSWER: u64 = 16;
 /// How often a store is asked whether others still use what is left of a budget: after the first time, and at last.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a run without a limit of its time waits for others to use what is left of a budget. Who has reserved it can be gone.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+type StoreError = Box<dyn Error + Send + Sync>;
 
 /// What is known about models, by their names.
 pub(super) type ModelInfos = Mutex<HashMap<String, ModelInfo>>;
@@ -63,12 +71,13 @@ impl Spending {
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does, for a run whose requests have shown how many tokens
-    /// a text has.
+    /// a text has, and that waits so long for what is left of a budget.
     pub(super) fn meter(
         &self,
         prices: Option<&Prices>,
         infos: &Arc<ModelInfos>,
         seen: Option<TokensPerText>,
+        longest_wait: Duration,
     ) -> Option<RequestMeter> {
         let prices = prices.or(self.prices.as_ref()).cloned();
         let ledger = Arc::new(Ledger::default().inside(&self.ledger));
@@ -76,6 +85,7 @@ impl Spending {
             spending: Self { prices, ledger, budgets: self.budgets.clone() },
             infos: Arc::clone(infos),
             seen: Mutex::new(seen),
+            longest_wait,
             attempts: Mutex::default(),
             refusals: Mutex::default(),
         })
@@ -102,6 +112,7 @@ pub(super) struct RequestMeter {
     infos: Arc<ModelInfos>,
     /// The most tokens that requests of the run have used for a text.
     seen: Mutex<Option<TokensPerText>>,
+    longest_wait: Duration,
     /// All attempts so far, by their ids; `None` if they have ended.
     attempts: Mutex<Vec<Option<OpenAttempt>>>,
     refusals: Mutex<Refusals>,
@@ -145,19 +156,55 @@ struct Reserved {
     budgets: Vec<Part>,
 }
 
-/// What a request has reserved of a budget.
+/// What a request has reserved of a budget. One that is dropped settles itself in a task, so that none is lost.
 struct Part {
+    budget: KeyedBudget,
     reservation: BudgetReservation,
     /// It is all that was left, for a request that an estimate admits.
     is_remainder: bool,
+    /// What it is settled by: nothing before the request is sent, and its amount until its cost is known.
+    owed: u64,
+    is_settled: bool,
+    runtime: Option<Handle>,
+}
+
+impl Part {
+    fn new(budget: KeyedBudget, reservation: BudgetReservation, is_remainder: bool) -> Self {
+        let runtime = Handle::try_current().ok();
+        Self { budget, reservation, is_remainder, owed: 0, is_settled: false, runtime }
+    }
+
+    /// Replaces what is reserved by what is owed. A store does that once.
+    async fn settle(mut self) {
+        // What cannot be settled counts as spent, but others wait until what was left of a budget expires.
+        let _ = self.budget.store().settle(&self.reservation, self.owed, Timestamp::now()).await;
+        self.is_settled = true;
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let (false, Some(runtime)) = (self.is_settled, &self.runtime) {
+            let (budget, reservation, owed) = (self.budget.clone(), self.reservation.clone(), self.owed);
+            drop(runtime.spawn(async move {
+                let _ = budget.store().settle(&reservation, owed, Timestamp::now()).await;
+            }));
+        }
+    }
+}
+
+impl OpenAttempt {
+    fn into_parts(self) -> impl Iterator<Item = Part> {
+        self.reserved.into_iter().flat_map(|reserved| reserved.budgets)
+    }
 }
 
 impl Reserved {
     /// Returns `true` if a request can cost this, by the estimate that admits it, as far as it is reserved because of that.
-    fn admits(&self, budgets: &[KeyedBudget], estimated: Usage) -> bool {
-        let mut parts = budgets.iter().zip(&self.budgets).filter(|(_, part)| part.is_remainder);
-        parts.all(|(budget, part)| {
-            amount(estimated, budget.unit()).is_ok_and(|amount| amount <= part.reservation.amount)
+    fn admits(&self, estimated: Usage) -> bool {
+        let mut parts = self.budgets.iter().filter(|part| part.is_remainder);
+        parts.all(|part| {
+            amount(estimated, part.budget.unit()).is_ok_and(|amount| amount <= part.reservation.amount)
         })
     }
 }
@@ -206,25 +253,28 @@ impl RequestMeter {
         Ok(Usage { cost, ..Usage::new(input, output) })
     }
 
-    /// Reserves as much as possible of what a request needs. One that an estimate can admit waits while others use all that is left.
+    /// Reserves as much as possible of what a request needs. One that an estimate can admit waits for a time while others use all that is
+    /// left.
     async fn reserve(&self, demand: Demand) -> Result<Reserved, ModelError> {
-        let mut pause = FIRST_PAUSE;
+        let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             let mut reserved = Reserved::default();
             let error = match self.reserve_in(&demand, &mut reserved.budgets).await {
                 Ok(usage) => {
+                    reserved.budgets.iter_mut().for_each(|part| part.owed = part.reservation.amount);
                     lock(&self.refusals).refused_by = None;
                     return Ok(Reserved { usage, ..reserved });
                 }
                 Err(error) => error,
             };
             // Nothing is reserved meanwhile, so that no two requests wait for each other.
-            self.settle(&reserved, Usage::default()).await;
+            settle(reserved.budgets).await;
             let waits = matches!(lock(&self.refusals).refused_by, Some(Refusal::BudgetInUse { .. }));
-            if !waits || tokio::runtime::Handle::try_current().is_err() {
+            let left = self.longest_wait.saturating_sub(started.elapsed());
+            if !waits || left.is_zero() || Handle::try_current().is_err() {
                 return Err(error);
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -235,25 +285,25 @@ impl RequestMeter {
             let unit = budget.unit();
             let (least, most) = (amount(at_least, unit)?, amount(at_most, unit)?);
             let period = budget.period_at(Timestamp::now());
-            let granted = budget.store().reserve(&period, least, most).await;
-            let granted = granted.map_err(|error| self.refuse(Refusal::Store(error)))?;
-            let Some(reservation) = granted else {
-                let reservation = self.reserve_remainder(demand, budget, &period).await?;
-                reserved.push(Part { reservation, is_remainder: true });
+            let granted = reserve(budget.clone(), period.clone(), least, most);
+            let granted = complete(granted).await.map_err(|error| self.refuse(Refusal::Store(error)))?;
+            let Some(part) = granted else {
+                reserved.push(self.reserve_remainder(demand, budget, &period).await?);
                 continue;
             };
-            if reservation.amount < most {
+            let amount = part.reservation.amount;
+            if amount < most {
                 lock(&self.refusals).shortened_by = Some(Refusal::used_up(budget, &period));
                 match unit {
-                    BudgetUnit::Tokens => at_most.total_tokens = reservation.amount,
+                    BudgetUnit::Tokens => at_most.total_tokens = amount,
                     BudgetUnit::Money(currency) => {
-                        at_most.cost = Some(Cost::new(reservation.amount, currency));
+                        at_most.cost = Some(Cost::new(amount, currency));
                     }
                 }
             }
-            reserved.push(Part { reservation, is_remainder: false });
+            reserved.push(part);
         }
-        // Nothing is awaited from here on, so that a reservation is never lost.
+        // Nothing is awaited from here on until the request is sent.
         let ledger = &self.spending.ledger;
         let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else { return Ok(at_most) };
         let granted = ledger.reserve(needed, most).map_err(|error| match error {
@@ -274,18 +324,18 @@ impl RequestMeter {
         demand: &Demand,
         budget: &KeyedBudget,
         period: &BudgetPeriod,
-    ) -> Result<BudgetReservation, ModelError> {
+    ) -> Result<Part, ModelError> {
         let unit = budget.unit();
         let needed = demand.admitted.map(|usage| amount(usage, unit)).transpose()?;
         // What exceeds the limit does not wait.
         let remainder = match needed.filter(|needed| *needed <= period.limit) {
-            Some(needed) => budget.store().reserve_remainder(period, needed).await,
-            None => Ok(BudgetRemainder::TooLittle),
+            Some(needed) => complete(reserve_remainder(budget.clone(), period.clone(), needed)).await,
+            None => Ok(Remainder::TooLittle),
         };
         match remainder.map_err(|error| self.refuse(Refusal::Store(error)))? {
-            BudgetRemainder::Reserved(reservation) => Ok(reservation),
-            BudgetRemainder::InUse => Err(self.refuse(Refusal::BudgetInUse { key: budget.key().to_owned() })),
-            BudgetRemainder::TooLittle => {
+            Remainder::Reserved(part) => Ok(part),
+            Remainder::InUse => Err(self.refuse(Refusal::BudgetInUse { key: budget.key().to_owned() })),
+            Remainder::TooLittle => {
                 let spent = budget.store().spent(period).await;
                 let spent = spent.map_err(|error| self.refuse(Refusal::Store(error)))?;
                 let left = period.limit.saturating_sub(spent);
@@ -305,27 +355,7 @@ impl RequestMeter {
         error.unbilled()
     }
 
-    /// Replaces what a request has reserved by what was spent.
-    async fn settle(&self, reserved: &Reserved, spent: Usage) {
-        self.spending.ledger.settle(reserved.usage.cost, spent.cost);
-        for (budget, part) in self.spending.budgets.iter().zip(&reserved.budgets) {
-            let spent = amount(spent, budget.unit()).unwrap_or(0);
-            // What cannot be settled counts as spent.
-            let _ = budget.store().settle(&part.reservation, spent, Timestamp::now()).await;
-        }
-    }
-
-    /// Returns what is reserved for good of all that was left of budgets, by an attempt whose outcome nobody knows.
-    fn remainders(&self, attempt: &OpenAttempt) -> Vec<(KeyedBudget, BudgetReservation)> {
-        let parts = |reserved: &Reserved| {
-            let parts = self.spending.budgets.iter().zip(&reserved.budgets);
-            let parts = parts.filter(|(_, part)| part.is_remainder);
-            parts.map(|(budget, part)| (budget.clone(), part.reservation.clone())).collect::<Vec<_>>()
-        };
-        attempt.reserved.iter().flat_map(parts).collect()
-    }
-
-    /// Returns an attempt that has not ended. Unless it is put back, what it has reserved stays reserved.
+    /// Returns an attempt that has not ended. Unless it is put back, what it has reserved counts as spent.
     fn take_attempt(&self, id: usize) -> Option<OpenAttempt> {
         lock(&self.attempts).get_mut(id)?.take()
     }
@@ -364,7 +394,8 @@ impl Meter for RequestMeter {
                 return Err(self.refuse(Refusal::UnknownAnswerLength { model: model.to_owned() }));
             }
             let admitted = admitted_by.map(|input| self.worst(model, input, shortest)).transpose()?;
-            let reserved = self.reserve(Demand { at_least: least, at_most: most, admitted }).await?;
+            let demand = Demand { at_least: least, at_most: most, admitted };
+            let reserved = self.reserve(demand).await?;
             let first = reserved.usage;
             let is_paid = |worst: Usage| {
                 worst.total_tokens <= first.total_tokens
@@ -373,15 +404,14 @@ impl Meter for RequestMeter {
             // The answer must not be longer than what is reserved, whatever the model allows.
             let is_admitted = |output| {
                 let estimated = self.worst(model, admitted_by.unwrap_or(input_tokens), output);
-                estimated.is_ok_and(|estimated| reserved.admits(&self.spending.budgets, estimated))
+                estimated.is_ok_and(|estimated| reserved.admits(estimated))
             };
             let limit = self
                 .is_limited()
                 .then(|| highest(longest, |output| worst(output).is_ok_and(is_paid) && is_admitted(output)));
-            if let Some(part) = reserved.budgets.iter().position(|part| part.is_remainder)
+            if let Some(Part { budget, .. }) = reserved.budgets.iter().find(|part| part.is_remainder)
                 && limit.is_some_and(|limit| limit < longest)
             {
-                let budget = &self.spending.budgets[part];
                 let period = budget.period_at(Timestamp::now());
                 lock(&self.refusals).shortened_by.get_or_insert_with(|| Refusal::used_up(budget, &period));
             }
@@ -403,9 +433,9 @@ impl Meter for RequestMeter {
             // Its usage is of several requests.
             attempt.text_bytes = None;
             if earlier != EarlierAttempt::Continued {
-                // What is reserved stays reserved.
-                keep(self.remainders(&attempt)).await;
-                attempt.reserved.clear();
+                // What is reserved counts as spent.
+                let parts = std::mem::take(&mut attempt.reserved);
+                settle(parts.into_iter().flat_map(|reserved| reserved.budgets)).await;
             }
             if earlier != EarlierAttempt::Unknown {
                 attempt.last += attempt.first;
@@ -415,7 +445,7 @@ impl Meter for RequestMeter {
             match self.reserve(demand).await {
                 Ok(reserved) => attempt.reserved.push(reserved),
                 Err(error) => {
-                    keep(self.remainders(&attempt)).await;
+                    settle(attempt.into_parts()).await;
                     return Err(error);
                 }
             }
@@ -432,47 +462,78 @@ impl Meter for RequestMeter {
             let mut spent = match usage {
                 Ok(Some(usage)) => {
                     let cost = prices.map(|prices| prices.cost(&attempt.model, usage)).transpose();
-                    let Ok(cost) = cost else { return keep(self.remainders(&attempt)).await };
+                    let Ok(cost) = cost else { return settle(attempt.into_parts()).await };
                     let seen = attempt.text_bytes;
                     let seen = seen.and_then(|bytes| TokensPerText::measure(usage.input_tokens, bytes));
                     let mut most = lock(&self.seen);
                     *most = (*most).max(seen);
                     Usage { cost, ..usage }
                 }
-                Err(EarlierAttempt::Unbilled) => {
-                    attempt.reserved.drain(..attempt.reserved.len() - 1);
-                    Usage::default()
-                }
-                _ => return keep(self.remainders(&attempt)).await,
+                Err(EarlierAttempt::Unbilled) => Usage::default(),
+                _ => return settle(attempt.into_parts()).await,
             };
-            for reserved in &attempt.reserved {
+            // Those before the last one were answered.
+            let answered = if usage.is_err() { attempt.reserved.len().saturating_sub(1) } else { 0 };
+            for reserved in attempt.reserved.iter_mut().skip(answered) {
                 // The first one is settled by what all of them have spent.
-                self.settle(reserved, std::mem::take(&mut spent)).await;
+                let spent = std::mem::take(&mut spent);
+                self.spending.ledger.settle(reserved.usage.cost, spent.cost);
+                for part in &mut reserved.budgets {
+                    part.owed = amount(spent, part.budget.unit()).unwrap_or(0);
+                }
             }
+            settle(attempt.into_parts()).await;
         }
         .boxed()
     }
 }
 
-/// A request that is dropped has cost all that it has reserved. Others need not wait for it.
-impl Drop for RequestMeter {
-    fn drop(&mut self) {
-        let attempts = std::mem::take(&mut *lock(&self.attempts));
-        let remainders: Vec<_> = attempts.iter().flatten().flat_map(|one| self.remainders(one)).collect();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && !remainders.is_empty()
-        {
-            drop(runtime.spawn(keep(remainders)));
-        }
+/// The outcome of reserving all that is left of a budget.
+enum Remainder {
+    Reserved(Part),
+    InUse,
+    TooLittle,
+}
+
+async fn reserve(
+    budget: KeyedBudget,
+    period: BudgetPeriod,
+    at_least: u64,
+    at_most: u64,
+) -> Result<Option<Part>, StoreError> {
+    let granted = budget.store().reserve(&period, at_least, at_most).await?;
+    Ok(granted.map(|reservation| Part::new(budget, reservation, false)))
+}
+
+async fn reserve_remainder(
+    budget: KeyedBudget,
+    period: BudgetPeriod,
+    at_least: u64,
+) -> Result<Remainder, StoreError> {
+    Ok(match budget.store().reserve_remainder(&period, at_least).await? {
+        BudgetRemainder::Reserved(reservation) => Remainder::Reserved(Part::new(budget, reservation, true)),
+        BudgetRemainder::InUse => Remainder::InUse,
+        BudgetRemainder::TooLittle => Remainder::TooLittle,
+    })
+}
+
+/// Settles parts. Those that are dropped meanwhile settle themselves.
+async fn settle(parts: impl IntoIterator<Item = Part>) {
+    for part in parts.into_iter().collect::<Vec<_>>() {
+        part.settle().await;
     }
 }
 
-/// Settles reservations by their amounts.
-async fn keep(remainders: Vec<(KeyedBudget, BudgetReservation)>) {
-    for (budget, reservation) in remainders {
-        // What cannot be settled counts as spent, too, but others wait until it expires.
-        let _ = budget.store().settle(&reservation, reservation.amount, Timestamp::now()).await;
-    }
+/// Runs an operation of a store to its end, even if nobody waits for it any more: a store may have reserved something that it has not
+/// returned yet. What it returns then is dropped, and with that settled.
+async fn complete<T: Send + 'static>(
+    operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let Ok(runtime) = Handle::try_current() else { return operation.await };
+    runtime.spawn(operation).await.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(error) => Err(error.into()),
+    })
 }
 
 fn amount(usage: Usage, unit: BudgetUnit) -> Result<u64, ModelError> {
@@ -506,7 +567,7 @@ pub(super) enum Refusal {
     #[error("{}", RunErrorKind::describe_unknown_answer_length(model))]
     UnknownAnswerLength { model: String },
     #[error("the store of the budget failed: {0}")]
-    Store(Box<dyn Error + Send + Sync>),
+    Store(StoreError),
 }
 
 impl Refusal {

@@ -21,9 +21,11 @@ const EXPIRY: Duration = Duration::from_secs(3_600);
 /// The worst case of an input is several times as long as most are, if the model does not [count](crate::ChatModel::count_tokens) it: a
 /// token per byte. If that does not fit into what is left, an estimate decides: two bytes of text per token, or what requests of the
 /// run have used per byte at most, and a quarter more. All that is left is then reserved, for one request of a key at a time; others
-/// wait until it is settled, as long as their runs' [time](crate::run::RunLimits::max_time) allows, and are then refused with
-/// [`BudgetInUse`](crate::RunErrorKind::BudgetInUse). What the request costs beyond the reservation is charged, so a budget is exceeded
-/// by at most one request. A [limit of a run](crate::run::RunLimits::max_cost) is never exceeded.
+/// wait until it is settled, as long as their runs' [time](crate::run::RunLimits::max_time) allows, or a minute without a limit of it, and
+/// are then refused with [`BudgetInUse`](crate::RunErrorKind::BudgetInUse). Runs that [recovery](crate::Agent::recover) continues do not
+/// wait. What the request costs beyond the reservation is charged, so a budget is exceeded by at most one request at a time. One whose
+/// outcome is unknown is charged what it has reserved, which can be less than its cost. A
+/// [limit of a run](crate::run::RunLimits::max_cost) is never exceeded.
 ///
 /// ```
 /// use std::time::Duration;

@@ -81,8 +81,8 @@ pub enum RunErrorKind {
         ends: Timestamp,
     },
     /// All that is left of a [budget](crate::memory::Budget) of the question is reserved for another request, whose cost is only
-    /// estimated, and the run's [time](crate::run::RunLimits::max_time) was up before that was settled. No request was sent to the model.
-    /// The run can be resumed, and then waits again as long.
+    /// estimated, and the run's [time](crate::run::RunLimits::max_time), or a minute without a limit of it, was up before that was settled. No
+    /// request was sent to the model. The run can be resumed, and then waits again as long.
     #[non_exhaustive]
     BudgetInUse {
         /// The key of the budget.

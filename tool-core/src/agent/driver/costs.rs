@@ -1,9 +1,11 @@
 //! What the requests of a run cost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::inside::Inside;
-use crate::agent::spending::{Refusal, RequestMeter};
+use crate::agent::question_rules::Uncounted;
+use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
 use crate::model::{ChatResponse, Cost, Meter};
 use crate::run::{RunErrorKind, StopReason};
@@ -13,7 +15,13 @@ impl RunDriver {
     pub(super) fn new_meter(&self) -> Option<Arc<RequestMeter>> {
         let agent = &self.tools.agent.0;
         let seen = self.run.tokens_per_text();
-        self.layers.spending.meter(agent.prices.as_ref(), &agent.model_infos, seen).map(Arc::new)
+        let wait = match self.question.uncounted {
+            // Recovery comes again, and other runs need its place.
+            Uncounted::Time => Duration::ZERO,
+            _ if self.run.limits().max_time.is_some() => Duration::MAX,
+            _ => LONGEST_WAIT,
+        };
+        self.layers.spending.meter(agent.prices.as_ref(), &agent.model_infos, seen, wait).map(Arc::new)
     }
 
     /// Records how many tokens a request has used for its text.
