@@ -245,7 +245,7 @@ impl Exploration {
     /// Lets the engine begin all that it can, and saves the tree before anything of it is done.
     fn poll(&self, state: &mut State) {
         loop {
-            // A run inside does not know what time it is before it is told.
+            // The run of an agent that has just begun does not know the time.
             state.run.tick(state.now);
             while let Some(id) = state.run.poll_abandoned() {
                 let position = state.in_flight.iter().position(|one| one.id == id).unwrap();

@@ -9,7 +9,7 @@ use tool_openai::server::Server;
 
 use crate::caller::{Answer, Caller, http};
 
-/// What tells callers apart.
+/// What distinguishes callers.
 #[derive(Clone, Copy)]
 enum Owners {
     Keys,

@@ -117,7 +117,7 @@ impl Steps {
     ) -> Result<Turn, Failure> {
         // The driver of the run itself knows only its own limit.
         let limit = tree.outermost.least_time_left(&call_ids(tree.path));
-        let time_left = limit.filter(|(depth, _)| *depth < tree.path.len()).map(|(_, left)| left);
+        let remaining = limit.filter(|(depth, _)| *depth < tree.path.len()).map(|(_, left)| left);
         let (before, ask) = (tree.run()?, self.resume(tree)?);
         let (driver, events) = match has_readers {
             true => {
@@ -129,7 +129,7 @@ impl Steps {
         let driver = tree.descend(driver).await?;
         let taken = async {
             let taken = drive_turn(driver, before, has_readers);
-            let Some(left) = time_left else { return taken.await };
+            let Some(left) = remaining else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
             taken

@@ -4,7 +4,7 @@
 //! give a driver a conflict. The save that stores the effect of a command removes it from the inbox, because a crash between the two would leave a
 //! command that is found again.
 //!
-//! A driver can work for an hour before it reads the inbox, and whoever may decide can post without end. So an inbox has what can still have
+//! A driver can work for an hour before it reads the inbox, and callers that may decide can post without end. So an inbox has what can still have
 //! an effect: the first decision about each wait, one cancellation, and messages up to their bounds.
 
 use std::fmt;

@@ -44,7 +44,7 @@ impl<'c> Drive<'c> {
         let max_bytes = setup.settings.max_bytes / inputs.len();
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<_>>>> {
-            let executions = inputs.into_iter().map(move |(call, time_left, input)| {
+            let executions = inputs.into_iter().map(move |(call, remaining, input)| {
                 let (stash, published) = (Arc::clone(&stash), published.clone());
                 let execution = async move {
                     let execution = if input.at_most_once && !may_repeat {
@@ -54,7 +54,7 @@ impl<'c> Drive<'c> {
                         // Also cancelled when the time is up and this future is dropped.
                         let _cancels = cancellation.clone().drop_guard();
                         let executed = setup.calls.execute(input, &cancellation, &published);
-                        let executed = match time_left {
+                        let executed = match remaining {
                             Some(left) => match tokio::time::timeout(left, executed).await {
                                 Ok(executed) => executed,
                                 Err(_) => return (call, None),

@@ -298,7 +298,7 @@ impl RunDriver {
     }
 }
 
-/// Returns arguments as one line of JSON. The model wrote them, perhaps as an output told it to.
+/// Returns arguments as one line of JSON. The model wrote them, perhaps following an output.
 fn written_arguments(arguments: &str) -> String {
     let is_whole = !exceeds(arguments, MAX_ARGUMENTS_CHARS);
     match is_whole && serde_json::from_str::<IgnoredAny>(arguments).is_ok() {
