@@ -597,10 +597,8 @@ fn scenarios() -> Vec<Scenario> {
 
 #[test]
 fn every_order_of_effects_of_a_tree_keeps_the_rules() {
-    let mut scenarios = scenarios();
-    if !is_exhaustive() {
-        scenarios = scenarios.into_iter().step_by(97).collect();
-    }
+    // All of them take minutes.
+    let scenarios: Vec<_> = scenarios().into_iter().step_by(if is_exhaustive() { 11 } else { 97 }).collect();
     let queue = Mutex::new(scenarios.iter());
     let explore_all = || {
         let mut states = 0;

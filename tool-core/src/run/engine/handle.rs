@@ -63,10 +63,9 @@ impl Run {
         if let Awaited::Call(call) | Awaited::Begin(call) = &awaited {
             return self.handle_call(id, call, &awaited, result);
         }
+        let is_cancelled = matches!(result, EffectResult::Cancelled);
         let is_recorded = match &awaited {
-            Awaited::Next | Awaited::Results | Awaited::Outcome(_) => {
-                !matches!(result, EffectResult::Cancelled)
-            }
+            Awaited::Next | Awaited::Results | Awaited::Outcome(_) => !is_cancelled,
             Awaited::Ask => matches!(result, EffectResult::Asked(..)),
             _ => false,
         };
@@ -90,7 +89,7 @@ impl Run {
             | EffectResult::Nothing
             | EffectResult::Cancelled => Ok(()),
         };
-        if let (Awaited::GiveUp, true) = (&awaited, handled.is_ok()) {
+        if matches!(awaited, Awaited::GiveUp) && !is_cancelled {
             self.forget_given_up_calls();
         }
         if is_recorded {
