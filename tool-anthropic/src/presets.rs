@@ -31,10 +31,14 @@ const BEDROCK_KEYS: SignedKeyForm = SignedKeyForm {
 /// let bedrock = Anthropic::builder()
 ///     .endpoint(Endpoint::bedrock("eu-central-1"))
 ///     .token_source(bedrock_keys("eu-central-1", async || AwsCredentials::from_env()));
+/// # let region = String::from("eu-central-1");
+/// # let bedrock = bedrock.token_source(bedrock_keys(&region, async || AwsCredentials::from_env()));
+/// # drop(region);
 /// # let _ = bedrock;
 /// ```
-pub fn bedrock_keys<T, E>(region: &str, credentials: impl Fn() -> T + Send + Sync) -> impl TokenSource
+pub fn bedrock_keys<F, T, E>(region: &str, credentials: F) -> impl TokenSource + use<F, T, E>
 where
+    F: Fn() -> T + Send + Sync,
     T: Future<Output = Result<AwsCredentials, E>> + Send,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {

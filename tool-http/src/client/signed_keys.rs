@@ -89,12 +89,13 @@ pub struct SignedKeyForm {
 }
 
 /// Returns a source of keys for a region, each made from what `credentials` returns and valid for at most twelve hours.
-pub fn signed_keys<T, E>(
+pub fn signed_keys<F, T, E>(
     form: SignedKeyForm,
     region: &str,
-    credentials: impl Fn() -> T + Send + Sync,
-) -> impl TokenSource
+    credentials: F,
+) -> impl TokenSource + use<F, T, E>
 where
+    F: Fn() -> T + Send + Sync,
     T: Future<Output = Result<AwsCredentials, E>> + Send,
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
