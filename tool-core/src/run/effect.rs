@@ -39,8 +39,8 @@ impl FromIterator<String> for RunPath {
     }
 }
 
-/// Identifies an effect: the run that needs it, and its number among the effects of this run. A replay numbers alike, however the runs of the
-/// tree interleave.
+/// Identifies an effect: the run that needs it, and its number among the effects of runs at this place. A replay numbers alike, however the runs
+/// of the tree interleave.
 #[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EffectId {

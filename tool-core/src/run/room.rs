@@ -234,7 +234,10 @@ impl Run {
     /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
     fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
         let calls = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
-        let calls = calls.filter(|(_, record)| record.to_judge.is_none());
+        // Those of one that has an outcome, or was not begun in this process, do not go on.
+        let calls = calls.filter(|(_, record)| {
+            record.to_judge.is_none() && !matches!(record.mark, Some(Mark::Polled { .. }))
+        });
         calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
     }
 

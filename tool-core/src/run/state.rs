@@ -14,7 +14,7 @@ use super::cache_use::CacheUse;
 use super::call_index::CallIndex;
 use super::call_state::CallState;
 use super::compaction::{CompactionRecord, ContextSize};
-use super::effect::{Awaited, Effect, EffectId};
+use super::effect::{Awaited, Effect, EffectId, RunPath};
 use super::handoff::Handoff;
 use super::history::History;
 use super::id::RunId;
@@ -76,16 +76,16 @@ pub(super) struct Driving {
     pub(super) polled: Polled,
 }
 
-/// What the engine has asked of the world.
+/// What the engine has asked of the world, of the outermost run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polled {
-    /// The number of the last effect of this run.
-    pub(super) number: u32,
-    /// The effects of the present group that were not returned yet, of the outermost run.
+    /// The number of the last effect of the runs at each place: an agent that is asked again has further ones.
+    pub(super) numbers: BTreeMap<RunPath, u32>,
+    /// The effects of the present group that were not returned yet.
     pub(super) group: VecDeque<(EffectId, Effect)>,
     /// Effects of the present group were returned.
     pub(super) was_returned: bool,
-    /// The effects in flight, of the outermost run.
+    /// The effects in flight.
     pub(super) awaited: BTreeMap<EffectId, Awaited>,
 }
 

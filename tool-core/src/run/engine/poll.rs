@@ -128,13 +128,11 @@ impl Run {
 
     /// States that an effect is in flight.
     fn note_in_flight(&mut self, path: RunPath, effect: Effect) -> (EffectId, Effect) {
-        let number = self.change_inner_run_at(&path.calls(), |run| {
-            let polled = &mut run.driving.get_or_insert_default().polled;
-            polled.number = polled.number.wrapping_add(1);
-            polled.number
-        });
-        let id = EffectId { path, number: number.unwrap_or_default() };
-        self.driving.get_or_insert_default().polled.awaited.insert(id.clone(), Awaited::result_of(&effect));
+        let polled = &mut self.driving.get_or_insert_default().polled;
+        let number = polled.numbers.entry(path.clone()).or_default();
+        *number = number.wrapping_add(1);
+        let id = EffectId { path, number: *number };
+        polled.awaited.insert(id.clone(), Awaited::result_of(&effect));
         (id, effect)
     }
 
