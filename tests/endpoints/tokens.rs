@@ -452,7 +452,7 @@ fn settings_that_could_disclose_a_token_are_refused() {
     let anthropic =
         || tool_anthropic::Anthropic::builder().base_url("https://example.org").token_source(source());
     let key = "a key and `token_source` cannot be combined; leave out one of them";
-    let http = "a token is only sent over `https`, or to this machine; change the base URL";
+    let http = "a token is only sent over `https`, or to this machine without a proxy; change the base URL";
     let client = "`http_client` and `token_source` cannot be combined, because the client may follow redirects; leave out one of them";
     let _ = rustls::crypto::ring::default_provider().install_default();
     let table = [

@@ -136,8 +136,8 @@ impl ConnectionConfig {
             "a key and `token_source` cannot be combined; leave out one of them"
         } else if self.http.is_some() {
             "`http_client` and `token_source` cannot be combined, because the client may follow redirects; leave out one of them"
-        } else if base_url.scheme() != "https" && !is_loopback(base_url) {
-            "a token is only sent over `https`, or to this machine; change the base URL"
+        } else if base_url.scheme() != "https" && (!is_loopback(base_url) || self.proxy.is_some()) {
+            "a token is only sent over `https`, or to this machine without a proxy; change the base URL"
         } else {
             return Ok(());
         };

@@ -55,8 +55,9 @@ impl Redactor {
     /// Adds a secret to this redactor and all of its clones, such as a token that is renewed. The sixteen latest are redacted.
     pub fn add_shared(&self, secret: &str) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |known: &Vec<SecretString>| known.iter().any(|known| known.expose_secret() == secret);
-        if secret.len() >= self.min_bytes && !shared.iter().any(is_known) {
+        if secret.len() >= self.min_bytes {
+            // One that is used again is among the latest again.
+            shared.retain(|known| known.iter().all(|known| known.expose_secret() != secret));
             shared.push_back(forms(secret));
             if shared.len() > MAX_SHARED {
                 shared.pop_front();
