@@ -69,7 +69,7 @@ async fn the_author_selects_the_older_revision() {
     assert_eq!(call_book(newest.older_revision()).await, "called");
 }
 
-/// The texts are those of FastMCP 4.2.3 and of the Python SDK 2.3.0.
+/// Quotes the messages of FastMCP 4.2.3 and of the Python SDK 2.3.0.
 #[tokio::test]
 async fn a_question_that_needs_the_older_revision_names_it() {
     let failed = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";

@@ -397,7 +397,7 @@ async fn the_number_of_tasks_is_bounded() {
     }
 }
 
-/// A task is not as expensive as all those of others.
+/// The cost of a task does not grow with the tasks of other callers.
 #[tokio::test]
 async fn a_task_does_not_read_those_of_all_callers() {
     let (store, witness) = (Stage::default(), Witness::default());
