@@ -93,15 +93,10 @@ impl Chats {
         &self,
         conversation: &ConversationId,
     ) -> Result<(Vec<Message>, Option<Run>), HttpError> {
-        let memory = self.source.agent.as_ref().and_then(Agent::memory);
-        let told = async || match memory {
-            Some(memory) => memory.messages(conversation).await,
-            None => Ok(self.hub.histories.load(conversation).await.unwrap_or_default()),
-        };
         let Some(id) = self.hub.run_of(&self.source, conversation).await else {
-            return Ok((told().await?, None));
+            return Ok((self.told(conversation).await?, None));
         };
-        let mut messages = told().await?;
+        let mut messages = self.told(conversation).await?;
         let loaded = self.hub.load(&id).await?.filter(|loaded| loaded.status != RunStatus::Finished);
         match loaded {
             // Its messages are added before it is removed.
@@ -110,8 +105,29 @@ impl Chats {
                 Ok((messages, Some(run)))
             }
             // It can have finished meanwhile.
-            _ => Ok((told().await?, None)),
+            _ => Ok((self.told(conversation).await?, None)),
         }
+    }
+
+    /// Returns a conversation up to the questions of a run that is not in the store.
+    pub(super) async fn asked(
+        &self,
+        conversation: &ConversationId,
+        log: &RunLog,
+    ) -> Result<Vec<Message>, HttpError> {
+        let mut messages = self.told(conversation).await?;
+        if !log.status().is_end() {
+            messages.extend(log.question_texts().map(Message::user));
+        }
+        Ok(messages)
+    }
+
+    /// Returns what finished runs have added to a conversation.
+    async fn told(&self, conversation: &ConversationId) -> Result<Vec<Message>, HttpError> {
+        Ok(match self.source.agent.as_ref().and_then(Agent::memory) {
+            Some(memory) => memory.messages(conversation).await?,
+            None => self.hub.histories.load(conversation).await.unwrap_or_default(),
+        })
     }
 
     /// Takes what a request asks for, which `read` finds out from what the conversation waits for, with the tools of the client.

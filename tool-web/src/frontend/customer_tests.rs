@@ -129,6 +129,35 @@ async fn ask_ag_ui(chats: &Frontend, user: &str, resume: Value) -> String {
     send(chats, user, "POST /", body).await.1
 }
 
+/// On the one thread of the test, the run of the last question begins, and is stored, after a reader has come.
+#[tokio::test]
+async fn a_reader_that_comes_before_a_run_is_stored_gets_the_conversation() {
+    let model = ScriptedModel::new().says("First.").says("Second.");
+    let chats = desk(Agent::builder(model)).ag_ui("agent").unwrap();
+    let begin = async |head: &str, text: &str| {
+        let (method, path) = head.split_once(' ').unwrap();
+        let request = http::Request::builder().method(method).uri(path).header("host", "localhost");
+        let request = request.header("content-type", "application/json").header("x-user", "ada");
+        let message = json!({ "role": "user", "content": text });
+        let body = json!({ "threadId": "c", "runId": "r", "messages": [message] }).to_string();
+        chats.clone().call(request.body(Body::from(body)).unwrap()).await.unwrap().into_body()
+    };
+    let read = async |body| {
+        String::from_utf8(to_bytes(Body::new(body), usize::MAX).await.unwrap().to_vec()).unwrap()
+    };
+    read(begin("POST /", "One?").await).await;
+    let _running = begin("POST /", "Two?").await;
+    assert_eq!(chats.chats.source.store.runs().await.unwrap(), Vec::<String>::new());
+    let events = read(begin("GET /c/stream", "").await).await;
+    let snapshot = events
+        .lines()
+        .find_map(|line| line.strip_prefix("data: ").filter(|line| line.contains("MESSAGES_SNAPSHOT")));
+    let snapshot: Value = serde_json::from_str(snapshot.expect(&events)).unwrap();
+    let texts: Vec<_> =
+        snapshot["messages"].as_array().unwrap().iter().map(|message| &message["content"]).collect();
+    assert_eq!(texts, ["One?", "First.", "Two?"]);
+}
+
 async fn messages(chats: &Frontend, user: &str) -> Value {
     let (status, messages) = send(chats, user, "GET /c/messages", json!(null)).await;
     assert_eq!(status, 200, "{messages}");

@@ -277,7 +277,8 @@ async fn resume(
     Path(chat): Path<String>,
     headers: HeaderMap,
 ) -> Answer {
-    let run = chats.hub.run_of(&chats.source, &conversation(&sender, &chat)?).await;
+    let conversation = conversation(&sender, &chat)?;
+    let run = chats.hub.run_of(&chats.source, &conversation).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known = sse::last_event(&headers).filter(|known| *known < log.end());
@@ -291,8 +292,11 @@ async fn resume(
             if known.is_none() {
                 let executors = chats.executors(&sender, Some(&log));
                 first.push(protocol.start());
-                let loaded = chats.hub.load(&log.id).await?;
-                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages(), &executors)));
+                first.extend(match chats.hub.load(&log.id).await? {
+                    Some(loaded) => AgUi::snapshot(loaded.run.messages(), &executors),
+                    // It has not been stored yet, or not any more.
+                    None => AgUi::snapshot(&chats.asked(&conversation, &log).await?, &executors),
+                });
             }
             chats.response(&sender, &log, protocol, Some(after), first)
         }
