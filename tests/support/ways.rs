@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, Ask};
 use tool_core::layer::Phase;
-use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
+use tool_core::run::{Decision, InnerRun, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
 
@@ -20,6 +20,8 @@ pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
             "usage": answer.usage(),
             "turns": answer.turns(),
             "messages": answer.messages(),
+            "handoffs": answer.handoffs().iter().map(|handoff| handoff.agent()).collect::<Vec<_>>(),
+            "inside": inner_runs(answer.inner_runs()),
         }),
         Err(error) => failure(format!("{error:?}"), error.run()),
     }
@@ -31,7 +33,21 @@ fn failure(error: String, run: &Run) -> Value {
         "executions": executions(run.tool_executions()),
         "undone": executions(run.undo_executions()),
         "messages": run.new_messages(),
+        "usage": run.usage(),
+        "turns": run.turns(),
+        "handoffs": run.handoffs().iter().map(|handoff| handoff.agent()).collect::<Vec<_>>(),
+        "inside": inner_runs(run.inner_runs()),
     })
+}
+
+/// Returns the whole records of runs inside, in the order of their calls, because these begin in any order.
+fn inner_runs<'a>(inner: impl IntoIterator<Item = &'a InnerRun>) -> Vec<Value> {
+    let mut inner: Vec<_> = inner.into_iter().collect();
+    inner.sort_by_key(|inner| inner.call_id());
+    inner
+        .into_iter()
+        .map(|inner| json!([inner.call_id(), inner.agent(), failure(String::new(), inner.run())]))
+        .collect()
 }
 
 fn executions(executions: &[ToolExecution]) -> Value {
@@ -118,6 +134,12 @@ pub fn resolve_all(run: &mut Run, resolve: Resolve<'_>) {
     }
 }
 
+/// Asks a question, in the conversation `c` of a memory that the agent has.
+fn ask(agent: &Agent, question: &str) -> Ask {
+    let ask = agent.ask(question);
+    if agent.memory().is_some() { ask.conversation("c") } else { ask }
+}
+
 /// Awaits the answer to a question, with approvals by `decision`.
 pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
     await_resolved(agent, question, &approvals(decision)).await
@@ -125,7 +147,7 @@ pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result
 
 /// Awaits the answer to a question, with a decision about each wait.
 pub async fn await_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
-    let mut outcome = agent.ask(question).await;
+    let mut outcome = ask(agent, question).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
@@ -154,7 +176,7 @@ pub async fn stream_it(agent: &Agent, question: &str, decision: Decide) -> Resul
 }
 
 async fn stream_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
-    let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
+    let mut outcome = read_to_the_end(ask(agent, question).stream()).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
@@ -190,7 +212,7 @@ pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result
 
 /// Executes the calls of a turn in reverse order and restores the run between any two of them.
 async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, Stopped> {
-    let mut run = agent.start(question);
+    let mut run = ask(agent, question).start();
     loop {
         let model = run.agent().clone();
         match run.next().await? {

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tool_core::agent::AgentBuilder;
+use futures_util::FutureExt;
+use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
+use tool_core::memory::{ChatStore, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
     Usage,
 };
-use tool_core::run::{Decision, Run, Wait, WaitReason};
+use tool_core::run::{Decision, InnerRun, Run, Wait, WaitReason};
 use tool_core::tool::{AskError, Asker, Attempt, IdempotencyKey, ToolExecution};
-use tool_core::{Agent, Answer, Message, ToolCall, ToolError, tool, tools};
+use tool_core::{Agent, Answer, ConversationId, Message, ToolCall, ToolError, tool, tools};
 
 /// An agent with the calls of its turns.
 pub(crate) struct Node {
@@ -20,6 +22,14 @@ pub(crate) struct Node {
     turns: Vec<Vec<Action>>,
     /// Layers judge all parts of its run, and replace some.
     is_guarded: bool,
+    /// What it has read is hidden, or summarized.
+    compacts: bool,
+    /// As an agent that another one asks: its limits are its own, or its conversation is.
+    has_own_limits: bool,
+    /// Its messages and those of earlier runs are in the memory of the world, if that has one.
+    remembers: bool,
+    /// Its time is limited, to more than it takes.
+    counts_time: bool,
     end: End,
 }
 
@@ -33,6 +43,8 @@ enum End {
     /// After the calls of its last turn, because the answer would cost more than its limit. Its own limit is not that of a run around it, in
     /// which others would spend at the same time.
     LittleMoney,
+    /// By the limit of its time, in its last call, which has no end. Only where time can be skipped.
+    LittleTime,
 }
 
 enum Action {
@@ -47,7 +59,13 @@ enum Action {
     Retry,
     /// Layers refuse it, or replace its output.
     Tell,
+    /// Has a long output.
+    Read,
     Ask(Node),
+    /// Another agent takes over. It is the last call, and alone.
+    HandOff(Node),
+    /// Has no end. It is the last call, and alone.
+    Stall,
     /// Its output is the answer. It is alone in its turn.
     Report,
     /// Ends the run. It is alone in its turn.
@@ -74,14 +92,21 @@ const LEVELS: u64 = 4;
 const REQUEST_COST: u64 = 50;
 
 /// Returns the tree of a seed.
+#[allow(dead_code)] // Each world has one of the two.
 pub(crate) fn tree(seed: u64) -> Node {
-    node(&mut Dice(seed), "n".into(), LEVELS)
+    node(&mut Dice(seed), "n".into(), LEVELS, false)
 }
 
-fn node(dice: &mut Dice, id: String, levels: u64) -> Node {
+/// Returns the tree of a seed for a world in which time can be skipped.
+#[allow(dead_code)]
+pub(crate) fn timed_tree(seed: u64) -> Node {
+    node(&mut Dice(seed), "n".into(), LEVELS, true)
+}
+
+fn node(dice: &mut Dice, id: String, levels: u64, skips_time: bool) -> Node {
     let mut turns: Vec<Vec<Action>> = Vec::new();
     for turn in 0..1 + dice.below(2) {
-        let actions = (0..1 + dice.below(3)).map(|position| match dice.below(12) {
+        let actions = (0..1 + dice.below(3)).map(|position| match dice.below(13) {
             0 | 1 => Action::Book,
             2 => Action::Sign,
             3 => Action::Pay,
@@ -89,35 +114,62 @@ fn node(dice: &mut Dice, id: String, levels: u64) -> Node {
             5 => Action::Lock,
             6 => Action::Retry,
             7 => Action::Tell,
-            _ if levels > 1 => Action::Ask(node(dice, format!("{id}.{turn}{position}"), levels - 1)),
+            8 => Action::Read,
+            _ if levels > 1 => {
+                Action::Ask(node(dice, format!("{id}.{turn}{position}"), levels - 1, skips_time))
+            }
             _ => Action::Book,
         });
         turns.push(actions.collect());
     }
     let mut end = End::Answer;
     let asks_nobody = turns.iter().flatten().all(|action| !matches!(action, Action::Ask(_)));
-    match dice.below(9) {
+    match dice.below(12) {
         0 => turns.push(vec![Action::Close]),
         1 => turns.push(vec![Action::Report]),
         2 => end = End::FewTurns,
         3 | 4 if levels == LEVELS => turns.push(vec![Action::Leave]),
         3 | 4 if asks_nobody => end = End::LittleMoney,
+        5 if skips_time => {
+            turns.push(vec![Action::Stall]);
+            end = End::LittleTime;
+        }
+        6 | 7 if levels > 1 => {
+            let mut next = node(dice, format!("{id}.h"), levels - 1, skips_time);
+            // The limits of a run are those of its first agent.
+            next.end = End::Answer;
+            turns.push(vec![Action::HandOff(next)]);
+        }
         _ => {}
     }
-    Node { id, turns, is_guarded: dice.below(2) == 0, end }
+    let mut flip = || dice.below(2) == 0;
+    Node {
+        id,
+        turns,
+        is_guarded: flip(),
+        compacts: flip(),
+        has_own_limits: flip(),
+        remembers: flip(),
+        counts_time: flip(),
+        end,
+    }
 }
 
 impl Node {
     /// Returns `true` if the run ends without an answer.
     pub(crate) fn fails(&self) -> bool {
-        let ends = |action| matches!(action, &Action::Close | &Action::Leave);
+        let ends = |action: &Action| match action {
+            Action::Close | Action::Leave => true,
+            Action::HandOff(next) => next.fails(),
+            _ => false,
+        };
         self.end != End::Answer || self.turns.iter().flatten().any(ends)
     }
 
     /// Returns `true` if a request that was in flight, and counts as paid, can end a run earlier.
     #[allow(dead_code)] // Not all worlds look at states.
     pub(crate) fn counts_money(&self) -> bool {
-        let inner = |action: &Action| matches!(action, Action::Ask(inner) if inner.counts_money());
+        let inner = |action: &Action| matches!(action, Action::Ask(inner) | Action::HandOff(inner) if inner.counts_money());
         self.end == End::LittleMoney || self.turns.iter().flatten().any(inner)
     }
 
@@ -134,6 +186,9 @@ impl Node {
             Action::Report => ("report", "{}"),
             Action::Close => ("close", "{}"),
             Action::Leave => ("leave", "{}"),
+            Action::Read => ("read", "{}"),
+            Action::Stall => ("stall", "{}"),
+            Action::HandOff(_) => ("hand_off", "{}"),
             Action::Ask(_) => {
                 let name = format!("ask_{}", id.replace(['.', ':'], "_"));
                 return ToolCall::new(id, name, r#"{"question": "What now?"}"#);
@@ -155,7 +210,7 @@ impl Node {
                         effects.insert(format!("book {id}"));
                     }
                     Action::Pay => drop(effects.insert(format!("pay {id}"))),
-                    Action::Ask(inner) => inner.add_effects(has_failed, effects),
+                    Action::Ask(inner) | Action::HandOff(inner) => inner.add_effects(has_failed, effects),
                     _ => {}
                 }
             }
@@ -167,8 +222,10 @@ impl Node {
             self.turns.iter().enumerate().map(|(turn, actions)| {
                 (0..actions.len()).map(|position| self.call(turn, position)).collect()
             });
-        let tools = tools![book, sign, pay, choose, lock, retry, tell, forbidden, report, close, leave];
-        let mut builder = Agent::builder(Puppet(turns.collect())).tools(tools).undo_tools(tools![cancel]);
+        let tools =
+            tools![book, sign, pay, choose, lock, retry, tell, forbidden, read, report, close, leave, stall];
+        let model = Puppet { id: self.id.clone(), turns: turns.collect() };
+        let mut builder = Agent::builder(model).tools(tools).undo_tools(tools![cancel]);
         // The calls have no arguments and are all alike.
         builder = builder.limits(|l| l.max_repeated_calls(20)).context(effects.clone());
         let prices = ModelPrices::new(0.0, 10.0).with_max_output_tokens(5);
@@ -181,7 +238,18 @@ impl Node {
                 let cost = Cost::new(REQUEST_COST * u64::from(turns), Currency::USD);
                 builder.limits(|l| l.max_cost(cost))
             }
+            End::LittleTime => builder.limits(|l| l.max_time(Duration::from_hours(1))),
         };
+        if self.counts_time && self.end != End::LittleTime {
+            builder = builder.limits(|l| l.max_time(Duration::from_hours(100)));
+        }
+        if self.compacts {
+            let compaction = Compaction::when_it_pays().at_tokens(600).keep_recent_tokens(50);
+            builder = builder.compaction(compaction.summary_prompt(SUMMARIZE));
+        }
+        if let Some(memory) = effects.memory.as_ref().filter(|_| self.remembers) {
+            builder = builder.memory(memory.clone());
+        }
         if self.is_guarded {
             builder = builder
                 .layer(guard::question(|_| QuestionVerdict::Pass).named("asks"))
@@ -200,44 +268,86 @@ impl Node {
         }
         for (turn, actions) in self.turns.iter().enumerate() {
             for (position, action) in actions.iter().enumerate() {
-                if let Action::Ask(inner) = action {
-                    let inner = inner.build(effects).build().unwrap();
-                    builder = builder.tool(inner.as_tool(self.call(turn, position).name, "Asks"));
-                }
+                builder = match action {
+                    Action::Ask(inner) => {
+                        let mut tool = inner
+                            .build(effects)
+                            .build()
+                            .unwrap()
+                            .as_tool(self.call(turn, position).name, "Asks");
+                        if inner.has_own_limits {
+                            tool = tool.own_limits();
+                        }
+                        if inner.remembers && effects.memory.is_some() {
+                            tool = tool.own_conversation();
+                        }
+                        builder.tool(tool)
+                    }
+                    Action::HandOff(next) => {
+                        builder.handoff_to("hand_off", "Takes over", &next.build(effects).build().unwrap())
+                    }
+                    _ => builder,
+                };
             }
         }
         builder
     }
 }
 
+const SUMMARIZE: &str = "Sum it up.";
+
 /// Calls the tools of each turn.
-struct Puppet(Vec<Vec<ToolCall>>);
+struct Puppet {
+    id: String,
+    turns: Vec<Vec<ToolCall>>,
+}
 
 impl ChatModel for Puppet {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        let turn = request.messages().iter().filter(|one| matches!(one, Message::Assistant(_))).count();
-        let reply = match self.0.get(turn) {
-            Some(calls) => AssistantMessage::default().with_tool_calls(calls.clone()),
-            None => AssistantMessage::text("Done."),
+        let messages = request.messages();
+        // Earlier turns can be hidden, and earlier messages be those of others.
+        let turn_of = |message: &Message| {
+            let call = message.as_assistant()?.tool_calls.first()?;
+            let (id, place) = call.id.split_once(':')?;
+            (id == self.id).then(|| 1 + place[..1].parse::<usize>().unwrap())
         };
-        let reply = ChatResponse::new(reply).with_usage(Usage::new(10, 5));
+        let turn = messages.iter().rev().find_map(turn_of).unwrap_or(0);
+        let is_summary = messages.last().is_some_and(|last| last.text().contains(SUMMARIZE));
+        let reply = match self.turns.get(turn).filter(|_| !is_summary) {
+            Some(calls) => AssistantMessage::default().with_tool_calls(calls.clone()),
+            None => AssistantMessage::text(if is_summary { "Much was done." } else { "Done." }),
+        };
+        let length: usize = messages.iter().map(|message| message.text().len()).sum();
+        let reply = ChatResponse::new(reply).with_usage(Usage::new(10 + length as u64 / 4, 5));
         Box::pin(async move { Ok(reply) })
     }
 }
 
-/// The effects of calls.
+/// The effects of calls, and the memory of a world that has one.
 #[derive(Clone, Default)]
-pub(crate) struct Effects(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Effects {
+    log: Arc<Mutex<Vec<String>>>,
+    memory: Option<InMemoryStore>,
+}
 
 impl Effects {
+    /// Returns the same effects with a new memory, in which the conversation `c` has begun.
+    #[allow(dead_code)] // Not all worlds have one.
+    pub(crate) fn with_memory(&self) -> Self {
+        let memory = InMemoryStore::new();
+        let earlier = [Message::user("Before?"), Message::Assistant(AssistantMessage::text("Earlier."))];
+        memory.append(&ConversationId::from("c"), &earlier).now_or_never().unwrap().unwrap();
+        Self { log: Arc::clone(&self.log), memory: Some(memory) }
+    }
+
     fn add(&self, what: &str, key: &IdempotencyKey) {
         let id = key.as_str().rsplit('/').next().unwrap();
-        self.0.lock().unwrap().push(format!("{what} {}", id.trim_start_matches("undo_")));
+        self.log.lock().unwrap().push(format!("{what} {}", id.trim_start_matches("undo_")));
     }
 
     /// Returns the effects in order of their names, and forgets them.
     pub(crate) fn take(&self) -> Vec<String> {
-        let mut effects = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut effects = std::mem::take(&mut *self.log.lock().unwrap());
         effects.sort();
         effects
     }
@@ -286,6 +396,16 @@ fn tell() -> &'static str {
 #[tool]
 fn forbidden() {}
 
+#[tool(pure)]
+fn read() -> String {
+    "lorem ipsum\n".repeat(300)
+}
+
+#[tool]
+async fn stall() {
+    std::future::pending().await
+}
+
 #[tool(return_direct)]
 fn report() -> &'static str {
     "report"
@@ -310,7 +430,7 @@ pub(crate) fn decide(wait: &Wait) -> Option<Decision> {
     })
 }
 
-fn calls<'a>(path: &str, executions: impl IntoIterator<Item = &'a ToolExecution>) -> Vec<String> {
+pub(crate) fn calls<'a>(path: &str, executions: impl IntoIterator<Item = &'a ToolExecution>) -> Vec<String> {
     let describe = |one: &ToolExecution| {
         let outcome = match one.outcome() {
             Ok(output) => format!("{output}"),
@@ -336,36 +456,32 @@ fn messages(path: &str, messages: &[Message]) -> Vec<String> {
 }
 
 /// Describes a run and those inside of it, without times.
-fn describe_run(path: &str, run: &Run) -> Vec<String> {
-    let mut lines = vec![format!("{path} {:?} {:?}", run.usage(), run.verdicts())];
+pub(crate) fn describe_run(path: &str, run: &Run) -> Vec<String> {
+    let handoffs: Vec<_> = run.handoffs().iter().map(|handoff| handoff.agent()).collect();
+    let mut lines = vec![format!("{path} {:?} {:?} {handoffs:?}", run.usage(), run.verdicts())];
     lines.extend(messages(path, run.messages()));
     lines.extend(calls(path, run.tool_executions()));
     lines.extend(calls(path, run.undo_executions()));
-    for inner in run.inner_runs() {
-        lines.extend(describe_run(&format!("{path}/{}:{}", inner.call_id(), inner.agent()), inner.run()));
-    }
+    lines.extend(inside(path, run.inner_runs()));
     lines
+}
+
+fn inside<'a>(path: &str, inner: impl IntoIterator<Item = &'a InnerRun>) -> Vec<String> {
+    let mut inner: Vec<_> = inner.into_iter().collect();
+    // They begin in any order.
+    inner.sort_by_key(|inner| inner.call_id());
+    let describe =
+        |one: &InnerRun| describe_run(&format!("{path}/{}:{}", one.call_id(), one.agent()), one.run());
+    inner.into_iter().flat_map(describe).collect()
 }
 
 /// Describes an answer and the runs inside, without times.
 pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
-    let mut lines = vec![format!("{:?} {:?} {}", answer.usage(), answer.finish_reason(), answer.text())];
+    let handoffs: Vec<_> = answer.handoffs().iter().map(|handoff| handoff.agent()).collect();
+    let mut lines =
+        vec![format!("{:?} {:?} {} {handoffs:?}", answer.usage(), answer.finish_reason(), answer.text())];
     lines.extend(messages("", answer.messages()));
     lines.extend(calls("", answer.tool_executions()));
-    for inner in answer.inner_runs() {
-        lines.extend(describe_run(&format!("{}:{}", inner.call_id(), inner.agent()), inner.run()));
-    }
-    lines
-}
-
-/// Describes a failure, without times.
-pub(crate) fn describe_failure(
-    message: &str,
-    executed: &[ToolExecution],
-    undone: &[ToolExecution],
-) -> Vec<String> {
-    let mut lines = vec![message.to_owned()];
-    lines.extend(calls("", executed));
-    lines.extend(calls("undo", undone));
+    lines.extend(inside("", answer.inner_runs()));
     lines
 }

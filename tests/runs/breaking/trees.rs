@@ -9,7 +9,7 @@ use tests::support::ways::{self, assert_valid, await_resolved, resolve_all, rest
 use tool_core::run::InnerRun;
 use tool_core::{Answer, RunError, RunErrorKind};
 
-use super::tree::{Effects, decide, describe_answer, describe_failure, tree};
+use super::tree::{Effects, decide, describe_answer, describe_run, timed_tree};
 
 fn assert_all_valid<'a>(inner: impl Iterator<Item = &'a InnerRun>) {
     for inner in inner {
@@ -21,16 +21,14 @@ fn assert_all_valid<'a>(inner: impl Iterator<Item = &'a InnerRun>) {
 fn describe(outcome: &Result<Answer, RunError>) -> Vec<String> {
     match outcome {
         Ok(answer) => describe_answer(answer),
-        Err(error) => {
-            describe_failure(&error.to_string(), error.tool_executions(), error.run().undo_executions())
-        }
+        Err(error) => [vec![error.to_string()], describe_run("", error.run())].concat(),
     }
 }
 
 async fn check(seed: u64) {
-    let root = tree(seed);
+    let root = timed_tree(seed);
     let effects = Effects::default();
-    let outcome = ways::resolved_in_all_ways(|| root.build(&effects), &decide).await;
+    let outcome = ways::resolved_in_all_ways(|| root.build(&effects.with_memory()), &decide).await;
     assert_eq!(outcome.is_err(), root.fails(), "seed {seed}");
     match &outcome {
         Ok(answer) => assert_all_valid(answer.inner_runs().iter()),
@@ -43,12 +41,12 @@ async fn check(seed: u64) {
     assert_eq!(effects.take(), thrice, "seed {seed}");
     // From each state, a run ends as the undisturbed one.
     let states = EveryState::default();
-    let agent = root.build(&effects).run_store(states.clone()).build().unwrap();
+    let agent = root.build(&effects.with_memory()).run_store(states.clone()).build().unwrap();
     let undisturbed = describe(&await_resolved(&agent, "What now?", &decide).await);
     assert_eq!(undisturbed, describe(&outcome), "seed {seed}: with a store");
     let once = effects.take();
     for state in states.take() {
-        let agent = root.build(&effects).build().unwrap();
+        let agent = root.build(&effects.with_memory()).build().unwrap();
         let mut outcome = agent.resume(serde_json::from_str(&state).unwrap()).await;
         while let Err(error) = &outcome
             && matches!(error.kind(), RunErrorKind::Waiting)

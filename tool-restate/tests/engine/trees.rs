@@ -7,11 +7,24 @@ mod tree;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tool_core::tool::ToolExecution;
 use tool_core::{Agent, RunErrorKind};
 use tool_restate::{RemoteOutcome, RemoteRun, Worker};
 
-use self::tree::{Dice, Effects, Node, decide, describe_answer, describe_failure, tree};
+use self::tree::{Dice, Effects, Node, calls, decide, describe_answer, tree};
 use crate::support::{Mortal, agent, free_address, register_at, serve, unique, within};
+
+/// Describes what a client knows of a failure, without times.
+fn describe_failure(
+    message: &str,
+    executed: &[ToolExecution],
+    undone: &[ToolExecution],
+) -> Vec<String> {
+    let mut lines = vec![message.to_owned()];
+    lines.extend(calls("", executed));
+    lines.extend(calls("undo", undone));
+    lines
+}
 
 /// Returns the description of the end in one process.
 async fn run_here(agent: &Agent) -> Vec<String> {
