@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn times<T>(run: impl Fn() -> T) -> Times {
+    clock::start_recording();
     let start = clock::thread_cpu_time();
     drop(run());
     let end = clock::thread_cpu_time();

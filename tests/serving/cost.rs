@@ -1,10 +1,14 @@
-//! The work that one request can cause, counted in allocated bytes, so that the load of the machine does not matter.
+//! The work that one request, or one reply of the model, can cause, counted in allocated bytes, so that the load of the machine does not
+//! matter.
 
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
-use tool_core::Agent;
-use tool_core::layer::rewrite;
+use tool_core::agent::AgentBuilder;
+use tool_core::layer::{AnswerVerdict, OutputVerdict, guard, rewrite};
+use tool_core::memory::InMemoryStore;
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolExecution;
+use tool_core::{Agent, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -97,6 +101,54 @@ fn the_work_for_a_request_grows_no_faster_than_the_request() {
             // A linear function grows twice as much in the second step, a quadratic one four times.
             let growth = (large - medium) as f64 / (medium - small) as f64;
             assert!(growth < 3.0, "{api}, {shape}: {small}, {medium} and {large} bytes");
+        }
+    }
+}
+
+#[tool]
+fn increase(number: u64) -> u64 {
+    number + 1
+}
+
+/// The first ones finish last.
+#[tool]
+async fn increase_later(number: u64) -> u64 {
+    let yields = if number < 3 { 2_000 } else { number % 3 };
+    for _ in 0..yields {
+        tokio::task::yield_now().await;
+    }
+    number + 1
+}
+
+/// Returns the number of bytes that are allocated for a reply with so many calls.
+fn allocated_for_calls(tool: &str, size: usize, build: fn(AgentBuilder) -> AgentBuilder) -> u64 {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let calls = (0..size).map(|number| (tool, format!(r#"{{"number": {number}}}"#)));
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = build(Agent::builder(model).tools(tools![increase, increase_later])).build().unwrap();
+    let measured = allocation_counter::measure(|| {
+        let answer = runtime.block_on(agent.ask("Go").into_future()).unwrap();
+        assert_eq!(answer.tool_executions().len(), size);
+    });
+    measured.bytes_total
+}
+
+#[test]
+fn the_work_for_a_reply_grows_no_faster_than_its_calls() {
+    let worlds: [(&str, fn(AgentBuilder) -> AgentBuilder); 4] = [
+        ("alone", |agent| agent),
+        ("stored", |agent| agent.run_store(InMemoryStore::new())),
+        ("listened to", |agent| agent.on_event(|_| ())),
+        ("judged", |agent| {
+            let judges = guard::output(|_: &ToolExecution| OutputVerdict::Pass);
+            agent.layer(judges).layer(guard::answer(|_: &str| AnswerVerdict::Pass)).on_event(|_| ())
+        }),
+    ];
+    for tool in ["increase", "increase_later"] {
+        for (world, build) in worlds {
+            let [small, medium, large] = [200, 400, 800].map(|size| allocated_for_calls(tool, size, build));
+            let growth = (large - medium) as f64 / (medium - small) as f64;
+            assert!(growth < 3.0, "{tool}, {world}: {small}, {medium} and {large} bytes");
         }
     }
 }

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) const RECORDED_CALLS: [u32; 6] = [5, 15, 50, 150, 190, 200];
 
 thread_local! {
+    static IS_RECORDING: Cell<bool> = const { Cell::new(false) };
     static TIMES: Cell<[Duration; RECORDED_CALLS.len()]> = const { Cell::new([Duration::ZERO; RECORDED_CALLS.len()]) };
 }
 
@@ -18,8 +19,16 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::try_from(time).expect("CPU time is not negative")
 }
 
+/// Lets the current thread record times. Valgrind does not know the clock.
+pub(crate) fn start_recording() {
+    IS_RECORDING.set(true);
+}
+
 /// Records the time if this is one of the calls in [`RECORDED_CALLS`].
 pub(crate) fn record_call(call: u32) {
+    if !IS_RECORDING.get() {
+        return;
+    }
     if let Some(position) = RECORDED_CALLS.iter().position(|recorded| *recorded == call) {
         TIMES.with(|recorded| {
             let mut times = recorded.get();

@@ -28,8 +28,9 @@ pub(crate) struct Node {
     has_own_limits: bool,
     /// Its messages and those of earlier runs are in the memory of the world, if that has one.
     remembers: bool,
-    /// Its time is limited, to more than it takes.
+    /// Its time is limited, to more than it takes with all that can happen inside.
     counts_time: bool,
+    hours: u64,
     end: End,
 }
 
@@ -100,10 +101,10 @@ pub(crate) fn tree(seed: u64) -> Node {
 /// Returns the tree of a seed for a world in which time can be skipped.
 #[allow(dead_code)]
 pub(crate) fn timed_tree(seed: u64) -> Node {
-    node(&mut Dice(seed), "n".into(), LEVELS, true)
+    node(&mut Dice(seed), "n".into(), LEVELS, seed.is_multiple_of(2))
 }
 
-fn node(dice: &mut Dice, id: String, levels: u64, skips_time: bool) -> Node {
+fn node(dice: &mut Dice, id: String, levels: u64, stalls: bool) -> Node {
     let mut turns: Vec<Vec<Action>> = Vec::new();
     for turn in 0..1 + dice.below(2) {
         let actions = (0..1 + dice.below(3)).map(|position| match dice.below(13) {
@@ -111,13 +112,12 @@ fn node(dice: &mut Dice, id: String, levels: u64, skips_time: bool) -> Node {
             2 => Action::Sign,
             3 => Action::Pay,
             4 => Action::Choose,
-            5 => Action::Lock,
+            // It would wait for what stalls elsewhere, unless one call is executed after the other.
+            5 if !stalls => Action::Lock,
             6 => Action::Retry,
             7 => Action::Tell,
             8 => Action::Read,
-            _ if levels > 1 => {
-                Action::Ask(node(dice, format!("{id}.{turn}{position}"), levels - 1, skips_time))
-            }
+            _ if levels > 1 => Action::Ask(node(dice, format!("{id}.{turn}{position}"), levels - 1, stalls)),
             _ => Action::Book,
         });
         turns.push(actions.collect());
@@ -130,14 +130,15 @@ fn node(dice: &mut Dice, id: String, levels: u64, skips_time: bool) -> Node {
         2 => end = End::FewTurns,
         3 | 4 if levels == LEVELS => turns.push(vec![Action::Leave]),
         3 | 4 if asks_nobody => end = End::LittleMoney,
-        5 if skips_time => {
+        5 if stalls => {
             turns.push(vec![Action::Stall]);
             end = End::LittleTime;
         }
         6 | 7 if levels > 1 => {
-            let mut next = node(dice, format!("{id}.h"), levels - 1, skips_time);
+            let mut next = node(dice, format!("{id}.h"), levels - 1, stalls);
             // The limits of a run are those of its first agent.
             next.end = End::Answer;
+            next.turns.retain(|actions| !matches!(actions[..], [Action::Stall]));
             turns.push(vec![Action::HandOff(next)]);
         }
         _ => {}
@@ -151,6 +152,7 @@ fn node(dice: &mut Dice, id: String, levels: u64, skips_time: bool) -> Node {
         has_own_limits: flip(),
         remembers: flip(),
         counts_time: flip(),
+        hours: 10_u64.pow(levels as u32),
         end,
     }
 }
@@ -238,10 +240,10 @@ impl Node {
                 let cost = Cost::new(REQUEST_COST * u64::from(turns), Currency::USD);
                 builder.limits(|l| l.max_cost(cost))
             }
-            End::LittleTime => builder.limits(|l| l.max_time(Duration::from_hours(1))),
+            End::LittleTime => builder,
         };
-        if self.counts_time && self.end != End::LittleTime {
-            builder = builder.limits(|l| l.max_time(Duration::from_hours(100)));
+        if self.counts_time || self.end == End::LittleTime {
+            builder = builder.limits(|l| l.max_time(Duration::from_secs(3600 * self.hours)));
         }
         if self.compacts {
             let compaction = Compaction::when_it_pays().at_tokens(600).keep_recent_tokens(50);
@@ -398,7 +400,7 @@ fn forbidden() {}
 
 #[tool(pure)]
 fn read() -> String {
-    "lorem ipsum\n".repeat(300)
+    "lorem ipsum ".repeat(300)
 }
 
 #[tool]

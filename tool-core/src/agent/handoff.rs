@@ -89,14 +89,6 @@ impl Tool for HandoffTool {
 }
 
 impl RunDriver {
-    /// Continues a restored run with the agent that it was handed off to. A step returns the error if there is no such agent.
-    pub(super) fn resumed_by_its_agent(mut self) -> Self {
-        if self.run.handoffs().iter().all(|handoff| handoff.is_entered) {
-            let _ = self.follow_handoffs();
-        }
-        self
-    }
-
     /// Continues with the agents that the run was handed off to. Returns the events to emit.
     /// Fails if an agent does not hand off to one that the state of the run names.
     pub(super) fn follow_handoffs(&mut self) -> Result<Vec<Event>, RunErrorKind> {

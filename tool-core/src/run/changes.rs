@@ -239,6 +239,9 @@ impl Run {
             head.set(self)?;
             self.touch();
         }
+        if self.call_index.is_none() && !changed.calls.is_empty() {
+            self.index_calls();
+        }
         for (call, changed) in changed.calls {
             let Some(changed) = changed else { continue };
             let position = self.call_position(&call).ok_or(OTHER_STATE)?;

@@ -23,18 +23,18 @@ impl ReportedCalls {
     /// Creates the record of a run whose listeners know all calls that have finished, but those whose outputs are an answer that layers have
     /// not judged, or can become one.
     pub(crate) fn all_but_unjudged(run: &Run) -> Self {
-        Self::all_of(run).without(run, &run.unjudged_answers())
+        Self::all_of(run).without(run, &run.unjudged_answers().into_iter().collect())
     }
 
     /// Returns the record of a run that is driven again. Listeners do not know the calls that decisions have finished meanwhile.
     pub(crate) fn without_decided(self, run: &Run) -> Self {
         let ends = |kind| matches!(kind, DecisionKind::Denied | DecisionKind::Supplied);
         let decided = run.unreported_decisions().iter().filter(|decision| ends(decision.record.kind));
-        self.without(run, &decided.map(|decision| decision.call_id.clone()).collect::<Vec<_>>())
+        self.without(run, &decided.map(|decision| decision.call_id.clone()).collect())
     }
 
     /// Returns the record without these calls of the last turn.
-    fn without(mut self, run: &Run, call_ids: &[String]) -> Self {
+    fn without(mut self, run: &Run, call_ids: &HashSet<String>) -> Self {
         if !call_ids.is_empty() && run.current_calls().next().is_none() {
             let last = run.messages().iter().rev().find_map(Message::as_assistant);
             let last = last.map_or(&[][..], |reply| &reply.tool_calls);
@@ -60,30 +60,34 @@ impl ReportedCalls {
         if sees_outputs {
             unjudged.extend(run.unjudged_results().iter().map(id));
         }
-        let mut unreported = self.take_unreported(run);
-        if !unjudged.is_empty() {
-            unreported.retain(|execution| !unjudged.contains(&execution.call().id));
-            *self = Self::all_of(run).without(run, &unjudged);
-        }
-        unreported
+        self.take_all_but(run, &unjudged.into_iter().collect())
     }
 
     /// Returns the finished calls that listeners do not know yet.
     pub fn take_unreported(&mut self, run: &Run) -> Vec<ToolExecution> {
+        self.take_all_but(run, &HashSet::new())
+    }
+
+    /// Returns the finished calls that listeners do not know yet, without these. A reply can have very many, of which the first ones that
+    /// have finished are not looked at again.
+    fn take_all_but(&mut self, run: &Run, hidden: &HashSet<String>) -> Vec<ToolExecution> {
         let is_same_turn = run.tool_executions().len() == self.executions;
         // A call at the beginning of a turn that is over has its execution at the beginning of those of the turn.
         let earlier = run.tool_executions().iter().skip(self.executions + self.first);
         let current = current_executions(run, if is_same_turn { self.first } else { 0 });
         let undoing = run.undo_executions().iter().skip(self.undo_executions);
+        let is_shown = |execution: &&ToolExecution| !hidden.contains(&execution.call().id);
         let is_new = |execution: &&ToolExecution| !self.ids.contains(&execution.call().id);
-        let unreported: Vec<_> = earlier.chain(current).chain(undoing).filter(is_new).cloned().collect();
-        if is_same_turn {
+        let unreported = earlier.chain(current).chain(undoing).filter(is_new).filter(is_shown);
+        let unreported: Vec<_> = unreported.cloned().collect();
+        if is_same_turn && (hidden.is_empty() || run.current_calls().next().is_some()) {
             self.undo_executions = run.undo_executions().len();
             self.ids.extend(unreported.iter().map(id));
         } else {
-            *self = Self::all_of(run);
+            *self = Self::all_of(run).without(run, hidden);
         }
-        for execution in run.current_calls().skip(self.first).map_while(|(_, execution)| execution) {
+        let finished = run.current_calls().skip(self.first).map_while(|(_, execution)| execution);
+        for execution in finished.take_while(is_shown) {
             self.ids.remove(&execution.call().id);
             self.first += 1;
         }

@@ -6,6 +6,8 @@
 //! A run knows what its layers have judged (`CallRecord::judged_after`, `Stage::Returned`), because a recorded step elsewhere begins with a
 //! new driver. A driver in this process forgets both when it begins: its layers can be others.
 
+use std::collections::HashSet;
+
 use super::amendment::Amendment;
 use super::call_state::CallState;
 use super::state::{CallRecord, Fact, Run, Stage};
@@ -95,8 +97,8 @@ impl Run {
             Message::Tool(result) => Some(&*result.call_id),
             _ => None,
         });
-        let last: Vec<_> = last.collect();
-        let closed = self.tool_executions().iter().filter(|one| last.contains(&&*one.call.id));
+        let last: HashSet<_> = last.collect();
+        let closed = self.tool_executions().iter().filter(|one| last.contains(&*one.call.id));
         open.chain(closed).filter(is_unjudged).cloned().collect()
     }
 

@@ -98,7 +98,7 @@ impl AgentCall {
             has_own_limits: tool.has_own_limits,
             has_conversation: tool.has_conversation,
         };
-        let driver = RunDriver::new(question.begin(false), Some(inside)).resumed_by_its_agent();
+        let driver = RunDriver::new(question.begin(false), Some(inside));
         AskedAgent { driver, tool: tool.clone(), by_tool, is_undo: self.is_undo }
     }
 }

@@ -138,16 +138,12 @@ pub struct RunDriver {
 }
 
 impl RunDriver {
+    /// Creates a driver of the agent that the run was handed off to last.
     pub(in crate::agent) fn new(begun: Begun, outer: Option<Inside>) -> Self {
         let Begun { mut run, tools, emitter, rules: question } = begun;
         // What another driver had in flight is spent.
         run.begin_request(None);
         run.forget_in_flight();
-        let known = [ReportedCalls::all_of, ReportedCalls::all_but_unjudged];
-        let [all, judged] = known.map(|known| known(&run).without_decided(&run));
-        if !question.is_elsewhere {
-            run.forget_judgements();
-        }
         if !question.budgets.is_empty() {
             run.set_own_budget();
         }
@@ -162,9 +158,9 @@ impl RunDriver {
         };
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
-        Self {
+        let mut driver = Self {
             announced_turn: 0,
-            reported: if layers.see(Phase::Answer) { judged } else { all },
+            reported: ReportedCalls::all_of(&run),
             run,
             trace: RunTrace::new(tools.agent.0.trace),
             origin: tools.agent.clone(),
@@ -190,7 +186,18 @@ impl RunDriver {
             has_unsaved_changes: true,
             is_open: false,
             outer,
+        };
+        // A step returns the error if there is no such agent.
+        if driver.run.handoffs().iter().all(|handoff| handoff.is_entered) {
+            let _ = driver.follow_handoffs();
         }
+        let judges = driver.layers.see(Phase::Answer);
+        let known = if judges { ReportedCalls::all_but_unjudged } else { ReportedCalls::all_of };
+        driver.reported = known(&driver.run).without_decided(&driver.run);
+        if !driver.question.is_elsewhere {
+            driver.run.forget_judgements();
+        }
+        driver
     }
 
     /// Returns the run in its current state, for example to store it between two steps.

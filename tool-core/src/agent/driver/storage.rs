@@ -179,7 +179,7 @@ impl RunDriver {
         let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.origin.0.trace));
         // Otherwise messages were added to the conversation since the run began, which can be its own.
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
-        *self = Self::new(Begun { run, tools, emitter, rules }, None).resumed_by_its_agent();
+        *self = Self::new(Begun { run, tools, emitter, rules }, None);
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
         self.take_lease().await?;
