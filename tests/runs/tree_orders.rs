@@ -263,7 +263,7 @@ impl Exploration {
                 }
                 self.check_started(state, &started);
                 if let Effect::Call(_) = started.effect {
-                    state.run.set_started(&started.id);
+                    state.run.set_executing_at(&started.id);
                 }
                 state.in_flight.push(started);
             }

@@ -390,8 +390,8 @@ impl CallRecord {
         }
         let policy = self.policy.as_ref().unwrap_or(&ToolPolicy::DEFAULT);
         let (is_pure, needs_approval) = (policy.pure, policy.needs_approval);
-        let mut same = finished.iter().rev().filter(|one| is_pure && one.was_executed_as(call));
-        if let Some(output) = same.find_map(ToolExecution::output) {
+        let mut same = finished.iter().rev().filter(|one| one.was_executed_as(call));
+        if let Some(output) = is_pure.then(|| same.find_map(ToolExecution::output)).flatten() {
             return Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         }
         if needs_approval {

@@ -73,6 +73,8 @@ impl InnerRun {
     pub(super) fn revoke(&mut self) {
         self.run.head.is_revoked = true;
         self.run.touch();
+        // What was in flight has been abandoned with the run around.
+        self.run.for_each_run(&mut Run::forget_unjudged);
         self.run.revoke();
     }
 

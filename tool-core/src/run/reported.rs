@@ -20,17 +20,14 @@ impl ReportedCalls {
         }
     }
 
-    /// Creates the record of a run whose listeners know all calls that have finished, but those whose outputs are an answer that layers have
-    /// not judged, or can become one.
-    pub(crate) fn all_but_unjudged(run: &Run) -> Self {
-        Self::all_of(run).without(run, &run.unjudged_answers().into_iter().collect())
-    }
-
-    /// Returns the record of a run that is driven again. Listeners do not know the calls that decisions have finished meanwhile.
-    pub(crate) fn without_decided(self, run: &Run) -> Self {
+    /// Creates the record of a run that is driven again. Its listeners know all calls that have finished, but those that decisions have
+    /// finished meanwhile, and those whose outputs are an answer, or can become one, that layers have not judged if they see answers.
+    pub(crate) fn before(run: &Run, sees_answers: bool) -> Self {
         let ends = |kind| matches!(kind, DecisionKind::Denied | DecisionKind::Supplied);
         let decided = run.unreported_decisions().iter().filter(|decision| ends(decision.record.kind));
-        self.without(run, &decided.map(|decision| decision.call_id.clone()).collect())
+        let decided = decided.map(|decision| decision.call_id.clone());
+        let unjudged = if sees_answers { run.unjudged_answers() } else { Vec::new() };
+        Self::all_of(run).without(run, &decided.chain(unjudged).collect())
     }
 
     /// Returns the record without these calls of the last turn.

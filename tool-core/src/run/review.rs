@@ -98,7 +98,8 @@ impl Run {
             _ => None,
         });
         let last: HashSet<_> = last.collect();
-        let closed = self.tool_executions().iter().filter(|one| last.contains(&*one.call.id));
+        let of_last = self.tool_executions().iter().filter(|one| last.contains(&*one.call.id));
+        let closed = (!last.is_empty()).then_some(of_last).into_iter().flatten();
         open.chain(closed).filter(is_unjudged).cloned().collect()
     }
 

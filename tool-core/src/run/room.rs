@@ -103,20 +103,28 @@ impl Run {
         self.driving.iter_mut().for_each(|driving| driving.step = None);
     }
 
+    /// Forgets what was in flight and has no outcome.
+    pub(super) fn forget_unjudged(&mut self) {
+        self.change_marks(|_, record| record.mark = record.mark.filter(|_| record.to_judge.is_some()));
+    }
+
     /// Removes these marks.
     fn unmark(&mut self, is_removed: impl Fn(&str, Mark) -> bool) {
-        let unmark = |call: &ToolCall, record: &mut CallRecord| {
+        self.change_marks(|call, record| {
             record.mark = record.mark.filter(|mark| !is_removed(&call.id, *mark));
-        };
+        });
+    }
+
+    fn change_marks(&mut self, change: impl Fn(&ToolCall, &mut CallRecord)) {
         match &mut self.stage {
             Stage::Calling(turn) => {
                 self.history
                     .last_calls()
                     .iter()
                     .zip(&mut turn.calls)
-                    .for_each(|(call, one)| unmark(call, one));
+                    .for_each(|(call, one)| change(call, one));
             }
-            Stage::Undoing(undoing) => unmark(&undoing.call, &mut undoing.record),
+            Stage::Undoing(undoing) => change(&undoing.call, &mut undoing.record),
             _ => {}
         }
     }

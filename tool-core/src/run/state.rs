@@ -135,16 +135,20 @@ pub struct Sees {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReportedCalls {
-    /// The number of executions of earlier turns, and of calls that undid others.
+    /// The number of executions of earlier turns, which are those before the last one while calls of that are hidden, and of calls that undid
+    /// others.
     pub(super) executions: usize,
     pub(super) undo_executions: usize,
     /// The number of calls at the beginning of the current turn, so that they are not compared again for each result.
     pub(super) first: usize,
-    /// The ids of further calls of the current turn.
+    /// The ids of further calls of the current turn, or of the last one.
     pub(super) ids: HashSet<String>,
 }
 
 /// What the present driver does with a call that was started.
+///
+/// A mark is not stored. It ends with the outcome; when the next driver begins; when the run stops, which ends the call; and when a run around the
+/// one whose undo call has it is undone. A call with a mark cannot start. All but those that are begun, or suspended, take room and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// It was started, or continues after it has waited, and nobody has executed it.

@@ -95,6 +95,11 @@ impl ToolExecution {
     }
 
     /// Returns this record with another outcome.
+    /// Returns the execution of an undo call whose outcome layers could not judge: it has happened, and the next one must follow.
+    pub(crate) fn unjudged(self) -> Self {
+        self.with_outcome(Err(ToolError::failed("a layer did not judge the outcome")))
+    }
+
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
         self.replace_outcome(outcome);
         self

@@ -38,8 +38,8 @@ impl<'c> Drive<'c> {
             }
         }
         for (id, request, _) in searches {
+            // It has no effect, so a search that is not finished is none.
             if self.run.is_awaited(&id) {
-                self.run.set_started(&id);
                 self.judge(&id, "search", Judged::Search(request.call.id)).await?;
             }
         }
@@ -49,7 +49,7 @@ impl<'c> Drive<'c> {
             return Ok(());
         }
         self.flush_events().await?;
-        local.iter().for_each(|(id, ..)| self.run.set_started(id));
+        local.iter().for_each(|(id, ..)| self.run.set_executing_at(id));
         let inputs = local.into_iter().filter_map(|(id, request, _)| {
             let input = self.input_of(id.path(), request)?;
             Some((id, input))
@@ -128,7 +128,7 @@ impl<'c> Drive<'c> {
                 self.take_outcome(&id, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 continue;
             }
-            self.run.set_started(&id);
+            self.run.set_executing_at(&id);
             let owner = self.setup.settings.routes.get(&call.name).unwrap_or(&self.setup.name);
             let deployed = self.run_at(id.path()).and_then(|run| self.nodes.get(run.id().as_str()));
             let deployed = deployed.and_then(|node| node.deployed.tools.get(&call.name));

@@ -130,7 +130,7 @@ impl<'c> Drive<'c> {
             // What its calls have done stays.
             Obstacle::Unpaid(reason) => {
                 let paused = self.pause(&reason).await;
-                self.handle(id, EffectResult::Nothing);
+                self.handle(id, EffectResult::Cancelled);
                 paused
             }
         }

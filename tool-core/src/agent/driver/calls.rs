@@ -164,10 +164,8 @@ impl RunDriver {
         match ruling {
             OutputRuling::Retried => {}
             OutputRuling::Seen(ended) => end = ended,
-            // The undo has happened, and the next one must follow.
             OutputRuling::Failed(_) | OutputRuling::Interrupted(_) if was_undoing => {
-                let unjudged = ToolError::failed("a layer did not judge the outcome");
-                execution = execution.with_outcome(Err(unjudged));
+                execution = execution.unjudged();
             }
             // An error can end the run, so nothing is recorded, and the call counts as interrupted.
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),

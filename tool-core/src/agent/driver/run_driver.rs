@@ -191,9 +191,7 @@ impl RunDriver {
         if driver.run.handoffs().iter().all(|handoff| handoff.is_entered) {
             let _ = driver.follow_handoffs();
         }
-        let judges = driver.layers.see(Phase::Answer);
-        let known = if judges { ReportedCalls::all_but_unjudged } else { ReportedCalls::all_of };
-        driver.reported = known(&driver.run).without_decided(&driver.run);
+        driver.reported = ReportedCalls::before(&driver.run, driver.layers.see(Phase::Answer));
         if !driver.question.is_elsewhere {
             driver.run.forget_judgements();
         }

@@ -28,10 +28,11 @@ pub enum EffectResult {
     Changed(Box<RunChanges>),
     /// A recorded step has asked the model, with these tools.
     Asked(Box<RunChanges>, TurnTools),
-    /// There was nothing to do, or the step has failed and would fail again. What layers record counts as known to them.
+    /// There was nothing to do: given up calls were told so, or the run of the agent exists. Or the step has failed and would fail again: what
+    /// layers record counts as known to them, and what was undone counts as failed.
     Nothing,
-    /// It was not done: the world stopped before, or in the middle of a recorded step. It is polled again, unless the run has stopped. A call
-    /// that is [executed](Run::set_started) is still awaited.
+    /// It was not done: the world stopped before, or in the middle of a recorded step, or nobody could pay for it. It is polled again, unless the
+    /// run has stopped. A call that is [executed](Run::set_executing_at) is still awaited.
     Cancelled,
 }
 
@@ -84,10 +85,11 @@ impl Run {
                 self.change_inner_run_at(&path.calls(), |run| run.set_turn(tools));
                 taken
             }
-            EffectResult::Finished(_)
-            | EffectResult::Began { .. }
-            | EffectResult::Nothing
-            | EffectResult::Cancelled => Ok(()),
+            EffectResult::Nothing => {
+                self.record_failed_undo(path, &awaited);
+                Ok(())
+            }
+            EffectResult::Finished(_) | EffectResult::Began { .. } | EffectResult::Cancelled => Ok(()),
         };
         if matches!(awaited, Awaited::GiveUp) && !is_cancelled {
             self.forget_given_up_calls();
@@ -110,7 +112,10 @@ impl Run {
         match (result, awaited) {
             (EffectResult::Finished(execution), _) => self.take_outcome(path, *execution),
             (EffectResult::Ended(depth, execution), _) => {
-                self.change_inner_run_at(&path.calls(), |run| run.take_back_call(call));
+                self.change_inner_run_at(&path.calls(), |run| {
+                    run.take_back_call(call);
+                    run.leave_call(call);
+                });
                 self.take_outcome(&path.at_depth(depth), *execution);
             }
             (EffectResult::Began { run, profile, has_own_limits }, Awaited::Begin(_)) => {
@@ -164,6 +169,19 @@ impl Run {
             if let Some(execution) = run.take_outcome_to_judge(call) {
                 // Fails if the run has stopped.
                 let _ = run.record_result(execution);
+            }
+        });
+    }
+
+    /// Records the outcome of a call that has undone another and that layers cannot judge, so that the next one is undone. A run that has not
+    /// stopped is stopped by its world, which records the outcome.
+    fn record_failed_undo(&mut self, path: &RunPath, awaited: &Awaited) {
+        let Awaited::Outcome(call) = awaited else { return };
+        self.change_inner_run_at(&path.calls(), |run| {
+            if run.is_undoing()
+                && let Some(execution) = run.take_outcome_to_judge(call)
+            {
+                let _ = run.record_result(execution.unjudged());
             }
         });
     }
@@ -251,7 +269,7 @@ mod tests {
         assert!(
             matches!(&*group, [(_, Effect::Call(a)), (_, Effect::Call(b))] if a.call.id == "a" && b.call.id == "b")
         );
-        run.set_started(&group[0].0);
+        run.set_executing_at(&group[0].0);
         for (id, _) in &group {
             run.handle(id, EffectResult::Cancelled).unwrap();
         }
@@ -274,7 +292,7 @@ mod tests {
     fn an_outcome_is_not_shown_if_the_run_stops_before_layers_have_judged_it() {
         let mut run = run_with_calls(&[("a", "once")]);
         let group = poll(&mut run);
-        run.set_started(&group[0].0);
+        run.set_executing_at(&group[0].0);
         run.handle(&group[0].0, done("a")).unwrap();
         let judged = poll(&mut run);
         assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a"));
@@ -292,7 +310,7 @@ mod tests {
     fn what_a_stop_ends_is_reported_also_if_a_step_was_cancelled() {
         let mut run = run_with_calls(&[("a", "once")]);
         let group = poll(&mut run);
-        run.set_started(&group[0].0);
+        run.set_executing_at(&group[0].0);
         run.cancel();
         let records = poll(&mut run);
         assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
@@ -309,6 +327,74 @@ mod tests {
         assert!(matches!(&*asked, [(_, Effect::Ask)]));
         asking.cancel();
         assert_eq!(asking.poll_abandoned(), Some(asked[0].0.clone()));
+    }
+
+    /// A run that undoes its only call.
+    fn undoing_run() -> Run {
+        let mut run = run_with_calls(&[("book", "book")]);
+        let mut profile = run.profile().unwrap().clone();
+        profile.called = [ToolDefinition::new("book").with_undo("cancel")].into_iter().collect();
+        profile.undoing = [((0, "cancel".to_owned()), ToolDefinition::new("cancel"))].into_iter().collect();
+        run.set_profile(profile);
+        let group = poll(&mut run);
+        run.set_executing_at(&group[0].0);
+        run.handle(&group[0].0, done("book")).unwrap();
+        let judged = poll(&mut run);
+        let copy = run.recording_copy();
+        let mut judged_copy = copy.clone();
+        let outcome = judged_copy.take_outcome_to_judge("book").unwrap();
+        judged_copy.record_result(outcome).unwrap();
+        run.handle(&judged[0].0, EffectResult::Changed(Box::new(judged_copy.take_changes()))).unwrap();
+        run.cancel();
+        run
+    }
+
+    /// Polls until a call is to be executed. Layers have nothing to say.
+    fn poll_call(run: &mut Run) -> Option<EffectId> {
+        loop {
+            let (id, effect) = run.poll().or_else(|| run.poll())?;
+            match effect {
+                Effect::Call(_) => return Some(id),
+                _ => run.handle(&id, EffectResult::Nothing).unwrap(),
+            }
+        }
+    }
+
+    /// The undo call of an agent is abandoned with a run around it that stops, and started again.
+    #[test]
+    fn what_an_agent_undoes_is_undone_also_if_the_run_around_it_stops_meanwhile() {
+        for is_executing in [false, true] {
+            let mut run = run_with_calls(&[("a", "clerk")]);
+            let group = poll(&mut run);
+            let profile = undoing_run().profile().unwrap().clone();
+            let inner = Box::new(undoing_run());
+            run.handle(&group[0].0, EffectResult::Began { run: inner, profile, has_own_limits: false }).unwrap();
+            let undo = poll_call(&mut run).expect("the agent undoes its call");
+            assert_eq!(undo.path().calls(), ["a"]);
+            if is_executing {
+                run.set_executing_at(&undo);
+            }
+            run.cancel_unjudged();
+            assert!(!run.is_awaited(&undo));
+            while run.poll_abandoned().is_some() {}
+            let again = poll_call(&mut run).expect("it is undone");
+            assert_eq!(again.path().calls().len(), 1);
+            assert_ne!(again, undo);
+        }
+    }
+
+    /// If layers cannot judge the outcome of an undo call, the next one is undone.
+    #[test]
+    fn an_undo_that_layers_cannot_judge_counts_as_failed() {
+        let mut run = undoing_run();
+        let undo = poll_call(&mut run).unwrap();
+        run.set_executing_at(&undo);
+        let output = Ok(ToolOutput::text("cancelled"));
+        let undone = ToolExecution::new(ToolCall::new("undo_book", "cancel", "{}"), output);
+        run.handle(&undo, EffectResult::Finished(Box::new(undone))).unwrap();
+        assert_eq!(poll_call(&mut run), None);
+        let [undone] = run.undo_executions() else { panic!("{:?}", run.undo_executions()) };
+        assert_eq!(undone.error().unwrap().to_string(), "a layer did not judge the outcome");
     }
 
     /// The end of an agent's run is polled again if its step was cancelled.

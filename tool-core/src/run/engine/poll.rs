@@ -51,7 +51,7 @@ impl Run {
     }
 
     /// States that a call which was polled is executed from now on: it may have its effect.
-    pub fn set_started(&mut self, id: &EffectId) {
+    pub fn set_executing_at(&mut self, id: &EffectId) {
         let awaited = self.driving.as_ref().and_then(|driving| driving.polled.awaited.get(id));
         if let Some(Awaited::Call(call) | Awaited::Begin(call)) = awaited.cloned() {
             self.change_inner_run_at(&id.path.calls(), |run| run.set_executing(&call));
