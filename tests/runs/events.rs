@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tool_core::agent::{EventRecord, on_approval};
-use tool_core::layer::{CallVerdict, guard};
+use tool_core::layer::{AnswerVerdict, CallVerdict, guard};
 use tool_core::model::Usage;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
@@ -19,6 +19,11 @@ fn add(a: i64, b: i64) -> i64 {
 
 #[tool(needs_approval)]
 fn erase() {}
+
+#[tool(return_direct = "always")]
+fn bill() -> &'static str {
+    "a bill"
+}
 
 #[tool(pure)]
 fn price() -> u32 {
@@ -236,6 +241,32 @@ async fn a_call_denied_between_two_steps_is_reported_with_the_next() {
         let _ = run.advance().await;
         let id = format!("call_1_{}", count - 1);
         assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(id, vec![DecisionKind::Denied])]);
+    }
+}
+
+/// Also beside a call whose output is the answer, which layers have still to judge.
+#[tokio::test]
+async fn a_call_denied_while_nobody_drives_the_run_is_reported_once() {
+    for earlier in [0, 2] {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let model = (0..earlier).fold(ScriptedModel::new(), |model, _| model.calls("price", "{}"));
+        let model = model.calls_all([("bill", "{}"), ("erase", "{}")]);
+        let agent = Agent::builder(model).tools(tools![price, bill, erase]);
+        let agent = agent.layer(guard::answer(|_: &str| AnswerVerdict::Pass)).on_event(move |event| {
+            if let Event::CallFinished(execution) = event {
+                sender.send(execution.call().id.clone()).unwrap();
+            }
+        });
+        let agent = agent.build().unwrap();
+        let mut run = agent.ask("Go").await.unwrap_err().into_run();
+        run.resolve_all(|_| Decision::deny("no")).unwrap();
+        let run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        assert_eq!(agent.resume(run).await.unwrap().text(), "a bill");
+        let mut reported: Vec<_> = receiver.try_iter().collect();
+        reported.sort();
+        let turns = (1..=earlier).map(|turn| format!("call_{turn}_0"));
+        let last = (0..2).map(|position| format!("call_{}_{position}", earlier + 1));
+        assert_eq!(reported, turns.chain(last).collect::<Vec<_>>());
     }
 }
 
