@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tool_core::agent::{AgentBuilder, Ask};
+use tool_core::agent::AgentBuilder;
 use tool_core::layer::Phase;
 use tool_core::run::{Decision, InnerRun, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
@@ -134,12 +134,6 @@ pub fn resolve_all(run: &mut Run, resolve: Resolve<'_>) {
     }
 }
 
-/// Asks a question, in the conversation `c` of a memory that the agent has.
-fn ask(agent: &Agent, question: &str) -> Ask {
-    let ask = agent.ask(question);
-    if agent.memory().is_some() { ask.conversation("c") } else { ask }
-}
-
 /// Awaits the answer to a question, with approvals by `decision`.
 pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
     await_resolved(agent, question, &approvals(decision)).await
@@ -147,7 +141,7 @@ pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result
 
 /// Awaits the answer to a question, with a decision about each wait.
 pub async fn await_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
-    let mut outcome = ask(agent, question).await;
+    let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
@@ -176,7 +170,7 @@ pub async fn stream_it(agent: &Agent, question: &str, decision: Decide) -> Resul
 }
 
 async fn stream_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
-    let mut outcome = read_to_the_end(ask(agent, question).stream()).await;
+    let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
@@ -212,7 +206,7 @@ pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result
 
 /// Executes the calls of a turn in reverse order and restores the run between any two of them.
 async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, Stopped> {
-    let mut run = ask(agent, question).start();
+    let mut run = agent.start(question);
     loop {
         let model = run.agent().clone();
         match run.next().await? {

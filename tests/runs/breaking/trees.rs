@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
 use tests::support::ways::{self, assert_valid, await_resolved, resolve_all, restored};
+use tool_core::agent::AgentBuilder;
+use tool_core::model::ConversationId;
 use tool_core::run::InnerRun;
 use tool_core::{Answer, RunError, RunErrorKind};
 
-use super::tree::{Effects, decide, describe_answer, describe_run, timed_tree};
+use super::tree::{Effects, Node, decide, describe_answer, describe_run, timed_tree};
 
 fn assert_all_valid<'a>(inner: impl Iterator<Item = &'a InnerRun>) {
     for inner in inner {
@@ -25,10 +27,15 @@ fn describe(outcome: &Result<Answer, RunError>) -> Vec<String> {
     }
 }
 
+/// Returns the agent in a conversation that has begun.
+fn build(root: &Node, effects: &Effects) -> AgentBuilder {
+    root.build(&effects.with_memory()).context(ConversationId::from("c"))
+}
+
 async fn check(seed: u64) {
     let root = timed_tree(seed);
     let effects = Effects::default();
-    let outcome = ways::resolved_in_all_ways(|| root.build(&effects.with_memory()), &decide).await;
+    let outcome = ways::resolved_in_all_ways(|| build(&root, &effects), &decide).await;
     assert_eq!(outcome.is_err(), root.fails(), "seed {seed}");
     match &outcome {
         Ok(answer) => assert_all_valid(answer.inner_runs().iter()),
@@ -41,12 +48,12 @@ async fn check(seed: u64) {
     assert_eq!(effects.take(), thrice, "seed {seed}");
     // From each state, a run ends as the undisturbed one.
     let states = EveryState::default();
-    let agent = root.build(&effects.with_memory()).run_store(states.clone()).build().unwrap();
+    let agent = build(&root, &effects).run_store(states.clone()).build().unwrap();
     let undisturbed = describe(&await_resolved(&agent, "What now?", &decide).await);
     assert_eq!(undisturbed, describe(&outcome), "seed {seed}: with a store");
     let once = effects.take();
     for state in states.take() {
-        let agent = root.build(&effects.with_memory()).build().unwrap();
+        let agent = build(&root, &effects).build().unwrap();
         let mut outcome = agent.resume(serde_json::from_str(&state).unwrap()).await;
         while let Err(error) = &outcome
             && matches!(error.kind(), RunErrorKind::Waiting)

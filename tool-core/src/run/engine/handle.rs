@@ -368,7 +368,8 @@ mod tests {
             let group = poll(&mut run);
             let profile = undoing_run().profile().unwrap().clone();
             let inner = Box::new(undoing_run());
-            run.handle(&group[0].0, EffectResult::Began { run: inner, profile, has_own_limits: false }).unwrap();
+            run.handle(&group[0].0, EffectResult::Began { run: inner, profile, has_own_limits: false })
+                .unwrap();
             let undo = poll_call(&mut run).expect("the agent undoes its call");
             assert_eq!(undo.path().calls(), ["a"]);
             if is_executing {
