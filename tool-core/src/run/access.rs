@@ -364,10 +364,13 @@ impl Run {
 
     pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
         let is_it = |call: &ToolCall| call.id == call_id;
-        let indexed = self.call_index.as_ref().and_then(|index| index.position(call_id));
-        let indexed = indexed.filter(|position| self.calls().get(*position).is_some_and(is_it));
+        let calls = self.calls();
+        // A few are compared faster than one is hashed.
+        let index = self.call_index.as_ref().filter(|_| calls.len() > 8);
+        let indexed = index.and_then(|index| index.position(call_id));
+        let indexed = indexed.filter(|position| calls.get(*position).is_some_and(is_it));
         // A restored run has no index before its first change.
-        indexed.or_else(|| self.calls().iter().position(is_it))
+        indexed.or_else(|| calls.iter().position(is_it))
     }
 
     /// Returns the call of the current turn, or the next undo call, that has this id.
