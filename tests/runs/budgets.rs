@@ -200,7 +200,7 @@ async fn a_store_reserves_all_that_is_left_for_one_request() {
         };
         let other = store.reserve(&period, 30, 30).await.unwrap().unwrap();
         assert_eq!(remainder(71, 0).await, BudgetRemainder::TooLittle);
-        let BudgetRemainder::Reserved(first) = remainder(70, 0).await else { panic!() };
+        let BudgetRemainder::Reserved(first) = remainder(1, 0).await else { panic!() };
         assert_eq!((first.amount, store.spent(&period).await.unwrap()), (70, 100));
         assert_eq!(store.reserve(&period, 1, 1).await.unwrap(), None);
         // What others return meanwhile is not for a second request of this kind.
@@ -333,6 +333,7 @@ async fn the_usage_of_a_run_decides_its_next_estimate() {
     // The tokens of a question of 4,000 bytes, the limit, and whether it admits the page.
     let table = [
         (1_000, 50_000, true),
+        (1_000, 33_000, false),
         (4_000, 100_000, false),
         // More than a token per byte is no measure of text.
         (8_000, 100_000, true),
@@ -362,6 +363,76 @@ async fn the_usage_of_a_run_decides_its_next_estimate() {
     }
 }
 
+/// Also if a later request has used fewer.
+#[tokio::test]
+async fn the_most_tokens_that_a_run_has_used_decide() {
+    #[tool("Reads digits")]
+    fn read(digits: usize) -> String {
+        "7".repeat(digits)
+    }
+    let model = ScriptedModel::new()
+        .calls("read", r#"{"digits": 1}"#)
+        .with_usage(Usage::new(2_000, 10))
+        .calls("read", r#"{"digits": 110000}"#)
+        .with_usage(Usage::new(1_000, 10))
+        .says("Yes.");
+    let key = Budget::tokens(InMemoryStore::new(), 60_000, DAY).key("ada");
+    let options = ModelOptions::default().with_max_output_tokens(1_000);
+    let agent = Agent::builder(model).options(options).tools(tools![read]).build().unwrap();
+    let error = agent.ask("x".repeat(4_000)).budget(key).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Budget { left: 56_980, .. }), "{error}");
+}
+
+/// Its count is better than an estimate, also if that is lower.
+#[tokio::test]
+async fn what_the_provider_counts_is_not_estimated() {
+    struct Counts(Reader, u64);
+
+    impl ChatModel for Counts {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            self.0.chat(request)
+        }
+
+        fn count_tokens<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
+            Box::pin(async { Ok(Some(self.1)) })
+        }
+    }
+
+    for (counted, is_admitted) in [(90_000, true), (110_000, false)] {
+        let key = Budget::tokens(InMemoryStore::new(), 100_000, DAY).key("ada");
+        let options = ModelOptions::default().with_max_output_tokens(1_000);
+        let agent = Agent::builder(Counts(Reader::new(4), counted)).options(options).build().unwrap();
+        match agent.ask("7".repeat(110_000)).budget(key).await {
+            Ok(answer) => assert!(is_admitted, "{answer}"),
+            Err(error) => {
+                let is_too_long = matches!(error.kind(), RunErrorKind::Budget { left: 100_000, .. });
+                assert!(is_too_long && !is_admitted, "{error}");
+            }
+        }
+    }
+}
+
+/// Otherwise, two requests with the same budgets could wait for each other.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_a_budget_reserves_nothing_of_others() {
+    let store = InMemoryStore::new();
+    let free = Budget::tokens(InMemoryStore::new(), 1_000_000, DAY).key("ada");
+    let used = Budget::tokens(store.clone(), 100_000, DAY).key("ada");
+    let BudgetRemainder::Reserved(other) =
+        store.reserve_remainder(&used.period_at(Timestamp::now()), 1).await.unwrap()
+    else {
+        panic!()
+    };
+    let agent = reading(&Reader::new(4)).build().unwrap();
+    let ask = agent.ask("word ".repeat(22_000)).budget(free.clone()).budget(used);
+    let asked = tokio::spawn(ask.into_future());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(free.left().await.unwrap(), 1_000_000);
+    store.settle(&other, 0, Timestamp::now()).await.unwrap();
+    asked.await.unwrap().unwrap();
+    assert_eq!(free.left().await.unwrap(), 1_000_000 - 27_600);
+}
+
 /// One such request of a key is in flight at a time. Another one waits for it, and if its time is up before, it is refused with a kind of its
 /// own and can be resumed.
 #[tokio::test(start_paused = true)]
@@ -381,8 +452,13 @@ async fn one_estimated_request_of_a_key_is_in_flight_at_a_time() {
         "all that is left of the budget of `ada` is reserved for another request; `resume` the run later"
     );
     assert!(limited.is_resumable());
-    // Without a limit, it waits for a minute.
+    // What no period has room for does not wait.
     let started = tokio::time::Instant::now();
+    let pdf = Content::from("What is it?").with_part(File::from_bytes("application/pdf", b"%PDF"));
+    let error = agent.ask(pdf).budget(key.clone()).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Budget { .. }), "{error}");
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    // Without a limit, it waits for a minute.
     let unlimited = ask(long()).await.unwrap_err();
     assert!(matches!(unlimited.kind(), RunErrorKind::BudgetInUse { .. }), "{unlimited}");
     assert_eq!(started.elapsed().as_secs(), 60);

@@ -301,6 +301,28 @@ async fn calls_that_must_not_be_repeated_are_named() {
     assert_eq!(answer.text(), "Done.");
 }
 
+/// The last thirty of them, with the number of those before.
+#[tokio::test]
+async fn of_many_calls_that_must_not_be_repeated_the_last_are_named() {
+    let arguments = (1..=40).map(|invoice| format!(r#"{{"invoice": {invoice}}}"#));
+    let model = arguments.fold(ScriptedModel::new(), |model, arguments| model.calls("pay", &*arguments));
+    let compaction = Compaction::when_it_pays().keep_recent_tokens(100);
+    let agent = Agent::builder(model.says("All were paid.")).tools(tools![pay]).compaction(compaction);
+    let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
+    let mut driver = agent.start("Pay all invoices");
+    while driver.run().tool_executions().len() < 40 {
+        driver.advance().await.unwrap();
+    }
+    let run = agent.compact(driver.into_run()).await.unwrap();
+    let summary = run.compactions().last().unwrap().summary().unwrap();
+    let facts: Vec<_> = summary.split_once("must not be repeated:\n").unwrap().1.lines().collect();
+    let earlier = facts[0].strip_prefix("- and ").and_then(|rest| rest.split_once(' ')).unwrap().0;
+    assert_eq!(facts[0], format!("- and {earlier} earlier ones, which `read_output` finds"));
+    let earlier: u32 = earlier.parse().unwrap();
+    let fact = |invoice| format!(r#"- pay {{"invoice": {invoice}}}: "paid {invoice}, receipt R-{invoice}""#);
+    assert_eq!(facts[1..], (earlier + 1..=earlier + 30).map(fact).collect::<Vec<_>>());
+}
+
 /// A summary is a message of the user. No output or argument of a call in it ends the list of calls, adds one, or goes on as the user, also
 /// when later questions read it.
 #[tokio::test]

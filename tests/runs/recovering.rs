@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, Outcome, on_approval};
-use tool_core::memory::{InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore};
-use tool_core::model::{ChatRequest, ModelFuture};
-use tool_core::run::{Decision, Run, StopReason, Wait, WaitReason};
+use tool_core::memory::{
+    Budget, InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
+};
+use tool_core::model::{ChatRequest, ModelFuture, ModelOptions};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason, Wait, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -392,6 +394,49 @@ async fn recovery_asks_deciders_again_unless_they_have_left_it_to_people() {
     }
 }
 
+/// Supports no leases.
+struct WithoutLeases(InMemoryStore);
+
+impl RunStore for WithoutLeases {
+    fn append_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.0.append_run(id, expected, changes)
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.0.load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.0.remove_run(id)
+    }
+
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.0.list_runs(filter)
+    }
+}
+
+/// Another process can be asking them: it holds no lease that shows it.
+#[tokio::test]
+async fn recovery_in_a_store_without_leases_asks_no_deciders() {
+    let store = Arc::new(WithoutLeases(InMemoryStore::new()));
+    let asked = Arc::new(AtomicU32::new(0));
+    let builder = |model| {
+        Agent::builder(model).tools(tools![pay]).context(Effects::default()).run_store(Arc::clone(&store))
+    };
+    let agent = builder(ScriptedModel::new().calls("pay", "{}")).build().unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let decider = Slow { asked: Arc::clone(&asked), decision: Some(Decision::approve()) };
+    let deciding = builder(ScriptedModel::new().says("Paid.")).decider(decider).build().unwrap();
+    assert_eq!(deciding.recover().once().await.unwrap(), 0);
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert_eq!(deciding.resume(run).await.unwrap().text(), "Paid.");
+}
+
 /// A run that was stored before there was a decider.
 #[tokio::test]
 async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() {
@@ -507,6 +552,19 @@ async fn decided_runs_are_driven_in_the_places_of_a_recovery() {
     let _recovery = agent.recover().start();
     tokio::time::sleep(Duration::from_secs(1_000)).await;
     assert_eq!(running.load(Ordering::SeqCst), 8);
+}
+
+/// Only its program knows the budget.
+#[tokio::test]
+async fn recovery_leaves_a_run_with_a_budget_of_its_own_to_its_program() {
+    let store = InMemoryStore::new();
+    let key = Budget::tokens(store.clone(), 100_000, Duration::from_secs(3_600)).key("ada");
+    let model = ScriptedModel::new().fails("down").says("Hello.");
+    let options = ModelOptions::default().with_max_output_tokens(100);
+    let agent = Agent::builder(model).options(options).run_store(store).build().unwrap();
+    let run = agent.ask("Hello").budget(key.clone()).await.unwrap_err().into_run();
+    assert_eq!(agent.recover().once().await.unwrap(), 0);
+    assert_eq!(agent.resume(run).budget(key).await.unwrap().text(), "Hello.");
 }
 
 /// Other agents may drive a run of an agent without a name, but do not take it by themselves.

@@ -1,7 +1,9 @@
 //! Calls that a model repeats: which of them are executed, what the model reads about the others, and when the run ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tests::support::ways::{alike, in_all_ways, restored};
-use tool_core::agent::{AgentBuilder, Compaction};
+use tool_core::agent::{AgentBuilder, Compaction, on_approval};
 use tool_core::layer::{CallVerdict, OutputVerdict, guard};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelError, ModelFuture};
 use tool_core::run::{Decision, RunLimits, StopReason};
@@ -140,6 +142,16 @@ async fn a_restart_depends_on_what_was_executed() {
     let approved = || build().layer(guard::needs_approval(|call| call.name == "edit"));
     assert_eq!(outcome(&in_all_ways(approved, |_| Decision::deny("no")).await), "x+x+x+x-x-");
     assert_eq!(outcome(&in_all_ways(approved, |_| Decision::approve()).await), "++++++++++");
+    // One that was denied before is new when it is executed.
+    let later = AtomicBool::new(false);
+    let denies_first = on_approval(move |_| match later.swap(true, Ordering::SeqCst) {
+        false => Decision::deny("not now"),
+        true => Decision::approve(),
+    });
+    let calls = super::repeating::calls("e1 c0 c0 c0 e1 c0");
+    let asks = guard::needs_approval(|call| call.name == "edit");
+    let agent = agent(model(&calls)).layer(asks).decider(denies_first).build().unwrap();
+    assert_eq!(outcome(&agent.ask("Go").await), "x+++++");
 }
 
 /// Calls of one turn are executed at once, so none of them restarts the count of another.

@@ -226,14 +226,16 @@ async fn messages_that_wait_for_the_results_of_calls_count_as_unread() {
     let store = InMemoryStore::new();
     let model = pays().says("Done.").says("Again.");
     let agent = Agent::builder(model).tools(tools![pay]).run_store(store.clone()).build().unwrap();
-    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let mut run = agent.ask("Go").await.unwrap_err().into_run();
     let id = run.id().to_string();
     for _ in 0..100 {
         agent.say(&id, "Hurry").await.unwrap();
     }
+    // What was posted is not lost, although its driver has added one more.
+    run.say("Now").unwrap();
     let run = agent.resume(run).await.unwrap_err().into_run();
     assert_eq!(store.posted(&id).await.unwrap(), []);
-    assert_eq!((run.message_load().unread, run.message_load().bytes), (100, 500));
+    assert_eq!((run.message_load().unread, run.message_load().bytes), (101, 503));
     assert!(is_full(&agent.say(&id, "Hurry").await.unwrap_err()));
 }
 
@@ -299,6 +301,9 @@ async fn who_sent_a_message_is_recorded_with_it() {
     decided.resume().unwrap().await.unwrap();
     let finished = store.load_run(&id).await.unwrap().unwrap();
     let restored: Run = serde_json::from_str(&serde_json::to_string(&finished).unwrap()).unwrap();
+    let forked = agent.fork(&finished, 5).unwrap().start();
+    let senders: Vec<_> = (0..6).map(|position| forked.run().sender_of(position)).collect();
+    assert_eq!(senders, [None, None, None, None, Some("ada"), None], "a fork");
     for run in [finished, restored] {
         assert_eq!(texts(run.new_messages()), ["Go", "", "paid 5", "Hurry", "By train", "Done."]);
         let senders: Vec<_> = (0..6).map(|position| run.sender_of(position)).collect();

@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::guard;
-use tool_core::memory::InMemoryStore;
+use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::model::{ChatRequest, Currency, ModelFuture, ModelPrices, Prices, Usage};
 use tool_core::run::{ErrorPolicy, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{
-    Agent, Answer, CancellationToken, ChatModel, ModelOptions, RunError, RunErrorKind, tool, tools,
+    Agent, Answer, CancellationToken, ChatModel, ModelOptions, RunError, RunErrorKind, SqliteStore, tool,
+    tools,
 };
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
@@ -829,21 +830,24 @@ async fn whose_run_it_is_is_traced_on_request() {
     }
 }
 
+/// A layer that records every warning as a line.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        if *event.metadata().level() == tracing::Level::WARN {
+            self.0.lock().unwrap().push(line.0);
+        }
+    }
+}
+
 /// Whoever resumes the run must pass them.
 #[tokio::test]
 async fn warns_once_of_values_that_a_stored_run_loses() {
     use tool_core::agent::{PerRun, RunInfo, RunParts};
-    #[derive(Clone, Default)]
-    struct Warnings(Arc<Mutex<Vec<String>>>);
-    impl<S: Subscriber> Layer<S> for Warnings {
-        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-            let mut line = Line(String::new());
-            event.record(&mut line);
-            if *event.metadata().level() == tracing::Level::WARN {
-                self.0.lock().unwrap().push(line.0);
-            }
-        }
-    }
     struct Given;
     struct Lost;
     struct Application;
@@ -865,4 +869,41 @@ async fn warns_once_of_values_that_a_stored_run_loses() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("Lost") && !warnings[0].contains("Given"), "{warnings:?}");
     assert!(!warnings[0].contains("RunUser"), "{warnings:?}");
+}
+
+/// Nobody continues them, and a list does not have them.
+#[tokio::test]
+async fn warns_once_per_look_of_stored_runs_that_recovery_cannot_read() {
+    let file = std::env::temp_dir().join(format!("unreadable-{}.db", std::process::id()));
+    let store = SqliteStore::open(&file).await.unwrap();
+    let agent = |name: &str| {
+        let model = ScriptedModel::new().fails("down").fails("down").says("Hello.");
+        Agent::builder(model).name(name).run_store(store.clone()).build().unwrap()
+    };
+    let (desk, other) = (agent("desk"), agent("other"));
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(desk.ask("Hi").await.unwrap_err().run().id().to_string());
+    }
+    ids.sort();
+    let warnings = Warnings::default();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let looks = async |agent: &Agent| {
+        agent.recover().once().await.unwrap();
+        std::mem::take(&mut *warnings.0.lock().unwrap())
+    };
+    let damage = "UPDATE runs SET summary = '{'";
+    rusqlite::Connection::open(&file).unwrap().execute(damage, []).unwrap();
+    let what = "stored runs cannot be read, and nobody continues them; update the program, or remove them";
+    let expected = format!(": {what} number=2 runs=\"`{}`, `{}`\"", ids[0], ids[1]);
+    assert_eq!(looks(&desk).await, [&*expected]);
+    assert_eq!(looks(&desk).await, [&*expected]);
+    assert_eq!(looks(&other).await, [""; 0], "they are of another agent");
+    store.remove_run(&ids[0]).await.unwrap();
+    store.remove_run(&ids[1]).await.unwrap();
+    assert_eq!(looks(&desk).await, [""; 0]);
+    drop((desk, other));
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{end}", file.display()));
+    }
 }

@@ -1,9 +1,11 @@
 //! Tools of the caller beside the agent's: the server executes the agent's calls, the caller its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::agent::{AgentBuilder, on_approval, on_question};
+use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
@@ -225,7 +227,9 @@ async fn accepts_the_same_results_again() {
 #[tokio::test]
 async fn accepts_a_user_message_after_the_results() {
     let model = mixed();
-    let caller = Caller::new(Server::new().agent("agent", agent(&model).build().unwrap())).await;
+    let store = InMemoryStore::new();
+    let agent = agent(&model).run_store(store.clone()).keep_finished(Duration::from_secs(3_600));
+    let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
     let api = "chat/completions";
     let (content, calls, _) = ask(&caller, api, &first_request(api), false).await;
     let mut request = second_request(api, &content, &calls);
@@ -233,6 +237,11 @@ async fn accepts_a_user_message_after_the_results() {
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
     assert_eq!(read[3..], ["Rome", "22 degrees in Rome", "Rome", "In Celsius."]);
+    let id = store.runs().await.unwrap().remove(0);
+    let run = store.load_run(&id).await.unwrap().unwrap();
+    let position = run.new_messages().iter().position(|message| message.text() == "In Celsius.").unwrap();
+    let sender = run.sender_of(position).unwrap();
+    assert!(sender.starts_with("caller "), "{sender}");
 }
 
 #[tokio::test]

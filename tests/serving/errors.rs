@@ -1,11 +1,16 @@
 //! Errors of models and agents as reported to callers.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tool_anthropic::Anthropic;
-use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
-use tool_core::model::{ChatRequest, ModelFuture};
+use tool_core::memory::{
+    Budget, BudgetStore, InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+};
+use tool_core::model::{ChatRequest, ModelFuture, ModelOptions};
 use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::Timestamp;
 use tool_core::{Agent, ChatModel, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
@@ -195,4 +200,26 @@ async fn reports_a_run_that_was_continued_elsewhere_as_a_conflict() {
     let expected =
         "the run was continued or removed elsewhere while this request was answered; send the request again";
     assert_eq!(error["message"], expected);
+}
+
+/// A shorter question can have room in what is left.
+#[tokio::test]
+async fn reports_whether_a_budget_is_used_up_or_the_request_is_too_long_for_it() {
+    let table = [
+        (0, "the budget for this request is used up; send it again later"),
+        (50, "the request is too long for what is left of its budget; send a shorter one, or this one later"),
+    ];
+    for (left, message) in table {
+        let store = InMemoryStore::new();
+        let key = Budget::tokens(store.clone(), 1_000, Duration::from_secs(24 * 3_600)).key("ada");
+        let period = key.period_at(Timestamp::now());
+        store.reserve(&period, 1_000 - left, 1_000 - left).await.unwrap().unwrap();
+        let options = ModelOptions::default().with_max_output_tokens(16);
+        let agent = Agent::builder(ScriptedModel::new().says("Hi.")).options(options).budget(key);
+        let caller = Caller::new(Server::new().agent("a", agent.build().unwrap())).await;
+        let answer = caller.post("chat/completions", &request("a")).await;
+        let error = &answer.body["error"];
+        assert_eq!((answer.status, error["code"].as_str()), (429, Some("insufficient_quota")));
+        assert_eq!(error["message"], message);
+    }
 }

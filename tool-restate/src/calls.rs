@@ -453,6 +453,15 @@ mod tests {
         "done"
     }
 
+    #[tool("Returns after a while")]
+    async fn slow() -> &'static str {
+        EXECUTED.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        "done"
+    }
+
     #[tool("Never returns")]
     async fn stuck() {
         EXECUTED.fetch_add(1, Ordering::SeqCst);
@@ -483,17 +492,18 @@ mod tests {
     async fn a_cancelled_call_ends_with_its_recorded_outcome_wherever_its_worker_dies() {
         // The journal begins with the input, the step `begin` and its completion: the tool is executed then.
         const EXECUTES: usize = 3;
-        for (is_stuck, at_most_once, undoes) in [
-            (false, false, false),
-            (false, true, false),
-            (false, false, true),
-            (true, false, false),
-            (true, true, false),
+        for (tools, is_stuck, at_most_once, undoes) in [
+            (tools![quick], false, false, false),
+            (tools![quick], false, true, false),
+            (tools![quick], false, false, true),
+            (tools![slow], false, false, true),
+            (tools![stuck], true, false, false),
+            (tools![stuck], true, true, false),
         ] {
-            let tools = if is_stuck { tools![stuck] } else { tools![quick] };
             let input = input(tools.iter().next().unwrap(), at_most_once, undoes);
             let mut cancellations = vec![vec![EXECUTES]];
-            for first in EXECUTES..EXECUTES + 4 {
+            // A call that undoes another one begins also if it is cancelled before.
+            for first in if undoes { 1 } else { EXECUTES }..EXECUTES + 4 {
                 cancellations.push(vec![first]);
                 cancellations.extend((first..first + 4).map(|second| vec![first, second]));
             }

@@ -13,10 +13,11 @@ use rusqlite::Connection;
 use tests::support::sampling::size;
 use tool_core::content::{Content, Image, JsonText, Part};
 use tool_core::memory::{
-    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryErrorKind, RunFilter, RunStatus, RunStore,
+    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryErrorKind, PostOutcome, PostedCommand, RunCommand,
+    RunFilter, RunStatus, RunStore,
 };
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
-use tool_core::run::Run;
+use tool_core::run::{Run, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall};
 
@@ -325,8 +326,8 @@ fn a_summary_that_cannot_be_read_hides_no_other_run() {
         let directory = Directory::new();
         let store = open(&directory.file());
         let model = ScriptedModel::new().fails("down").fails("down").fails("down").says("b").says("c");
-        let agent = Agent::builder(model).memory(ChatMemory::new(store.clone())).run_store(store.clone());
-        let agent = agent.build().unwrap();
+        let agent = Agent::builder(model).name("desk").memory(ChatMemory::new(store.clone()));
+        let agent = agent.run_store(Arc::new(store.clone())).build().unwrap();
         let ids = ["user-1", "user-2", "user-3"].map(|conversation| {
             let ask = agent.ask("Hello").conversation(conversation);
             block_on(ask.into_future()).unwrap_err().run().id().to_string()
@@ -361,6 +362,9 @@ fn a_summary_that_cannot_be_read_hides_no_other_run() {
             "{text}"
         );
         assert!(text.ends_with("); update the program, or remove the run"), "{text}");
+        let other =
+            Agent::builder(ScriptedModel::new()).name("other").run_store(store.clone()).build().unwrap();
+        assert_eq!(block_on(other.stored_runs()).unwrap().unreadable.len(), 0, "it is of another agent");
         let mut all = ids.to_vec();
         all.sort();
         assert_eq!(block_on(store.runs()).unwrap(), all);
@@ -542,6 +546,22 @@ async fn waiting_for_another_process_does_not_block_the_runtime() {
     other.execute_batch("COMMIT").unwrap();
     commit.await.unwrap().unwrap();
     assert_eq!(memory.messages(&id()).await.unwrap().len(), 1);
+}
+
+/// Its length alone decides: nobody who writes holds it up, and it holds up nobody.
+#[test]
+fn a_too_long_message_is_refused_without_a_transaction() {
+    let directory = Directory::new();
+    let store = open(&directory.file());
+    block_on(store.save_run("a", &mut Run::new([Message::user("Go")]))).unwrap();
+    let other = Connection::open(directory.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let [long, longest] = [1, 0]
+        .map(|more| RunCommand::Say("x".repeat(UserMessage::MAX_BYTES + more).into()))
+        .map(PostedCommand::new);
+    assert_eq!(block_on(store.post("a", &long)).unwrap(), PostOutcome::Full);
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(block_on(store.post("a", &longest)).unwrap(), PostOutcome::Posted);
 }
 
 #[tokio::test(flavor = "current_thread")]

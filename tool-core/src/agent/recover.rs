@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::question_rules::Uncounted;
 use super::recovery_place::{RecoveryPlace, RecoveryPlaces};
+use super::trace::warn_of_unreadable_runs;
 use crate::agent::{Agent, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
 use crate::run::{Handoff, RunErrorKind};
@@ -79,7 +80,9 @@ impl Agent {
     /// that somebody has decided or cancelled, those whose time to wait is over, and those that failed, at growing intervals. A run that
     /// another driver works on is left to that driver, and a run of an agent with another [name](crate::agent::AgentBuilder::name), or of one
     /// without a name, to that agent. The agent's [deciders](crate::agent::AgentBuilder::decider) are asked about what a run waits for, unless they
-    /// were asked about all of it before and have left it to people. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
+    /// were asked about all of it before and have left it to people. A run that only a decider of an
+    /// [agent inside](crate::Agent::as_tool) could decide is left to people, also if its process died while that was asked. Runs that cannot be
+    /// [read](crate::memory::RunStore::unreadable_runs) are not continued; with the feature `tracing`, a warning names them at each look. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
     /// effects, and a run with a [budget of its own](crate::agent::Ask::budget) only by its program. In a store without leases, runs that were
     /// interrupted are not continued, also while a decider was asked, because they look like those that are being driven.
     ///
@@ -176,6 +179,7 @@ impl Recovery {
     /// Finds the runs that need a driver now, and lets them wait for their turn. Their deciders can have a time to answer.
     async fn find_due(&self, work: &mut Work, max_asking: Option<Duration>) -> Result<(), MemoryError> {
         let listed = self.agent.list_runs(&RunFilter::new()).await?;
+        self.warn_of_unreadable_runs().await;
         let (now, started) = (Timestamp::now(), Instant::now());
         let mut delays = std::mem::take(&mut work.delays);
         for run in listed {
@@ -195,10 +199,23 @@ impl Recovery {
         Ok(())
     }
 
+    /// Warns of the runs of the agent that the list leaves out.
+    async fn warn_of_unreadable_runs(&self) {
+        if let (true, Some(store)) = (cfg!(feature = "tracing"), self.agent.run_store()) {
+            let unreadable = store.unreadable_runs().await.unwrap_or_default();
+            let own = unreadable.iter().filter(|run| self.is_own(run.agent.as_deref()));
+            warn_of_unreadable_runs(&own.map(|run| &*run.id).collect::<Vec<_>>());
+        }
+    }
+
+    /// Returns `true` if the agent was asked. It may drive runs of agents without a name, but another one may have asked their questions.
+    fn is_own(&self, asked: Option<&str>) -> bool {
+        asked == self.agent.name()
+    }
+
     /// Returns why a run needs this recovery, if it does.
     fn need_of(&self, run: &RunSummary, now: Timestamp) -> Option<Need> {
-        // An agent may drive runs of agents without a name, but another one may have asked this question.
-        if run.agent.as_deref() != self.agent.name() {
+        if !self.is_own(run.agent.as_deref()) {
             return None;
         }
         match run.status {

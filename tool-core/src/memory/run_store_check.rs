@@ -203,7 +203,12 @@ async fn check_messages(store: &dyn RunStore) -> Checked {
     if store.post(id, &PostedCommand::new(RunCommand::Cancel)).await? == PostOutcome::Unsupported {
         return Ok(());
     }
-    let say = |bytes: usize| PostedCommand::new(RunCommand::Say(UserMessage::new("x".repeat(bytes))));
+    // The bytes of the texts count, and neither their characters nor who sent them.
+    let say_as = |bytes: usize, by: Option<&str>| {
+        let message = UserMessage::new("é".repeat(bytes / 2) + &"x".repeat(bytes % 2));
+        PostedCommand::new(RunCommand::Say(by.into_iter().fold(message, UserMessage::by)))
+    };
+    let say = |bytes| say_as(bytes, None);
     let long = UserMessage::MAX_BYTES;
     let mut run = new_run();
     store.save_run(id, &mut run).await?;
@@ -217,8 +222,9 @@ async fn check_messages(store: &dyn RunStore) -> Checked {
         (0, 1, PostOutcome::Full, "more than 100 messages that no driver has taken are refused"),
     ];
     for (bytes, count, expected, rule) in steps {
-        for _ in 0..count {
-            ensure(store.post(id, &say(bytes)).await? == expected, rule)?;
+        for number in 0..count {
+            let message = say_as(bytes, Some("check-sender").filter(|_| number % 2 == 0));
+            ensure(store.post(id, &message).await? == expected, rule)?;
         }
     }
     let posted = store.posted(id).await?;

@@ -19,4 +19,6 @@ pub(super) use self::disabled::{
 };
 #[cfg(feature = "tracing")]
 pub(super) use self::spans::{CallTrace, RunTrace, Scope, Settings};
-pub(super) use self::warning::{warn_of_compaction, warn_of_lost_values, warn_of_taken_name};
+pub(super) use self::warning::{
+    warn_of_compaction, warn_of_lost_values, warn_of_taken_name, warn_of_unreadable_runs,
+};

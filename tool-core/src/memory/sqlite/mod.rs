@@ -474,6 +474,10 @@ impl RunStore for SqliteStore {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
+            // Whatever the run has: nobody waits for a message that no run takes.
+            if !command.command.fits(MessageLoad::default()) {
+                return Ok(PostOutcome::Full);
+            }
             let (run, posted) = (id.to_owned(), command.clone());
             let json = serde_json::to_string(&posted.command)?;
             let post = self.0.run(move |connection| {
