@@ -1,11 +1,16 @@
 //! Models behind clouds, against a server with their documented routes, bodies and errors. Nothing here was tried against the clouds.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
 use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
+use tokio::net::TcpListener;
 use tool_anthropic::{Anthropic, Messages};
 use tool_core::model::{ChatRequest, ModelInfo};
 use tool_core::{Agent, ChatModel, Message, ModelOptions};
@@ -97,6 +102,7 @@ async fn requests_are_those_of_the_official_clients() {
     let mut answer = hello();
     answer["input_tokens"] = json!(1);
     answer["choices"] = json!([{ "message": { "content": "Hi." }, "finish_reason": "stop" }]);
+    answer["output"] = json!([{ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Hi." }] }]);
     let source = || async { Ok::<_, std::io::Error>(Token::new("a-token-of-a-cloud")) };
     let options = ModelOptions::default().with_max_output_tokens(9);
     let request = question().with_options(options);
@@ -104,6 +110,7 @@ async fn requests_are_those_of_the_official_clients() {
     for (endpoint, path, name) in [
         (tool_anthropic::Endpoint::vertex("p", "eu"), vertex, "claude-sonnet-4@20250514;x"),
         (tool_anthropic::Endpoint::foundry("r"), "/anthropic", "m"),
+        (tool_anthropic::Endpoint::bedrock("eu-west-1"), "/anthropic", "m"),
         (tool_anthropic::Endpoint::bedrock_mantle("eu-west-1"), "/anthropic", "m"),
         (tool_anthropic::Endpoint::aws("eu-west-1", "wrkspc_1"), "", "m"),
     ] {
@@ -117,19 +124,31 @@ async fn requests_are_those_of_the_official_clients() {
         while let Some(delta) = deltas.next().await {
             delta.unwrap();
         }
+        // Nothing is sent to Bedrock's runtime, which counts no tokens.
         model.count_tokens(&request).await.unwrap();
         let names = ["reply", "stream", "count"].map(|kind| format!("{cloud} {kind}"));
         found.extend(names.into_iter().zip(server.requests().iter().map(|request| recording(request))));
     }
-    for (name, endpoint) in [
-        ("azure", tool_openai::Endpoint::foundry("r")),
-        ("bedrock", tool_openai::Endpoint::bedrock("eu-west-1")),
+    for (name, endpoint, path) in [
+        ("azure", tool_openai::Endpoint::foundry("r"), "/openai/v1"),
+        ("bedrock", tool_openai::Endpoint::bedrock("eu-west-1"), "/openai/v1"),
+        ("bedrock-mantle", tool_openai::Endpoint::bedrock_mantle("eu-west-1"), "/openai/v1"),
+        ("vertex", tool_openai::Endpoint::vertex("p", "eu"), "/v1/projects/p/locations/eu/endpoints/openapi"),
+        // OpenAI's models there have no chat completions.
+        (
+            "vertex responses",
+            tool_openai::Endpoint::vertex("p", "eu"),
+            "/v1/projects/p/locations/eu/publishers/openai/v1",
+        ),
     ] {
         let server = RawServer::start(vec![json_answer(&answer)], Duration::ZERO).await;
         let builder =
-            OpenAi::builder().endpoint(endpoint).base_url(format!("http://{}/openai/v1", server.address));
-        let model = builder.token_source(source).build().unwrap().chat_model("m");
-        model.chat(&question()).await.unwrap();
+            OpenAi::builder().endpoint(endpoint).base_url(format!("http://{}{path}", server.address));
+        let client = builder.token_source(source).build().unwrap();
+        match name {
+            "vertex responses" => client.responses_model("m").chat(&question()).await.unwrap(),
+            _ => client.chat_model("m").chat(&question()).await.unwrap(),
+        };
         found.insert(name.to_owned(), recording(&server.requests()[0]));
     }
     assert_eq!(found.keys().collect::<Vec<_>>(), recorded.keys().collect::<Vec<_>>());
@@ -274,6 +293,41 @@ async fn a_session_that_a_server_quotes_is_redacted() {
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("session"), "{shown}");
     assert!(shown.contains("X-Amz-Security-Token=[key]"), "{shown}");
+}
+
+/// A server can quote the key that it received without its start, only its end, or the request that it contains.
+#[tokio::test]
+async fn parts_of_a_key_that_a_server_quotes_are_redacted() {
+    let quote = async |headers: HeaderMap| {
+        let key = headers["authorization"].to_str().unwrap().strip_prefix("Bearer bedrock-api-key-").unwrap();
+        let url = String::from_utf8(decoded(key)).unwrap();
+        let (_, signature) = url.strip_suffix("&Version=1").unwrap().split_once("&X-Amz-Signature=").unwrap();
+        assert_eq!(signature.len(), 64);
+        let message = format!("{key} {} {signature} {url}", &key[key.len() - 110..]);
+        (StatusCode::FORBIDDEN, json!({ "message": message }).to_string())
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let routes = Router::new().route("/v1/{*path}", post(quote));
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    // The signature starts at each of the three bytes that four characters are made of.
+    for id in ["AKID", "AKIDA", "AKIDAB"] {
+        let credentials = AwsCredentials::new(id, "secret").session_token("secret+session/token=");
+        let credentials = move || ready(Ok::<_, std::io::Error>(credentials.clone()));
+        let builder = OpenAi::builder().endpoint(tool_openai::Endpoint::bedrock("eu-west-1")).base_url(&url);
+        let builder =
+            builder.token_source(tool_openai::bedrock_keys("eu-west-1", credentials)).max_retries(0);
+        let error = builder.build().unwrap().chat_model("m").chat(&question()).await.unwrap_err();
+        let error = error.downcast::<Error>().unwrap();
+        let parts: Vec<_> = error.message().unwrap().split(' ').collect();
+        let [key, end, signature, request] = parts[..] else { panic!("{parts:?}") };
+        assert_eq!((key, signature), ("[key]", "[key]"));
+        // At most ten of the quoted characters are before the signature.
+        assert!(end.ends_with("[key]") && end.len() < 16, "{end}");
+        let signed = "&X-Amz-SignedHeaders=host&X-Amz-Security-Token=[key]&X-Amz-Signature=[key]&Version=1";
+        assert!(request.ends_with(signed), "{request}");
+    }
+    server.abort();
 }
 
 /// Returns a completion with these tokens, whole or streamed.

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, poll_immediate};
 use serde_json::{Value, json};
 use tests::support::pass;
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tool_core::memory::{InMemoryStore, RunFilter};
 use tool_core::model::{ChatRequest, Delta, ModelError};
 use tool_core::{Agent, ChatModel, Message};
-use tool_openai::{Error, ErrorKind, Token, TokenSource};
+use tool_openai::{AwsCredentials, Error, ErrorKind, Token, TokenSource, bedrock_keys};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -291,6 +292,9 @@ async fn a_token_that_is_refused_twice_ends_the_request() {
         assert_eq!((kind, error.status()), (ErrorKind::Authentication, Some(401)));
         assert!(text.ends_with("failed with status 401, Bearer [key]: refused Bearer [key]"), "{text}");
         assert_eq!(cloud.counts(), (2, vec![0, 1]), "{client:?}");
+        // No other request sends either of them.
+        failure(&*model).await;
+        assert_eq!(cloud.counts(), (4, vec![0, 1, 2, 3]), "{client:?}");
     }
 }
 
@@ -301,12 +305,14 @@ async fn the_refused_token_is_not_sent_again() {
         *cloud.state.given.lock().unwrap() = 1;
         cloud.refuse_tokens_before(1);
         let source = || async { Ok::<_, io::Error>(Token::new(token(0))) };
-        let (kind, text, error) = failure(&*model(client, &cloud.origin, source)).await;
+        let model = model(client, &cloud.origin, source);
+        let (kind, text, error) = failure(&*model).await;
         assert_eq!((kind, error.status()), (ErrorKind::Authentication, Some(401)));
-        assert!(
-            text.ends_with("refused Bearer [key]; the token source gave the refused token again"),
-            "{text}"
-        );
+        let again = "the token source gave the refused token again";
+        assert!(text.ends_with(&format!("refused Bearer [key]; {again}")), "{text}");
+        // Another request is not sent at all.
+        let (kind, text, error) = failure(&*model).await;
+        assert_eq!((kind, &*text, error.status()), (ErrorKind::Authentication, again, None));
         assert_eq!(cloud.counts().1, [0], "{client:?}");
     }
 }
@@ -353,11 +359,59 @@ async fn many_requests_at_the_same_time_ask_for_one_token() {
         let model = model(client, &cloud.origin, cloud.source());
         for first_accepted in 0..2 {
             cloud.refuse_tokens_before(first_accepted);
-            for answer in join_all((0..500).map(|_| ask(&*model))).await {
+            for answer in join_all((0..1000).map(|_| ask(&*model))).await {
                 assert_eq!(answer.unwrap(), "Hello.");
             }
             assert_eq!(cloud.counts().0, first_accepted + 1, "{client:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_get_the_token_that_a_cancelled_request_asked_for() {
+    for client in CLIENTS {
+        let cloud = Cloud::start().await;
+        *cloud.state.given.lock().unwrap() = 1;
+        let (asked, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+        let (is_asked, opened) = (Arc::clone(&asked), Arc::clone(&gate));
+        let source = move || {
+            let opened = Arc::clone(&opened);
+            is_asked.notify_one();
+            async move {
+                opened.acquire().await.unwrap().forget();
+                Ok::<_, io::Error>(Token::new(token(0)))
+            }
+        };
+        let model = model(client, &cloud.origin, source);
+        let mut first = Box::pin(ask(&*model));
+        let mut others = [Box::pin(ask(&*model)), Box::pin(ask(&*model))];
+        assert!(poll_immediate(&mut first).await.is_none());
+        for other in &mut others {
+            assert!(poll_immediate(other).await.is_none());
+        }
+        asked.notified().await;
+        drop(first);
+        // One answer is enough for both.
+        gate.add_permits(1);
+        for answer in join_all(others).await {
+            assert_eq!(answer.unwrap(), "Hello.");
+        }
+        assert_eq!(cloud.counts().1, [0, 0], "{client:?}");
+    }
+}
+
+/// Headers do not preserve white space around a secret, so that a server quotes it without.
+#[tokio::test]
+async fn secrets_with_white_space_around_them_are_redacted() {
+    let cloud = Cloud::start().await;
+    let padded = || format!("\t{} ", token(0));
+    let source = move || async move { Ok::<_, io::Error>(Token::new(padded())) };
+    let builder = || tool_openai::OpenAi::builder().base_url(format!("{}/v1", cloud.origin)).max_retries(0);
+    for builder in [builder().token_source(source), builder().api_key(padded())] {
+        let model = builder.build().unwrap().chat_model("m");
+        let (kind, text, _) = failure(&model).await;
+        assert_eq!(kind, ErrorKind::Authentication);
+        assert!(text.contains("refused Bearer [key]"), "{text}");
     }
 }
 
@@ -467,6 +521,7 @@ fn settings_that_could_disclose_a_token_are_refused() {
         (openai().header("X-Api-Key", "secret"), Some(key)),
         (openai().base_url("http://example.org"), Some(http)),
         (openai().base_url("http://localhost.example.org"), Some(http)),
+        (openai().base_url("http://a.localhost:1"), Some(http)),
         (openai().http_client(reqwest::Client::new()), Some(client)),
     ];
     for (builder, expected) in table {
@@ -511,7 +566,9 @@ impl<S: tracing::Subscriber> Layer<S> for Records {
 
 #[tokio::test]
 async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
-    for client in CLIENTS {
+    // What a source does, and the number of requests with a token.
+    let table = [("fresh", 2), ("repeated", 1), ("signed", 2), ("error", 0), ("panic", 0)];
+    for (client, (case, count)) in CLIENTS.into_iter().flat_map(|client| table.map(|row| (client, row))) {
         // While one dispatcher lives, no thread without one disables a call site for all.
         static KEPT: LazyLock<tracing::Dispatch> =
             LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
@@ -521,10 +578,25 @@ async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
             tracing::subscriber::set_default(tracing_subscriber::registry().with(records.clone()));
         let cloud = Cloud::start().await;
         cloud.refuse_tokens_before(9);
+        let number = AtomicUsize::new(0);
+        let source = move || {
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let credentials = AwsCredentials::new(format!("AKID{number}"), "secret-access-key");
+                let credentials = credentials.session_token("secret-session-token");
+                let signed = bedrock_keys("eu-west-1", || ready(Ok::<_, io::Error>(credentials.clone())));
+                match case {
+                    "fresh" => Ok(Token::new(token(number))),
+                    "repeated" => Ok(Token::new(token(0))),
+                    "signed" => signed.token(None).await,
+                    "error" => Err(token(0).into()),
+                    _ => panic!("{}", token(0)),
+                }
+            }
+        };
         let store = Arc::new(InMemoryStore::new());
-        let agent = Agent::builder(model(client, &cloud.origin, cloud.source()))
-            .name("clerk")
-            .run_store(Arc::clone(&store));
+        let agent =
+            Agent::builder(model(client, &cloud.origin, source)).name("clerk").run_store(Arc::clone(&store));
         let agent = agent.build().unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
@@ -538,11 +610,16 @@ async fn no_token_is_in_the_events_the_spans_or_the_stored_run() {
             serde_json::to_string(&stored.run).unwrap(),
             records.0.lock().unwrap().clone(),
         ];
+        let sent = cloud.state.seen.lock().unwrap().clone();
         for text in texts {
             assert_no_secret(&text);
+            for token in &sent {
+                let token = token.strip_prefix("Bearer ").unwrap();
+                assert!(!text.contains(token.strip_prefix("bedrock-api-key-").unwrap_or(token)), "{text}");
+            }
         }
         assert!(!events.is_empty());
         assert!(records.0.lock().unwrap().contains("chat m"), "{:?}", records.0);
-        assert_eq!(cloud.counts(), (2, vec![0, 1]));
+        assert_eq!(sent.len(), count, "{client:?}: {case}");
     }
 }

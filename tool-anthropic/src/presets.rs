@@ -48,22 +48,26 @@ where
 impl Endpoint {
     /// Detects the endpoint at this URL by its host.
     pub(crate) fn from_url(url: &Url) -> Self {
-        match url.host_str().unwrap_or_default() {
+        let host = url.host_str().unwrap_or_default();
+        // One label, such as a region: the hosts below it can be anyone's.
+        let is_between = |start: &str, end: &str| {
+            let label = host.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+            label.is_some_and(|label| !label.is_empty() && !label.contains('.'))
+        };
+        let cloud = |endpoint| Self { base_url: None, ..endpoint };
+        match host {
             "api.deepseek.com" => Self::deepseek(),
             "api.moonshot.ai" | "api.moonshot.cn" => Self::moonshot(),
             "api.minimax.io" | "api.minimaxi.com" => Self::minimax(),
             "api.z.ai" => Self::zai(),
             "ollama.com" => Self::ollama(),
-            host if host.ends_with(".services.ai.azure.com") => Self::foundry_at(None),
-            host if host.ends_with("aiplatform.googleapis.com") || host.starts_with("aiplatform.") => {
-                Self::vertex_at(None)
-            }
-            host if host.starts_with("bedrock-runtime.") && host.contains(".amazonaws.com") => {
-                Self::bedrock_at(None)
-            }
-            host if host.starts_with("bedrock-mantle.") && host.ends_with(".api.aws") => {
-                Self::bedrock_mantle_at(None)
-            }
+            "aiplatform.googleapis.com" => cloud(Self::vertex("", "")),
+            _ if is_between("", ".services.ai.azure.com") => cloud(Self::foundry("")),
+            _ if is_between("", "-aiplatform.googleapis.com") => cloud(Self::vertex("", "")),
+            _ if is_between("aiplatform.", ".rep.googleapis.com") => cloud(Self::vertex("", "")),
+            _ if is_between("bedrock-runtime.", ".amazonaws.com") => cloud(Self::bedrock("")),
+            _ if is_between("bedrock-runtime.", ".amazonaws.com.cn") => cloud(Self::bedrock("")),
+            _ if is_between("bedrock-mantle.", ".api.aws") => cloud(Self::bedrock_mantle("")),
             _ => Self::anthropic(),
         }
     }
@@ -110,15 +114,16 @@ impl Endpoint {
         }
     }
 
-    /// Creates the endpoint of Claude in a resource of Microsoft Foundry, such as `mine` for `https://mine.services.ai.azure.com`. The model
+    /// Creates the endpoint of Claude in a resource of Microsoft Foundry, such as `mine` or `https://mine.services.ai.azure.com`. The model
     /// is the name of the deployment. Tokens of Entra ID have the scope `https://ai.azure.com/.default`.
     #[must_use]
     pub fn foundry(resource: &str) -> Self {
-        Self::foundry_at(Some(format!("https://{resource}.services.ai.azure.com/anthropic")))
-    }
-
-    fn foundry_at(base_url: Option<String>) -> Self {
-        let endpoint = Self::cloud("foundry", base_url, Some("ANTHROPIC_FOUNDRY_API_KEY"));
+        let origin = match resource.split_once("://") {
+            None => format!("https://{resource}.services.ai.azure.com"),
+            Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
+        };
+        let endpoint =
+            Self::cloud("foundry", format!("{origin}/anthropic"), Some("ANTHROPIC_FOUNDRY_API_KEY"));
         // The official SDK has no models for it.
         Self { describes_models: false, ..endpoint }
     }
@@ -133,18 +138,13 @@ impl Endpoint {
             "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
             _ => format!("{location}-aiplatform.googleapis.com"),
         };
-        Self::vertex_at(Some(format!(
-            "https://{host}/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
-        )))
-    }
-
-    fn vertex_at(base_url: Option<String>) -> Self {
+        let path = format!("v1/projects/{project}/locations/{location}/publishers/anthropic/models");
         Self {
             routes: Routes::RawPredict,
             describes_models: false,
             // <https://github.com/UKGovernmentBEIS/inspect_ai/issues/3851>
             refused_fields: &["cache_control"],
-            ..Self::cloud("vertex", base_url, None)
+            ..Self::cloud("vertex", format!("https://{host}/{path}"), None)
         }
     }
 
@@ -153,10 +153,7 @@ impl Endpoint {
     /// [`bedrock_keys`](crate::bedrock_keys).
     #[must_use]
     pub fn bedrock(region: &str) -> Self {
-        Self::bedrock_at(Some(format!("https://bedrock-runtime.{region}.amazonaws.com/anthropic")))
-    }
-
-    fn bedrock_at(base_url: Option<String>) -> Self {
+        let base_url = format!("https://bedrock-runtime.{region}.amazonaws.com/anthropic");
         Self {
             describes_models: false,
             // Other routes than `/v1/messages` answer with status 200.
@@ -173,10 +170,7 @@ impl Endpoint {
     /// `anthropic.claude-opus-4-8`.
     #[must_use]
     pub fn bedrock_mantle(region: &str) -> Self {
-        Self::bedrock_mantle_at(Some(format!("https://bedrock-mantle.{region}.api.aws/anthropic")))
-    }
-
-    fn bedrock_mantle_at(base_url: Option<String>) -> Self {
+        let base_url = format!("https://bedrock-mantle.{region}.api.aws/anthropic");
         let endpoint = Self::cloud("bedrock-mantle", base_url, Some("AWS_BEARER_TOKEN_BEDROCK"));
         // The official SDK has no models for it.
         Self { describes_models: false, auth_scheme: AuthScheme::Bearer, ..endpoint }
@@ -186,14 +180,14 @@ impl Endpoint {
     #[must_use]
     pub fn aws(region: &str, workspace: impl Into<Cow<'static, str>>) -> Self {
         let base_url = format!("https://aws-external-anthropic.{region}.api.aws");
-        let endpoint = Self::cloud("aws", Some(base_url), Some("ANTHROPIC_AWS_API_KEY"));
+        let endpoint = Self::cloud("aws", base_url, Some("ANTHROPIC_AWS_API_KEY"));
         Self { workspace: Some(workspace.into()), auth_scheme: AuthScheme::Bearer, ..endpoint }
     }
 
-    fn cloud(name: &'static str, base_url: Option<String>, api_key_variable: Option<&'static str>) -> Self {
+    fn cloud(name: &'static str, base_url: String, api_key_variable: Option<&'static str>) -> Self {
         Self {
             name: name.into(),
-            base_url: base_url.map(Cow::Owned),
+            base_url: Some(base_url.into()),
             api_key_variable: api_key_variable.map(Into::into),
             ..Self::anthropic()
         }
@@ -263,21 +257,47 @@ mod tests {
 
     #[test]
     fn detects_endpoints_by_host() {
+        let cloud = |endpoint| Endpoint { base_url: None, ..endpoint };
         let table = [
             ("https://api.anthropic.com", Endpoint::anthropic()),
             ("https://api.deepseek.com/anthropic", Endpoint::deepseek()),
             ("https://api.moonshot.ai/anthropic", Endpoint::moonshot()),
             ("https://api.z.ai/api/anthropic", Endpoint::zai()),
             ("http://127.0.0.1:8080", Endpoint::anthropic()),
-            ("https://mine.services.ai.azure.com/anthropic", Endpoint::foundry_at(None)),
-            ("https://europe-west1-aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
-            ("https://aiplatform.eu.rep.googleapis.com/v1/x", Endpoint::vertex_at(None)),
-            ("https://bedrock-runtime.us-east-1.amazonaws.com/anthropic", Endpoint::bedrock_at(None)),
-            ("https://bedrock-mantle.us-east-1.api.aws/anthropic", Endpoint::bedrock_mantle_at(None)),
+            ("https://mine.services.ai.azure.com/anthropic", cloud(Endpoint::foundry("mine"))),
+            ("https://europe-west1-aiplatform.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://aiplatform.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://aiplatform.us-east1.rep.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://aiplatform.eu.rep.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://bedrock-runtime.us-east-1.amazonaws.com/anthropic", cloud(Endpoint::bedrock("r"))),
+            ("https://bedrock-mantle.us-east-1.api.aws/anthropic", cloud(Endpoint::bedrock_mantle("r"))),
+            ("https://bedrock-runtime.cn-north-1.amazonaws.com.cn/anthropic", cloud(Endpoint::bedrock("r"))),
             ("https://api.deepseek.com.example.org", Endpoint::anthropic()),
+            ("https://aiplatform.example.org", Endpoint::anthropic()),
+            ("https://aiplatform.googleapis.com.example.org", Endpoint::anthropic()),
+            ("https://my-aiplatform.googleapis.com.example.org", Endpoint::anthropic()),
+            ("https://aiplatform.a.b.rep.googleapis.com", Endpoint::anthropic()),
+            ("https://aiplatform.eu.rep.googleapis.com.example.org", Endpoint::anthropic()),
+            ("https://notaiplatform.googleapis.com", Endpoint::anthropic()),
+            ("https://services.ai.azure.com", Endpoint::anthropic()),
+            ("https://bedrock-runtime.a.amazonaws.com.example.org", Endpoint::anthropic()),
+            // A bucket of another customer.
+            ("https://bedrock-runtime.a.s3.amazonaws.com", Endpoint::anthropic()),
+            ("https://bedrock-mantle.a.b.api.aws", Endpoint::anthropic()),
         ];
         for (url, expected) in table {
             assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_also_named_by_a_url() {
+        for (resource, expected) in [
+            ("mine", "https://mine.services.ai.azure.com/anthropic"),
+            ("https://mine.services.ai.azure.com", "https://mine.services.ai.azure.com/anthropic"),
+            ("https://mine.example.org/api/projects/p", "https://mine.example.org/anthropic"),
+        ] {
+            assert_eq!(Endpoint::foundry(resource).base_url.as_deref(), Some(expected));
         }
     }
 }

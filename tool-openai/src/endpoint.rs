@@ -147,23 +147,25 @@ impl Endpoint {
     pub(crate) fn from_url(url: &Url) -> Self {
         let host = url.host_str().unwrap_or_default();
         let is_below = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+        // One label, such as a region: the hosts below it can be anyone's.
+        let is_between = |start: &str, end: &str| {
+            let label = host.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+            label.is_some_and(|label| !label.is_empty() && !label.contains('.'))
+        };
+        let cloud = |endpoint| Self { base_url: None, ..endpoint };
         match host {
             "api.deepseek.com" => Self::deepseek(),
             "api.mistral.ai" => Self::mistral(),
             "api.groq.com" => Self::groq(),
             "generativelanguage.googleapis.com" => Self::gemini(),
             "openrouter.ai" => Self::openrouter(),
-            "aiplatform.googleapis.com" => Self::vertex_at(None),
-            _ if host.ends_with("-aiplatform.googleapis.com") => Self::vertex_at(None),
-            "aiplatform.us.rep.googleapis.com" | "aiplatform.eu.rep.googleapis.com" => Self::vertex_at(None),
-            _ if host.starts_with("bedrock-runtime.") && is_below("amazonaws.com") => {
-                Self::bedrock_at("bedrock", None)
-            }
-            _ if host.starts_with("bedrock-mantle.") && is_below("api.aws") => {
-                Self::bedrock_at("bedrock-mantle", None)
-            }
+            "aiplatform.googleapis.com" => cloud(Self::vertex("", "")),
+            _ if is_between("", "-aiplatform.googleapis.com") => cloud(Self::vertex("", "")),
+            _ if is_between("aiplatform.", ".rep.googleapis.com") => cloud(Self::vertex("", "")),
+            _ if is_between("bedrock-runtime.", ".amazonaws.com") => cloud(Self::bedrock("")),
+            _ if is_between("bedrock-mantle.", ".api.aws") => cloud(Self::bedrock_mantle("")),
             _ if is_below("openai.com") => Self::openai(),
-            _ if is_below("openai.azure.com") || is_below("services.ai.azure.com") => Self::azure_at(None),
+            _ if is_below("openai.azure.com") || is_below("services.ai.azure.com") => cloud(Self::azure("")),
             _ => Self::compatible(),
         }
     }
@@ -187,6 +189,7 @@ mod tests {
 
     #[test]
     fn detects_endpoints_by_host() {
+        let cloud = |endpoint| Endpoint { base_url: None, ..endpoint };
         let table = [
             ("https://api.openai.com/v1", Endpoint::openai()),
             ("https://eu.api.openai.com/v1", Endpoint::openai()),
@@ -196,17 +199,17 @@ mod tests {
             ("https://generativelanguage.googleapis.com/v1beta/openai", Endpoint::gemini()),
             ("https://openrouter.ai/api/v1", Endpoint::openrouter()),
             ("http://127.0.0.1:8080/v1", Endpoint::compatible()),
-            ("https://aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
-            ("https://europe-west1-aiplatform.googleapis.com/v1/x", Endpoint::vertex_at(None)),
-            ("https://aiplatform.eu.rep.googleapis.com/v1/x", Endpoint::vertex_at(None)),
-            (
-                "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1",
-                Endpoint::bedrock_at("bedrock", None),
-            ),
-            (
-                "https://bedrock-mantle.eu-west-1.api.aws/openai/v1",
-                Endpoint::bedrock_at("bedrock-mantle", None),
-            ),
+            ("https://aiplatform.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://europe-west1-aiplatform.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://aiplatform.eu.rep.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", cloud(Endpoint::bedrock("r"))),
+            ("https://bedrock-mantle.eu-west-1.api.aws/openai/v1", cloud(Endpoint::bedrock_mantle("r"))),
+            ("https://aiplatform.us-east1.rep.googleapis.com/v1/x", cloud(Endpoint::vertex("p", "eu"))),
+            ("https://aiplatform.a.b.rep.googleapis.com/v1/x", Endpoint::compatible()),
+            ("https://my-aiplatform.googleapis.com.example.org/v1", Endpoint::compatible()),
+            // A bucket of another customer.
+            ("https://bedrock-runtime.a.s3.amazonaws.com/v1", Endpoint::compatible()),
+            ("https://bedrock-mantle.a.b.api.aws/v1", Endpoint::compatible()),
             ("https://bedrock-runtime.example.org/v1", Endpoint::compatible()),
             ("https://notopenai.com/v1", Endpoint::compatible()),
             ("https://api.openai.com.example.org/v1", Endpoint::compatible()),
@@ -216,5 +219,24 @@ mod tests {
         }
         let azure = Endpoint::from_url(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
         assert_eq!((azure.auth_scheme, azure.base_url), (AuthScheme::Header("api-key"), None));
+    }
+
+    #[test]
+    fn a_resource_is_also_named_by_a_url() {
+        for (resource, azure, foundry) in [
+            (
+                "mine",
+                "https://mine.openai.azure.com/openai/v1",
+                "https://mine.services.ai.azure.com/openai/v1",
+            ),
+            (
+                "https://mine.example.org/api/projects/p",
+                "https://mine.example.org/openai/v1",
+                "https://mine.example.org/openai/v1",
+            ),
+        ] {
+            assert_eq!(Endpoint::azure(resource).base_url.as_deref(), Some(azure));
+            assert_eq!(Endpoint::foundry(resource).base_url.as_deref(), Some(foundry));
+        }
     }
 }

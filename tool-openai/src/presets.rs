@@ -104,7 +104,7 @@ impl Endpoint {
     /// deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {
-        Self::azure_at(Some(format!("{}/openai/v1", azure_origin(resource))))
+        Self::azure_at(format!("{}/openai/v1", azure_origin(resource, "openai.azure.com")))
     }
 
     /// Creates the endpoint of an Azure OpenAI resource with the older form of the API in this version, such as
@@ -116,14 +116,14 @@ impl Endpoint {
             // Documented for the current form only: <https://learn.microsoft.com/azure/foundry/openai/how-to/tool-search>.
             supports_tool_search: false,
             supports_compaction: false,
-            ..Self::azure_at(Some(azure_origin(resource)))
+            ..Self::azure_at(azure_origin(resource, "openai.azure.com"))
         }
     }
 
-    pub(crate) fn azure_at(base_url: Option<String>) -> Self {
+    fn azure_at(base_url: String) -> Self {
         Self {
             name: Some("azure".into()),
-            base_url: base_url.map(Cow::Owned),
+            base_url: Some(base_url.into()),
             api_key_variable: Some("AZURE_OPENAI_API_KEY".into()),
             auth_scheme: AuthScheme::Header("api-key"),
             // It answers with 404: <https://learn.microsoft.com/en-us/answers/questions/5889782>.
@@ -132,11 +132,11 @@ impl Endpoint {
         }
     }
 
-    /// Creates the endpoint of OpenAI's models in a resource of Microsoft Foundry, such as `mine` for `https://mine.services.ai.azure.com`. The
+    /// Creates the endpoint of OpenAI's models in a resource of Microsoft Foundry, such as `mine` or `https://mine.services.ai.azure.com`. The
     /// model is the name of the deployment. Tokens of Entra ID have the scope `https://ai.azure.com/.default`.
     #[must_use]
     pub fn foundry(resource: &str) -> Self {
-        Self::azure_at(Some(format!("https://{resource}.services.ai.azure.com/openai/v1")))
+        Self::azure_at(format!("{}/openai/v1", azure_origin(resource, "services.ai.azure.com")))
     }
 
     /// Creates the endpoint of Gemini on Google's Vertex AI, in a project and a location such as `europe-west1`, `eu`, `us` or `global`. Tokens
@@ -149,13 +149,9 @@ impl Endpoint {
             _ => format!("{location}-aiplatform.googleapis.com"),
         };
         let path = format!("v1/projects/{project}/locations/{location}/endpoints/openapi");
-        Self::vertex_at(Some(format!("https://{host}/{path}")))
-    }
-
-    pub(crate) fn vertex_at(base_url: Option<String>) -> Self {
         Self {
             name: Some("vertex".into()),
-            base_url: base_url.map(Cow::Owned),
+            base_url: Some(format!("https://{host}/{path}").into()),
             api_key_variable: None,
             ..Self::gemini()
         }
@@ -166,7 +162,7 @@ impl Endpoint {
     #[must_use]
     pub fn bedrock(region: &str) -> Self {
         let base_url = format!("https://bedrock-runtime.{region}.amazonaws.com/openai/v1");
-        Self::bedrock_at("bedrock", Some(base_url))
+        Self::bedrock_at("bedrock", base_url)
     }
 
     /// Creates the OpenAI-compatible endpoint of Amazon Bedrock in a region, at `bedrock-mantle`. Some models are at `/v1` instead of
@@ -174,13 +170,13 @@ impl Endpoint {
     #[must_use]
     pub fn bedrock_mantle(region: &str) -> Self {
         let base_url = format!("https://bedrock-mantle.{region}.api.aws/openai/v1");
-        Self::bedrock_at("bedrock-mantle", Some(base_url))
+        Self::bedrock_at("bedrock-mantle", base_url)
     }
 
-    pub(crate) fn bedrock_at(name: &'static str, base_url: Option<String>) -> Self {
+    fn bedrock_at(name: &'static str, base_url: String) -> Self {
         Self {
             name: Some(name.into()),
-            base_url: base_url.map(Cow::Owned),
+            base_url: Some(base_url.into()),
             api_key_variable: Some("AWS_BEARER_TOKEN_BEDROCK".into()),
             max_tokens_field: "max_completion_tokens".into(),
             ..Self::compatible()
@@ -343,10 +339,10 @@ impl Endpoint {
     }
 }
 
-/// Returns `https://mine.openai.azure.com` for `mine` and for a URL as the portal shows it.
-fn azure_origin(resource: &str) -> String {
+/// Returns `https://mine.openai.azure.com` for `mine` in this domain, and the origin of a URL as the portal shows it.
+fn azure_origin(resource: &str, domain: &str) -> String {
     match resource.split_once("://") {
-        None => format!("https://{resource}.openai.azure.com"),
+        None => format!("https://{resource}.{domain}"),
         Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
     }
 }

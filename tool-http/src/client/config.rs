@@ -196,9 +196,9 @@ impl ConnectionConfig {
         Ok(Connection {
             http,
             base_url,
+            tokens: token_source.map(|source| Tokens::new(source, redactor.clone())),
             redactor,
             headers,
-            tokens: token_source.map(Tokens::new),
             permits,
             suggested_base_url,
             known_errors,

@@ -39,13 +39,14 @@ pub fn new_client(url: &Url) -> Result<ClientBuilder, TlsError> {
     Ok(if is_loopback(url) { builder.no_proxy() } else { builder })
 }
 
-/// Returns `true` if a URL names this machine.
+/// Returns `true` if a URL names this machine: with `localhost` or a loopback address. A resolver may look up names below `localhost`
+/// [elsewhere](https://www.rfc-editor.org/rfc/rfc6761#section-6.3).
 #[must_use]
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => name == "localhost",
         None => false,
     }
 }
@@ -79,7 +80,8 @@ mod tests {
             ("http://[::1]/mcp", true),
             ("http://localhost/mcp", true),
             ("http://LOCALHOST/mcp", true),
-            ("http://a.localhost/mcp", true),
+            ("http://a.localhost/mcp", false),
+            ("http://[::ffff:127.0.0.1]/mcp", false),
             ("http://notlocalhost/mcp", false),
             ("http://localhost.example.org/mcp", false),
             ("http://example.org/mcp", false),

@@ -107,17 +107,25 @@ impl Connection {
         if url.origin() != self.base_url.origin() {
             return Err(Error::request("a token is not sent to another server than that of the base URL"));
         }
-        let sent = tokens.get(None, &self.redactor).await.map_err(Error::token)?;
-        headers.insert(AUTHORIZATION, sent.header);
-        let refusal = match self.send_once(url, body, headers.clone()).await {
-            Err(error) if error.refuses_token() => error,
-            result => return result,
-        };
-        match tokens.get(Some(&sent.token), &self.redactor).await {
-            Ok(sent) => headers.insert(AUTHORIZATION, sent.header),
-            Err(failure) => return Err(refusal.with_token_failure(failure)),
-        };
-        self.send_once(url, body, headers).await
+        let mut refusal: Option<Error> = None;
+        loop {
+            let answer = tokens.get().await.and_then(|token| Ok((token.header()?, token)));
+            let (header, token) = answer.map_err(|failure| match refusal.take() {
+                Some(refusal) => refusal.with_token_failure(failure),
+                None => Error::token(failure),
+            })?;
+            headers.insert(AUTHORIZATION, header);
+            match self.send_once(url, body, headers.clone()).await {
+                Err(error) if error.refuses_token() => {
+                    tokens.refuse(&token);
+                    if refusal.is_some() {
+                        return Err(error);
+                    }
+                    refusal = Some(error);
+                }
+                result => return result,
+            }
+        }
     }
 
     async fn send_once(

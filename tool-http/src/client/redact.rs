@@ -45,23 +45,27 @@ impl Redactor {
         Self { mark, min_bytes: min_bytes.max(1), secrets: Vec::new(), shared: Arc::default() }
     }
 
-    /// Adds a secret.
+    /// Adds a secret. White space around it, which headers do not preserve, is not part of it.
     pub fn add(&mut self, secret: &str) {
-        if secret.len() >= self.min_bytes {
-            self.secrets.extend(forms(secret));
-        }
+        self.secrets.extend(self.forms(secret));
     }
 
     /// Adds a secret to this redactor and all of its clones, such as a token that is renewed. The sixteen latest are redacted.
     pub fn add_shared(&self, secret: &str) {
+        self.add_shared_group([&secret.into()]);
+    }
+
+    /// [Adds](Self::add_shared) a secret, the last one, together with its parts.
+    pub(super) fn add_shared_group<'a>(&self, secrets: impl IntoIterator<Item = &'a SecretString>) {
+        let forms: Vec<_> =
+            secrets.into_iter().flat_map(|secret| self.forms(secret.expose_secret())).collect();
+        let Some(secret) = forms.last().map(ExposeSecret::expose_secret) else { return };
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if secret.len() >= self.min_bytes {
-            // One that is used again is among the latest again.
-            shared.retain(|known| known.iter().all(|known| known.expose_secret() != secret));
-            shared.push_back(forms(secret));
-            if shared.len() > MAX_SHARED {
-                shared.pop_front();
-            }
+        // One that is used again is among the latest again.
+        shared.retain(|known| known.last().is_none_or(|known| known.expose_secret() != secret));
+        shared.push_back(forms);
+        if shared.len() > MAX_SHARED {
+            shared.pop_front();
         }
     }
 
@@ -75,7 +79,7 @@ impl Redactor {
     pub fn add_header(&mut self, value: &str) {
         self.add(value);
         if let Some((_scheme, credentials)) = value.trim().split_once(' ') {
-            self.add(credentials.trim());
+            self.add(credentials);
         }
     }
 
@@ -93,6 +97,20 @@ impl Redactor {
                 self.add(&value.replace('+', " "));
             }
         }
+    }
+
+    /// Returns a secret that is long enough as it appears in texts, itself last: a value that is shown as JSON contains it with escapes, to
+    /// some servers also of slashes.
+    fn forms(&self, secret: &str) -> Vec<SecretString> {
+        let secret = secret.trim();
+        if secret.len() < self.min_bytes {
+            return Vec::new();
+        }
+        let json = Value::from(secret).to_string();
+        let escaped = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
+        let escapes = [escaped, &escaped.replace('/', "\\/")].map(SecretString::from);
+        let escapes = escapes.into_iter().filter(|form| form.expose_secret() != secret);
+        escapes.chain([secret.into()]).collect()
     }
 
     /// Replaces every secret in the text.
@@ -130,15 +148,6 @@ impl Redactor {
             value => value,
         }
     }
-}
-
-/// Returns a secret as it appears in texts: a value that is shown as JSON contains it with escapes, to some servers also of slashes.
-fn forms(secret: &str) -> Vec<SecretString> {
-    let json = Value::from(secret).to_string();
-    let escaped = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
-    let escapes = [escaped, &escaped.replace('/', "\\/")].map(SecretString::from);
-    let escapes = escapes.into_iter().filter(|form| form.expose_secret() != secret);
-    escapes.chain([secret.into()]).collect()
 }
 
 /// A text with its percent escapes decoded.

@@ -2,7 +2,6 @@
 //!
 //! Five HMACs take the place of `aws-sigv4`, which would add 19 crates and needs a newer Rust. No body is signed.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::config::read_variable;
 use super::error::Error;
-use super::token_source::{Token, TokenSource};
+use super::token_source::{BoxError, Token, TokenSource};
 
 /// The longest time that AWS accepts such a key.
 const MAX_KEY_TIME: Duration = Duration::from_secs(12 * 60 * 60);
@@ -37,6 +36,9 @@ impl AwsCredentials {
 
     /// Reads the credentials from the environment variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, for a session,
     /// `AWS_SESSION_TOKEN`.
+    ///
+    /// The environment does not contain the end of a session, and nothing renews it: AWS refuses the keys of a session that has ended
+    /// although they are said to be valid for longer. For services that run for longer, ask the library of AWS in a closure.
     ///
     /// # Errors
     ///
@@ -97,19 +99,31 @@ pub fn signed_keys<F, T, E>(
 where
     F: Fn() -> T + Send + Sync,
     T: Future<Output = Result<AwsCredentials, E>> + Send,
-    E: Into<Box<dyn StdError + Send + Sync>>,
+    E: Into<BoxError>,
 {
     let region: Arc<str> = region.into();
     move || {
         let (credentials, region) = (credentials(), Arc::clone(&region));
-        async move { Ok::<_, E>(sign(form, &region, &credentials.await?, SystemTime::now())) }
+        async move {
+            let credentials = credentials.await.map_err(Into::into)?;
+            Ok::<_, BoxError>(sign(form, &region, &credentials, SystemTime::now())?)
+        }
     }
 }
 
-fn sign(form: SignedKeyForm, region: &str, credentials: &AwsCredentials, now: SystemTime) -> Token {
+fn sign(
+    form: SignedKeyForm,
+    region: &str,
+    credentials: &AwsCredentials,
+    now: SystemTime,
+) -> Result<Token, &'static str> {
     let SignedKeyForm { prefix, host, service, action, end } = form;
     let remaining = credentials.expires_at.map(|time| time.duration_since(now).unwrap_or_default());
-    let time = remaining.unwrap_or(MAX_KEY_TIME).clamp(Duration::from_secs(1), MAX_KEY_TIME);
+    // A key is valid for whole seconds.
+    let seconds = remaining.unwrap_or(MAX_KEY_TIME).min(MAX_KEY_TIME).as_secs();
+    if seconds == 0 {
+        return Err("the credentials of AWS have expired; return new ones");
+    }
     let stamp = time_stamp(now);
     let day = &stamp[..8];
     let scope = format!("{day}/{region}/{service}/aws4_request");
@@ -118,8 +132,7 @@ fn sign(form: SignedKeyForm, region: &str, credentials: &AwsCredentials, now: Sy
     let session_field = session.map(|token| format!("&X-Amz-Security-Token={}", encode(token)));
     let session_field = session_field.unwrap_or_default();
     let start = format!(
-        "{action}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={stamp}&X-Amz-Expires={}",
-        time.as_secs()
+        "{action}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={stamp}&X-Amz-Expires={seconds}"
     );
     // The fields are signed in the order of their names.
     let signed = format!("{start}{session_field}&X-Amz-SignedHeaders=host");
@@ -130,9 +143,12 @@ fn sign(form: SignedKeyForm, region: &str, credentials: &AwsCredentials, now: Sy
     let signature = hex(&mac(key, &text));
     let url =
         format!("{host}/?{start}&X-Amz-SignedHeaders=host{session_field}&X-Amz-Signature={signature}{end}");
-    let token = Token::new(format!("{prefix}{}", BASE64.encode(url))).expires_at(now + time);
+    let key = BASE64.encode(&url);
+    // The end of the key, from the signature on. Three bytes are four characters.
+    let signed_end = &key[url.rfind(&signature).unwrap_or_default() / 3 * 4..];
+    let token = Token::new(format!("{prefix}{key}")).expires_at(now + Duration::from_secs(seconds));
     // A server quotes the request if it computes another signature.
-    session.into_iter().fold(token, Token::with_part)
+    Ok(token.with_parts(session.into_iter().chain([&*signature, &key, signed_end])))
 }
 
 fn mac(key: Vec<u8>, text: &str) -> Vec<u8> {
@@ -190,27 +206,32 @@ mod tests {
             let credentials = AwsCredentials::new(id, text("secret_access_key").unwrap()).expires_at(expiry);
             let credentials =
                 text("session_token").into_iter().fold(credentials, AwsCredentials::session_token);
-            let token = sign(FORM, text("region").unwrap(), &credentials, now);
+            let token = sign(FORM, text("region").unwrap(), &credentials, now).unwrap();
             assert_eq!(token, Token::new(text("key").unwrap()), "{vector}");
             assert_eq!(format!("{token:?}"), format!("Token {{ expires_at: {:?}, .. }}", Some(expiry)));
         }
     }
 
     #[test]
-    fn keys_last_at_most_twelve_hours() {
+    fn keys_last_at_most_twelve_hours_and_no_longer_than_the_credentials() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_901_025);
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let credentials = AwsCredentials::new("id", "secret");
+        let end = |time| credentials.clone().expires_at(time);
+        let millis = Duration::from_millis;
         let table = [
-            (credentials.clone(), hours(12)),
-            (credentials.clone().expires_at(now + hours(13)), hours(12)),
-            (credentials.clone().expires_at(now + hours(1)), hours(1)),
-            (credentials.clone().expires_at(now - hours(1)), Duration::from_secs(1)),
+            (credentials.clone(), Some(hours(12))),
+            (end(now + hours(13)), Some(hours(12))),
+            (end(now + hours(1)), Some(hours(1))),
+            (end(now + millis(1999)), Some(Duration::from_secs(1))),
+            (end(now + millis(999)), None),
+            (end(now - hours(1)), None),
         ];
         for (credentials, expected) in table {
-            let token = sign(FORM, "us-east-1", &credentials, now);
-            let shown = format!("Token {{ expires_at: {:?}, .. }}", Some(now + expected));
-            assert_eq!(format!("{token:?}"), shown);
+            let token = sign(FORM, "us-east-1", &credentials, now).map(|token| format!("{token:?}"));
+            let expired = "the credentials of AWS have expired; return new ones";
+            let shown = expected.map(|time| format!("Token {{ expires_at: {:?}, .. }}", Some(now + time)));
+            assert_eq!(token, shown.ok_or(expired));
         }
         assert_eq!(format!("{credentials:?}"), "AwsCredentials { expires_at: None, .. }");
     }

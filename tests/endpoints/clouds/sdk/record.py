@@ -6,6 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anthropic
 import openai
+from openai.providers.bedrock import bedrock
+from openai.providers.vertex import vertex
 
 TOKEN = "a-token-of-a-cloud"
 HEADERS = ["anthropic-version", "anthropic-workspace-id", "api-key", "authorization", "x-api-key"]
@@ -53,22 +55,26 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 origin = f"http://127.0.0.1:{server.server_port}"
 
 
-def ask_claude(cloud, client, model):
-    """Asks awaited, streamed and for the number of tokens, where the client can."""
+def ask_claude(cloud, client, model, counts=True):
+    """Asks awaited, streamed and for the number of tokens, where the cloud can."""
     global name
     name = f"{cloud} reply"
     client.messages.create(model=model, max_tokens=9, messages=MESSAGES)
     name = f"{cloud} stream"
     for _ in client.messages.create(model=model, max_tokens=9, messages=MESSAGES, stream=True):
         pass
-    name = f"{cloud} count"
-    client.messages.count_tokens(model=model, messages=MESSAGES)
+    if counts:
+        name = f"{cloud} count"
+        client.messages.count_tokens(model=model, messages=MESSAGES)
 
 
-vertex = anthropic.AnthropicVertex(region="eu", project_id="p", access_token=TOKEN, base_url=f"{origin}/v1", max_retries=0)
-ask_claude("vertex", vertex, "claude-sonnet-4@20250514;x")
+claude = anthropic.AnthropicVertex(region="eu", project_id="p", access_token=TOKEN, base_url=f"{origin}/v1", max_retries=0)
+ask_claude("vertex", claude, "claude-sonnet-4@20250514;x")
 foundry = anthropic.AnthropicFoundry(azure_ad_token_provider=lambda: TOKEN, base_url=f"{origin}/anthropic", max_retries=0)
 ask_claude("foundry", foundry, "m")
+# The client for Bedrock's runtime uses `InvokeModel`. The Messages API there takes the token that the plain client sends.
+runtime = anthropic.Anthropic(auth_token=TOKEN, base_url=f"{origin}/anthropic", max_retries=0)
+ask_claude("bedrock", runtime, "m", counts=False)
 mantle = anthropic.AnthropicBedrockMantle(
     api_key=TOKEN, aws_region="eu-west-1", base_url=f"{origin}/anthropic", max_retries=0
 )
@@ -83,9 +89,22 @@ name = "azure"
 azure = openai.OpenAI(api_key=lambda: TOKEN, base_url=f"{origin}/openai/v1", max_retries=0)
 azure.chat.completions.create(model="m", messages=chat)
 name = "bedrock"
-bedrock = openai.BedrockOpenAI(
+runtime = openai.BedrockOpenAI(
     bedrock_token_provider=lambda: TOKEN, aws_region="eu-west-1", base_url=f"{origin}/openai/v1", max_retries=0
 )
-bedrock.chat.completions.create(model="m", messages=chat)
+runtime.chat.completions.create(model="m", messages=chat)
+name = "bedrock-mantle"
+provider = bedrock(endpoint="mantle", region="eu-west-1", base_url=f"{origin}/openai/v1", token_provider=lambda: TOKEN)
+mantle = openai.OpenAI(provider=provider, max_retries=0)
+mantle.chat.completions.create(model="m", messages=chat)
+# Google documents the plain client for the models behind `endpoints/openapi`.
+name = "vertex"
+location = f"{origin}/v1/projects/p/locations/eu"
+gemini = openai.OpenAI(api_key=lambda: TOKEN, base_url=f"{location}/endpoints/openapi", max_retries=0)
+gemini.chat.completions.create(model="m", messages=chat)
+name = "vertex responses"
+provider = vertex(base_url=f"{location}/publishers/openai/v1", token_provider=lambda: TOKEN)
+items = [{"type": "message", **message} for message in chat]
+openai.OpenAI(provider=provider, max_retries=0).responses.create(model="m", input=items, store=False)
 
 print(json.dumps(recorded, indent=1, sort_keys=True))
