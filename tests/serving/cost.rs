@@ -120,8 +120,11 @@ async fn increase_later(number: u64) -> u64 {
     number + 1
 }
 
+/// Changes what is around a run.
+type Build = fn(AgentBuilder) -> AgentBuilder;
+
 /// Returns the number of bytes that are allocated for a reply with so many calls.
-fn allocated_for_calls(tool: &str, size: usize, build: fn(AgentBuilder) -> AgentBuilder) -> u64 {
+fn allocated_for_calls(tool: &str, size: usize, build: Build) -> u64 {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let calls = (0..size).map(|number| (tool, format!(r#"{{"number": {number}}}"#)));
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
@@ -135,7 +138,7 @@ fn allocated_for_calls(tool: &str, size: usize, build: fn(AgentBuilder) -> Agent
 
 #[test]
 fn the_work_for_a_reply_grows_no_faster_than_its_calls() {
-    let worlds: [(&str, fn(AgentBuilder) -> AgentBuilder); 4] = [
+    let worlds: [(&str, Build); 4] = [
         ("alone", |agent| agent),
         ("stored", |agent| agent.run_store(InMemoryStore::new())),
         ("listened to", |agent| agent.on_event(|_| ())),
