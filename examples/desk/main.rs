@@ -42,7 +42,7 @@ async fn main() -> Result<(), Failure> {
     let store = SqliteStore::open(file).await?;
     let agent = agent::desk(model()?, &store, |line| println!("audit: {line}"))?;
     // Goes on with what another process has left, and with what failed. A lease decides which process does.
-    let _recovery = agent.recover().on_outcome(report).start();
+    agent.recover().on_outcome(report).start();
     let app = app(agent, Logins::new(env::var("DESK_SECRET").ok())?)?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}", listener.local_addr()?);

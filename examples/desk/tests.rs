@@ -206,3 +206,13 @@ async fn what_failed_goes_on_without_the_customer() {
     let refunds = last.iter().filter(|part| part["type"] == "tool-refund");
     assert_eq!((refunds.count(), &last.last().unwrap()["text"]), (1, &json!("Done.")));
 }
+
+#[test]
+fn an_empty_secret_is_refused() {
+    for secret in ["", " \n"] {
+        let refused = Logins::new(Some(secret.to_owned())).err().map(|error| error.to_string());
+        let expected = "`DESK_SECRET` is empty; unset it, or write `export DESK_SECRET=$(head -c 32 /dev/urandom | base64)`";
+        assert_eq!(refused.as_deref(), Some(expected));
+    }
+    assert!(Logins::new(None).is_ok());
+}

@@ -2,6 +2,7 @@
 //!
 //! A real desk has a database, hashes of passwords or single sign-on, and `Secure` cookies.
 
+use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
@@ -61,11 +62,16 @@ fn principal(name: &str) -> Option<Principal> {
 pub(crate) struct Logins(Key);
 
 impl Logins {
-    /// Replicas that share a secret accept each other's logins. Without one, logins end with the process.
-    pub(crate) fn new(secret: Option<String>) -> Result<Self, Unspecified> {
+    /// Replicas that share a secret accept each other's logins. Without one, logins end with the process. An empty one, such as that of a
+    /// variable whose value was not found, is refused: anybody could sign logins with it.
+    pub(crate) fn new(secret: Option<String>) -> Result<Self, Box<dyn Error>> {
         Ok(Self(match secret {
+            Some(secret) if secret.trim().is_empty() => {
+                return Err("`DESK_SECRET` is empty; unset it, or write `export DESK_SECRET=$(head -c 32 /dev/urandom | base64)`".into());
+            }
             Some(secret) => Key::new(HMAC_SHA256, secret.as_bytes()),
-            None => Key::generate(HMAC_SHA256, &SystemRandom::new())?,
+            None => Key::generate(HMAC_SHA256, &SystemRandom::new())
+                .map_err(|_| "the system has no random numbers")?,
         }))
     }
 

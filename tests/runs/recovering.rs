@@ -496,7 +496,7 @@ async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
     failing.ask("Hello").await.unwrap_err();
     let agent = stores.builder(&ScriptedModel::new().says("Hello.").says("Paid."), &effects);
     let agent = agent.tools(tools![pay_at]).decider(Approves(Arc::clone(&asked))).build().unwrap();
-    let _recovery = agent.recover().start();
+    agent.recover().start();
     while stores.run_store.runs().await.unwrap().len() > 10 || asked.load(Ordering::SeqCst) < 11 {
         tokio::task::yield_now().await;
     }
@@ -549,7 +549,7 @@ async fn decided_runs_are_driven_in_the_places_of_a_recovery() {
     }
     let agent = builder(ScriptedModel::new()).decider(on_approval(|_| Decision::approve()));
     let agent = agent.build().unwrap();
-    let _recovery = agent.recover().start();
+    agent.recover().start();
     tokio::time::sleep(Duration::from_secs(1_000)).await;
     assert_eq!(running.load(Ordering::SeqCst), 8);
 }
@@ -597,9 +597,23 @@ async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
     // At 0, 10, 30 and 70 seconds.
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(model.requests().len(), 1 + 4);
-    drop(recovery);
+    recovery.stop();
     tokio::time::sleep(Duration::from_secs(10_000)).await;
     assert_eq!(model.requests().len(), 1 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recovery_that_nobody_holds_goes_on_until_it_is_stopped() {
+    let [stores, _] = stores().await;
+    let model = ScriptedModel::new().fails("down").says("Hello.").fails("down").says("Hello.");
+    let agent = stores.builder(&model, &Effects::default()).build().unwrap();
+    let _ = agent.recover().interval(Duration::from_secs(10)).start();
+    for left in [2, 0] {
+        agent.ask("Hello").await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(model.remaining(), left);
+    }
+    assert!(stores.run_store.runs().await.unwrap().is_empty());
 }
 
 /// Like one that fails: its lease is free, and the next driver would panic, too.
@@ -622,7 +636,7 @@ async fn a_run_whose_driver_panics_is_continued_at_growing_intervals() {
     let agent =
         Agent::builder(model.clone()).memory((stores.memory)()).run_store(Arc::clone(&stores.run_store));
     let agent = agent.build().unwrap();
-    let _recovery = agent.recover().interval(Duration::from_secs(10)).start();
+    agent.recover().interval(Duration::from_secs(10)).start();
     // At 0, 10, 30 and 70 seconds.
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(model.0.load(Ordering::SeqCst), 4);

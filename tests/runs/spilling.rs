@@ -2,6 +2,7 @@
 
 use std::future::{IntoFuture, pending};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Compaction, OnDrop};
@@ -343,14 +344,11 @@ async fn outputs_beyond_the_limit_of_a_tool_are_stored() {
         // Neither the run nor its record of the original has more than the model has read.
         assert!(serde_json::to_string(&answer).unwrap().len() < 8 * LIMIT, "{at}");
     }
-    // Without a store, or a limit of the agent, the tool's own limit cuts.
-    for has_store in [false, true] {
-        let model = ScriptedModel::new().calls("log", "{}").says("Done.");
-        let agent = Agent::builder(model).tools(tools![declared]);
-        let agent = if has_store { agent.output_store(Watched::default()) } else { agent };
-        let answer = agent.build().unwrap().ask("What is wrong?").await.unwrap();
-        assert!(answer.messages()[2].text().chars().count() <= 300);
-    }
+    // Without a store, the tool's own limit cuts.
+    let model = ScriptedModel::new().calls("log", "{}").says("Done.");
+    let agent = Agent::builder(model).tools(tools![declared]).build().unwrap();
+    let answer = agent.ask("What is wrong?").await.unwrap();
+    assert!(answer.messages()[2].text().chars().count() <= 300);
 }
 
 /// A layer of the set that leaves little of a long output leaves no more of it in the run.
@@ -380,15 +378,26 @@ async fn the_limit_of_a_tool_outlives_the_process() {
     assert_eq!(store.stored.lock().unwrap()[0].2, log_text());
 }
 
+#[test]
+fn an_agent_with_a_store_without_what_it_needs_is_not_built() {
+    let builder = || Agent::builder(ScriptedModel::new()).tools(tools![log]);
+    let kept = builder().keep_finished(Duration::from_secs(60));
+    let cases = [
+        (
+            builder().output_store(InMemoryStore::new()),
+            "an output store needs a limit, or nothing is stored; set `AgentBuilder::max_output_chars`",
+        ),
+        (kept, "finished runs are kept in a run store; set `AgentBuilder::run_store`"),
+    ];
+    for (agent, expected) in cases {
+        assert_eq!(agent.build().unwrap_err().to_string(), expected);
+    }
+    let kept = builder().keep_finished(Duration::from_secs(60)).run_store(InMemoryStore::new());
+    kept.output_store(InMemoryStore::new()).max_output_chars(LIMIT).build().unwrap();
+}
+
 #[tokio::test]
 async fn nothing_is_offered_or_stored_unless_it_is_asked_for() {
-    let without_limit = ScriptedModel::new()
-        .expects(|request| request.tools().len() == 1)
-        .calls("log", "{}")
-        .expects(|request| request.messages().last().unwrap().text() == log_text())
-        .says("Done.");
-    let agent = Agent::builder(without_limit).tools(tools![log]).output_store(InMemoryStore::new());
-    agent.build().unwrap().ask("Go").await.unwrap();
     let without_store = ScriptedModel::new()
         .expects(|request| request.tools().len() == 1)
         .calls("log", "{}")

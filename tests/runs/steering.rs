@@ -284,6 +284,21 @@ async fn drivers_and_those_who_decide_are_refused_too_long_messages() {
     assert_eq!(decided.say("Hurry").unwrap_err().kind(), StepErrorKind::Full);
 }
 
+/// As users and conversations are.
+#[tokio::test]
+async fn a_run_that_is_told_something_is_named_by_its_id_or_by_any_text() {
+    let agent = Agent::builder(pays()).tools(tools![pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let (id, text) = (run.id(), run.id().to_string());
+    agent.say(id, "One").await.unwrap();
+    agent.say(id.clone(), "Two").await.unwrap();
+    agent.say(id.as_str(), "Three").await.unwrap();
+    agent.say(&text, "Four").await.unwrap();
+    agent.say(text, "Five").await.unwrap();
+    let told = agent.list_runs(&RunFilter::new()).await.unwrap();
+    assert_eq!((told.len(), told[0].id.as_str()), (1, id.as_str()));
+}
+
 /// Also through a store, a restart and a fork.
 #[tokio::test]
 async fn who_sent_a_message_is_recorded_with_it() {

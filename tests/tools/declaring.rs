@@ -406,8 +406,8 @@ fn resolves_names_from_a_configuration() {
     assert_eq!(names, ["recall_order", "dispatch_order"]);
     let error = ToolSet::named(["recall_order", "dispatchorder"]).unwrap_err();
     assert_eq!(error.kind(), ToolSetErrorKind::UnknownTool);
-    let text = "of this program (methods of toolboxes are not registered: use `ToolSet::resolved`); \
-                did you mean `dispatch_order`?";
+    let text = "of this program (methods of toolboxes are not registered: use `ToolSet::resolved`; \
+                a crate of which nothing is used is not linked: write `use team_tools as _;`); did you mean `dispatch_order`?";
     assert!(error.to_string().ends_with(text), "{error}");
 }
 

@@ -1,40 +1,7 @@
 //! A terminal chat with an [`Agent`] in one call.
 //!
-//! ```no_run
-//! use tool_core::{Agent, ChatModel, tool, tools};
-//!
-//! /// Deletes a file.
-//! #[tool(needs_approval)]
-//! fn delete(path: String) -> std::io::Result<()> {
-//!     std::fs::remove_file(path)
-//! }
-//!
-//! async fn run(model: impl ChatModel + 'static) -> Result<(), Box<dyn std::error::Error>> {
-//!     let agent = Agent::builder(model).tools(tools![delete]).build()?;
-//!     tool_cli::chat(agent).await?;
-//!     Ok(())
-//! }
-//! ```
-//!
-//! Answers are streamed; a spinner shows that the model or a tool is working, with the [progress](tool_core::tool::Progress) that the
-//! tool reports. Calls that need approval are decided by a key, and questions of tools are answered by a
-//! number or a text; an answer that is an object is asked for member by member, and shown before it is sent. Ctrl-C stops the current
-//! answer, and at the prompt ends the chat. [`watch`] decides about stored runs.
-//!
-//! What the program itself prints while an answer is awaited appears behind the spinner. So log in to MCP servers that ask for a login in
-//! the terminal, such as with `Login::paste`, before the chat begins: connect, and pass the tools to the agent.
-//!
-//! | command | |
-//! | --- | --- |
-//! | `/tools` | lists the tools of the agent, and the providers that add further ones to each question |
-//! | `/usage` | shows the tokens used, and what they cost if the agent has [prices](tool_core::agent::AgentBuilder::prices) |
-//! | `/save FILE` | writes the conversation to a new file |
-//! | `/help`, `/quit` | |
-//!
-//! An agent with a [memory](tool_core::agent::AgentBuilder::memory) continues the [conversation](Chat::conversation) of earlier chats;
-//! without one, the conversation lasts as long as the chat. A chat goes on with the [stored runs](tool_core::agent::AgentBuilder::run_store) of
-//! its conversation that wait for the user, and asks for the decisions, before it asks a question. Control characters in texts of models and tools are replaced, so they
-//! cannot change what the terminal shows.
+#![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
+#![doc = include_str!("../docs/terminal.md")]
 
 mod approval;
 mod input;

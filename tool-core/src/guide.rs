@@ -1,11 +1,13 @@
 #![doc = "[differences]: ../../tool_anthropic/guide/differences/index.html"]
 #![doc = "[clouds]: ../../tool_openai/guide/clouds/index.html"]
+#![doc = "[durable runs]: https://docs.rs/tool-restate"]
 #![doc = "[endpoints]: ../../tool_openai/guide/endpoints/index.html"]
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
 #![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
 #![doc = "[a whole service]: ../../tool_web/index.html#a-whole-service"]
 #![doc = "[the page]: ../../tool_web/index.html#the-page"]
+#![doc = "[the terminal]: ../../tool_cli/index.html"]
 #![doc = "[web frontends]: ../../tool_web/index.html#web-frontends"]
 #![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/guide/guide.md")]
@@ -32,6 +34,7 @@ pages! {
     first_agent
     langchain
     langchain4j
+    layer_types
     layers_and_guards
     long_runs
     memory
@@ -42,6 +45,7 @@ pages! {
     runs_and_limits
     spring_ai
     streaming_and_uis
+    team_tools
     tool_search
     troubleshooting
     upgrading

@@ -63,6 +63,12 @@ pub enum BuildErrorKind {
     /// The agent limits the cost of its runs, but has no prices.
     #[error("a cost limit needs prices; set `AgentBuilder::prices`")]
     NoPrices,
+    /// The agent has an [output store](crate::agent::AgentBuilder::output_store), but no limit beyond which outputs are stored.
+    #[error("an output store needs a limit, or nothing is stored; set `AgentBuilder::max_output_chars`")]
+    NoOutputLimit,
+    /// The agent [keeps finished runs](crate::agent::AgentBuilder::keep_finished), but stores none.
+    #[error("finished runs are kept in a run store; set `AgentBuilder::run_store`")]
+    NoRunStore,
     /// The agent limits the cost of its runs or has a budget, and its model does not report how long its answers are at most.
     #[error("{}", RunErrorKind::describe_unknown_answer_length(model))]
     #[non_exhaustive]

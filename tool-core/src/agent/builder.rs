@@ -145,16 +145,21 @@ impl AgentBuilder {
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
     /// [search](Self::tool_search) or read what a [compaction](Self::compaction) or an [output store](Self::output_store) keeps from the model, if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
-    /// one is invalid, or if there is a limit of [cost](crate::run::RunLimits#structfield.max_cost) without [prices](Self::prices).
+    /// one is invalid, or if an option lacks another one that it needs: a limit of [cost](crate::run::RunLimits#structfield.max_cost)
+    /// [prices](Self::prices), an [output store](Self::output_store) a [limit](Self::max_output_chars) of outputs, and
+    /// [`keep_finished`](Self::keep_finished) a [run store](Self::run_store).
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
         self.agent.undo_tools = self.undo_tools?;
-        if let Some(limit) = self.max_output_chars {
-            match self.output_store {
-                // Layers see the whole output before.
-                Some(store) => self.agent.outputs = Some(LongOutputs { store, limit }),
-                None => self.agent.tools = self.agent.tools.max_output_chars(limit),
-            }
+        match (self.max_output_chars, self.output_store) {
+            // Layers see the whole output before.
+            (Some(limit), Some(store)) => self.agent.outputs = Some(LongOutputs { store, limit }),
+            (Some(limit), None) => self.agent.tools = self.agent.tools.max_output_chars(limit),
+            (None, Some(_)) => return Err(BuildErrorKind::NoOutputLimit.into()),
+            (None, None) => {}
+        }
+        if self.agent.stored_runs.keep_finished.is_some() && self.agent.run_store.get().is_none() {
+            return Err(BuildErrorKind::NoRunStore.into());
         }
         if self.agent.compaction.as_ref().is_some_and(|compaction| compaction.offers_tool) {
             self.agent.tools = self.agent.tools.with(compact_tool())?;
@@ -277,8 +282,8 @@ impl AgentBuilder {
     }
 
     /// Stores whole outputs that are longer than [`max_output_chars`](Self::max_output_chars), and offers the model a tool, `read_output`, that
-    /// reads and searches them: 8,000 characters at once, or as many as the limit, and the first 40 places of a search. Without this limit, nothing
-    /// is stored. The own limit of a tool or set can be smaller: what it cuts is stored as well, but not what a server of MCP tools cuts.
+    /// reads and searches them: 8,000 characters at once, or as many as the limit, and the first 40 places of a search. Without this limit, the agent
+    /// is not built. The own limit of a tool or set can be smaller: what it cuts is stored as well, but not what a server of MCP tools cuts.
     ///
     /// What is stored is what all layers have left of an output, under the run and its call. Only that run can read it, a piece at a time, and
     /// its layers see each piece as the output of a call. The outputs are removed once the run has an answer, so a later question of the

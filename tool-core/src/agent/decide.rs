@@ -19,7 +19,7 @@ use super::waiting_tools::waiting_tools;
 use crate::agent::{Agent, Ask, CommandError, CommandErrorKind};
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
-use crate::run::{Decision, ResolveError, Run, StepError, UserMessage, Wait};
+use crate::run::{Decision, ResolveError, Run, RunId, StepError, UserMessage, Wait};
 use crate::tool::{DecisionKind, DecisionRecord, Timestamp, Tool, ToolContext, WaitId};
 
 /// How long a secret answer waits for a driver that works on the run, and the time between two attempts.
@@ -162,7 +162,7 @@ impl Agent {
     /// let model = ScriptedModel::new().calls("book", r#"{"city": "Rome"}"#).says("By train, then.");
     /// let agent = Agent::builder(model).tools(tools![book]).run_store(InMemoryStore::new()).build()?;
     /// let mut run = agent.ask("Book a trip").await.unwrap_err().into_run();
-    /// agent.say(run.id().as_str(), "By train, please").await?;
+    /// agent.say(run.id(), "By train, please").await?;
     /// run.resolve_all(|_| tool_core::run::Decision::approve())?;
     /// let answer = agent.resume(run).await?;
     /// assert_eq!(answer.messages()[3].text(), "By train, please");
@@ -176,14 +176,19 @@ impl Agent {
     /// Also fails if the message is too long, or if the run has [too many](crate::run::MessageLoad); decisions and cancellations are taken
     /// then, too.
     /// A message that arrives while the run ends can fail to be read: ask a new question if the answer does not take it into account.
-    pub async fn say(&self, run: &str, message: impl Into<UserMessage>) -> Result<(), CommandError> {
+    pub async fn say(
+        &self,
+        run: impl Into<RunId>,
+        message: impl Into<UserMessage>,
+    ) -> Result<(), CommandError> {
+        let (run, message) = (run.into(), message.into());
         let store = self.0.run_store.get().ok_or(CommandErrorKind::UnknownRun)?;
-        let decider = Decider { store, id: run, agent: Some(self) };
+        let decider = Decider { store, id: &run, agent: Some(self) };
         if !decider.load().await?.takes_messages() {
             return Err(CommandErrorKind::Ended.into());
         }
-        let command = PostedCommand::new(RunCommand::Say(message.into()));
-        match store.post(run, &command).await.map_err(CommandErrorKind::Store)? {
+        let command = PostedCommand::new(RunCommand::Say(message));
+        match store.post(&run, &command).await.map_err(CommandErrorKind::Store)? {
             PostOutcome::Posted => Ok(()),
             PostOutcome::Full => Err(CommandErrorKind::Full.into()),
             PostOutcome::UnknownRun => Err(CommandErrorKind::UnknownRun.into()),

@@ -40,6 +40,7 @@ mod check;
 mod call_agent;
 mod execute_request;
 pub(crate) mod assistant;
+mod other_names;
 
 pub use self::agent_tool::AgentTool;
 pub use self::ask::Ask;

@@ -67,6 +67,11 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not open runs",
+    label = "not a `PerRun`",
+    note = "a closure cannot: write `impl PerRun for Desk {{ async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn Error + Send + Sync>> {{ … }} }}` for a type of your own, and pass a value of it"
+)]
 pub trait PerRun: Send + Sync {
     /// Returns what the run has while this process drives it. It must return within ten seconds.
     ///

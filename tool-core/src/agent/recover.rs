@@ -47,9 +47,9 @@ pub struct Recovery {
     places: RecoveryPlaces,
 }
 
-/// Continues runs in a task until it is dropped. [`Recovery::start`] returns it.
+/// A task that continues runs until it is [stopped](Self::stop) or its runtime ends, also if this value is dropped. [`Recovery::start`] returns
+/// it.
 #[derive(Debug)]
-#[must_use = "dropping it ends the recovery"]
 pub struct RecoveryTask(JoinHandle<()>);
 
 /// What has become of a run that was to be continued: nothing if it is left to others, an error after a panic.
@@ -96,7 +96,7 @@ impl Agent {
     /// let model = ScriptedModel::new().fails("the line is dead").says("Good morning!");
     /// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
     /// // In a service, until the process ends:
-    /// let _recovery = agent.recover().start();
+    /// agent.recover().start();
     /// # agent.ask("Hello").await.unwrap_err();
     /// # let recovered = agent.recover().once().await?;
     /// # assert_eq!(recovered, 1);
@@ -154,8 +154,8 @@ impl Recovery {
         Ok(count)
     }
 
-    /// Looks at the store again and again, in a task of this runtime, until the returned value is dropped. A run that is being continued
-    /// then can be resumed from where it is. At most 8 runs are driven at once. Those whose deciders are asked, which can wait for people, take
+    /// Looks at the store again and again, in a task of this runtime, until the returned value is [stopped](RecoveryTask::stop) or the runtime
+    /// ends. Nobody needs to hold the value: dropping it stops nothing, and the task has a clone of the agent. At most 8 runs are driven at once. Those whose deciders are asked, which can wait for people, take
     /// none of these places; at most 1,000 are asked at once, and others wait.
     ///
     /// # Panics
@@ -308,17 +308,31 @@ fn is_left(kind: &RunErrorKind) -> bool {
 }
 
 impl RecoveryTask {
+    /// Ends the recovery. Runs that it continues now are interrupted, and can be resumed from where they are.
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new()).run_store(InMemoryStore::new()).build()?;
+    /// let recovery = agent.recover().start();
+    /// // … before the process stops:
+    /// recovery.stop();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stop(self) {
+        self.0.abort();
+    }
+
     /// Returns `true` if it has ended, with its runtime.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
-    }
-}
-
-impl Drop for RecoveryTask {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

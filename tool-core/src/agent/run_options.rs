@@ -155,12 +155,6 @@ impl AgentBuilder {
         self.agent.error_policies.set_default(policy);
         self
     }
-
-    #[doc(hidden)]
-    #[deprecated = "limits are in one place: write `.limits(|l| l.max_turns(3))`"]
-    pub fn max_turns(self, turns: u32) -> Self {
-        self.limits(|limits| limits.max_turns(turns))
-    }
 }
 
 /// # Layers and approval
@@ -212,18 +206,6 @@ impl AgentBuilder {
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
         self.agent.deciders.push(Arc::new(decider));
         self
-    }
-
-    #[doc(hidden)]
-    #[deprecated = "guards are layers: write `.layer(guard)`"]
-    pub fn guard(self, guard: impl Layer + 'static) -> Self {
-        self.layer(guard)
-    }
-
-    #[doc(hidden)]
-    #[deprecated = "approval is demanded by the option `needs_approval` of a tool, or by a layer: write `.layer(guard::needs_approval(|call| …))`"]
-    pub fn needs_approval(self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
-        self.layer(guard::needs_approval(needs))
     }
 }
 
@@ -281,7 +263,7 @@ impl AgentBuilder {
     /// Keeps finished runs in the [store](Self::run_store) for this time, with their messages and calls. By default, a run is removed when it
     /// has ended. [`list_runs`](crate::Agent::list_runs) shows them as [finished](crate::memory::RunStatus::Finished), and
     /// [`stored_run`](crate::Agent::stored_run) loads one. They are removed after this time, when a further run of the agent ends or when its
-    /// runs are listed, so no task is needed for it.
+    /// runs are listed, so no task is needed for it. Without a run store, the agent is not built.
     ///
     /// ```
     /// use std::time::Duration;

@@ -57,7 +57,7 @@ pub(crate) use self::cache::RequestCache;
 pub(crate) use self::chat_model::DeltaSender;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;
-pub(crate) use self::conversation_id::{impl_id, unique_id};
+pub(crate) use self::conversation_id::{impl_from_application, impl_id, unique_id};
 pub use self::cost::{Cost, Currency, CurrencyError};
 pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 pub use self::delta::Delta;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{impl_id, unique_id};
+use crate::model::{impl_from_application, impl_id, unique_id};
 
 /// The unique id of a run, which the run retains when it is stored and restored.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,3 +18,4 @@ impl RunId {
 }
 
 impl_id!(RunId);
+impl_from_application!(RunId:);

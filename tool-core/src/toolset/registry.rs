@@ -11,9 +11,9 @@ inventory::collect!(Registration);
 
 /// Returns all `#[tool]` functions of the program, sorted by name; equal names are sorted by source location.
 ///
-/// A model can call a tool only if the tool is part of a [`ToolSet`](crate::ToolSet). The linker may drop a library
-/// crate that is not used otherwise, and its tools with it. To prevent that, refer to its tools through `tools!` or a
-/// plain `use`.
+/// A model can call a tool only if the tool is part of a [`ToolSet`](crate::ToolSet). A library crate of which the program uses nothing is
+/// not linked, and its tools are not among these, even if it is named in `Cargo.toml`. `use team_tools as _;` links the crate
+/// `team_tools`, in all profiles.
 ///
 /// ```standalone_crate
 /// use tool_core::toolset::registered;

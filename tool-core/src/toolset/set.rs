@@ -105,7 +105,7 @@ impl ToolSet {
 
     /// Selects tools by name among all `#[tool]` functions of the program, for example from a configuration.
     /// [`only`](Self::only) selects among the tools of a set. Methods of toolboxes are not registered, because they need a value;
-    /// [`resolved`](Self::resolved) also finds those.
+    /// [`resolved`](Self::resolved) also finds those. A crate of which nothing is used is [not linked](registered), and its functions are unknown.
     ///
     /// # Errors
     ///
@@ -117,7 +117,8 @@ impl ToolSet {
             let mut found = all.iter().filter(|tool| tool.definition().name() == name);
             let Some(tool) = found.next() else {
                 let among = format!(
-                    "among the {} of this program (methods of toolboxes are not registered: use `ToolSet::resolved`)",
+                    "among the {} of this program (methods of toolboxes are not registered: use `ToolSet::resolved`; \
+                     a crate of which nothing is used is not linked: write `use team_tools as _;`)",
                     all.len()
                 );
                 let known = all.iter().map(|tool| tool.definition().name());

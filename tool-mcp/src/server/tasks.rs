@@ -69,6 +69,9 @@ impl Drop for Tasks {
     /// Leaves what runs to the next server, unless this one stops and gives it time to end.
     fn drop(&mut self) {
         self.driver.end_unless_stopping();
+        if let Some(recovery) = self.recovery.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            recovery.stop();
+        }
     }
 }
 

@@ -1,0 +1,9 @@
+#![deny(deprecated)]
+
+use tool_core::Answer;
+
+fn print(answer: &Answer) {
+    println!("{}", answer.output());
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+#![deny(deprecated)]
+
+use tool_core::agent::AgentBuilder;
+
+fn calculator(builder: AgentBuilder) -> AgentBuilder {
+    builder.preamble("You are a calculator.")
+}
+
+fn main() {}
