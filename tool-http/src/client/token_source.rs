@@ -27,6 +27,9 @@ const MAX_TOKEN_TIME: Duration = Duration::from_secs(30);
 /// The time in which a source is not asked again after it failed while the earlier token is valid.
 const FAILURE_PAUSE: Duration = Duration::from_secs(10);
 
+/// How long a refused token is not sent. A server can have refused it by mistake, and a source with a cache has no other one.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
 const TOO_LATE: &str = "the token source gave no token within 30 seconds";
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -98,8 +101,8 @@ impl fmt::Debug for Token {
 /// A source of tokens that expire: the official library of a cloud, behind a closure or a type of your own.
 ///
 /// A token is stored until two minutes before it expires. Then the source is asked once for all requests, and has 30 seconds to answer;
-/// meanwhile, one request waits, and others use the earlier token as long as it is valid. A token that the server refuses is not sent
-/// again by any request: the source is asked with the refused token, and the request is repeated once. As long as the source gives the
+/// meanwhile, one request waits, and others use the earlier token as long as it is valid. A token that the server refuses is sent by no
+/// request for a minute: the source is asked with the refused token, and the request is repeated once. While the source gives the
 /// refused token again, requests fail without being sent.
 ///
 /// ```
@@ -165,8 +168,8 @@ struct Inner {
 #[derive(Default)]
 struct State {
     stored: Option<StoredToken>,
-    /// The latest token that the server refused.
-    refused: Option<Token>,
+    /// The latest token that the server refused, and when.
+    refused: Option<(Token, Instant)>,
     /// Asks the source, as long as a request waits for the answer.
     question: Option<WeakShared<BoxFuture<'static, Answer>>>,
 }
@@ -196,7 +199,12 @@ impl State {
     }
 
     fn is_refused(&self, token: &Token) -> bool {
-        self.refused.as_ref() == Some(token)
+        self.refused_lately().as_ref() == Some(token)
+    }
+
+    fn refused_lately(&self) -> Option<Token> {
+        let (token, at) = self.refused.as_ref()?;
+        (at.elapsed() < REFUSED_FOR).then(|| token.clone())
     }
 }
 
@@ -230,7 +238,7 @@ impl Tokens {
     pub(super) fn refuse(&self, token: &Token) {
         let mut state = self.0.state();
         if let Some(stored) = state.stored.take_if(|stored| stored.token == *token) {
-            state.refused = Some(stored.token);
+            state.refused = Some((stored.token, Instant::now()));
         }
     }
 
@@ -272,7 +280,7 @@ impl Inner {
     /// Asks the source, once more if it gives the refused token without having received it, and stores the token.
     async fn ask_source(&self) -> Answer {
         let replaces = Some(self.state()).filter(|state| state.stored.is_none());
-        let mut refused = replaces.and_then(|state| state.refused.clone());
+        let mut refused = replaces.and_then(|state| state.refused_lately());
         loop {
             let token = self.source.token(refused.as_ref()).await.map_err(|cause| TokenFailure {
                 message: "the token source failed; its error, which may contain secrets, is in `Error::token_error`",
@@ -433,6 +441,19 @@ mod tests {
         drop(others.remove(0));
         assert_eq!(join_all(others).await, [(); 3].map(|()| Ok("token-1".to_owned())));
         assert_eq!(script.count(), 2);
+    }
+
+    /// A server can refuse a token by mistake, and a source with a cache has no other one.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_token_is_tried_again_after_a_minute() {
+        let (tokens, script) = scripted(&[Answer::Token(3600), Answer::First]);
+        let first = tokens.get().await.ok().unwrap();
+        tokens.refuse(&first);
+        advance(REFUSED_FOR - Duration::from_secs(1)).await;
+        assert_eq!(ask(&tokens).await, Err(AGAIN));
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(ask(&tokens).await.unwrap(), "token-0");
+        assert_eq!(script.questions.lock().unwrap().last(), Some(&None));
     }
 
     #[tokio::test(start_paused = true)]
