@@ -449,9 +449,10 @@ mod tests {
         let (tokens, script) = scripted(&[Answer::Token(3600), Answer::First]);
         let first = tokens.get().await.ok().unwrap();
         tokens.refuse(&first);
-        advance(REFUSED_FOR - Duration::from_secs(1)).await;
+        // Each question takes a second.
+        advance(REFUSED_FOR - Duration::from_secs(3)).await;
         assert_eq!(ask(&tokens).await, Err(AGAIN));
-        advance(Duration::from_secs(1)).await;
+        advance(Duration::from_secs(2)).await;
         assert_eq!(ask(&tokens).await.unwrap(), "token-0");
         assert_eq!(script.questions.lock().unwrap().last(), Some(&None));
     }
