@@ -130,6 +130,11 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-openai/src/server/rebuilding.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
+    // Former and foreign names pass on.
+    ("tool-core/src/agent/other_names/agent.rs", &[]),
+    ("tool-core/src/agent/other_names/answer.rs", &[]),
+    ("tool-core/src/agent/other_names/ask.rs", &[]),
+    ("tool-core/src/agent/other_names/builder.rs", &[]),
     // Models that are served without an agent.
     ("tool-openai/src/server/dispatch.rs", &[]),
     ("tool-openai/src/server/options.rs", &[]),
