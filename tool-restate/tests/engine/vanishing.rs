@@ -52,7 +52,7 @@ struct Payer;
 impl ChatModel for Payer {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         let reply = match request.messages().last() {
-            Some(Message::Tool(result)) => AssistantMessage::text(result.text()),
+            Some(Message::Tool(result)) => AssistantMessage::text(result.content.text()),
             _ => AssistantMessage::default().with_tool_calls([ToolCall::new("c", "pay", "{}")]),
         };
         Box::pin(std::future::ready(Ok(ChatResponse::new(reply))))
