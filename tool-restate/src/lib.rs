@@ -27,6 +27,7 @@ mod conversations;
 mod drive;
 mod runs;
 mod client;
+mod serving;
 mod worker;
 
 pub use self::checks::WorkerError;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use restate_sdk::hyper::HyperEndpoint;
 use restate_sdk::prelude::*;
 use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
@@ -23,9 +24,13 @@ use crate::events::{self, Events, EventsService as _, Publisher};
 use crate::names::{conversations_service, events_service, is_service_name};
 use crate::options::{JOURNAL_RETENTION, RETENTION, named, service_options};
 use crate::runs::{Runs, RunsService as _};
+use crate::serving;
 use crate::settings::Settings;
 use crate::step::Steps;
 use crate::tools::{ChangedTools, hashes};
+
+/// The time that calls in flight have to finish once a worker stops.
+const STOP_TIME: Duration = Duration::from_secs(10);
 
 /// A worker, which executes runs of agents and their calls for a Restate server.
 ///
@@ -184,7 +189,8 @@ impl Worker {
     }
 
     /// Serves the engine at this address until the future completes. Calls in flight then have ten seconds to finish; the engine
-    /// executes them elsewhere otherwise.
+    /// executes them elsewhere otherwise. Meanwhile, `/health` answers with 404, from which a balancer learns that the worker takes no new calls
+    /// but finishes those that it has; before, it answers with 200, or with 401 if there is an [identity key](Self::identity_key).
     ///
     /// The engine finds the worker once its URI is registered, by [`register`](crate::register) or with the tools of the engine.
     ///
@@ -198,7 +204,7 @@ impl Worker {
     ) -> Result<(), WorkerError> {
         let endpoint = self.endpoint()?;
         let listener = listen(address).await.map_err(WorkerError::Listen)?;
-        HttpServer::new(endpoint).serve_with_cancel(listener, until).await;
+        serving::serve(listener, HyperEndpoint::new(endpoint), until, STOP_TIME).await;
         Ok(())
     }
 

@@ -1,13 +1,15 @@
-//! Workers that vanish without closing their connections, behind haproxy with the configuration of the guide.
+//! Workers that vanish without closing their connections, and workers that are restarted, behind haproxy with the configuration of the guide.
 
 use std::env;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::{Agent, Message, ToolCall, tool, tools};
@@ -17,6 +19,8 @@ use crate::support::{agent, answer, free_address, register_at, unique, within};
 
 const NAME: &str = "VANISHING_NAME";
 const ADDRESS: &str = "VANISHING_ADDRESS";
+/// The file with the process that pays.
+const PAYING: &str = "VANISHING_PAYING";
 
 /// Calls a tool in each of forty turns.
 struct Counter;
@@ -42,6 +46,27 @@ async fn count(turn: usize) -> usize {
     turn
 }
 
+/// Calls a tool that works for longer than haproxy needs to take its worker for dead, and less long than a worker that stops gives it.
+struct Payer;
+
+impl ChatModel for Payer {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let reply = match request.messages().last() {
+            Some(Message::Tool(result)) => AssistantMessage::text(result.content.text()),
+            _ => AssistantMessage::default().with_tool_calls([ToolCall::new("c", "pay", "{}")]),
+        };
+        Box::pin(std::future::ready(Ok(ChatResponse::new(reply))))
+    }
+}
+
+/// Returns the worker that has paid, which has written its process beforehand.
+#[tool("Pays", at_most_once)]
+async fn pay() -> u32 {
+    std::fs::write(env::var(PAYING).unwrap(), std::process::id().to_string()).unwrap();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    std::process::id()
+}
+
 /// The process of a worker; a test only by its form.
 #[tokio::test]
 #[ignore = "a process of `runs_go_on_without_a_worker_that_vanishes`"]
@@ -53,14 +78,21 @@ async fn worker_process() {
         .limits(|l| l.max_turns(100))
         .build()
         .unwrap();
-    Worker::new().agent(counter).serve(address, std::future::pending()).await.unwrap();
+    let payer = Agent::builder(Payer).name(format!("{name}_payer")).tools(tools![pay]).build().unwrap();
+    let mut stop = signal(SignalKind::terminate()).unwrap();
+    let until = async { _ = stop.recv().await };
+    Worker::new().agent(counter).agent(payer).serve(address, until).await.unwrap();
+}
+
+fn paying(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.paying"))
 }
 
 fn start_worker(name: &str) -> (SocketAddr, Child) {
     let address = free_address();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "vanishing::worker_process", "--include-ignored"]);
-    command.env(NAME, name).env(ADDRESS, address.to_string()).kill_on_drop(true);
+    command.env(NAME, name).env(ADDRESS, address.to_string()).env(PAYING, paying(name)).kill_on_drop(true);
     (address, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
@@ -94,6 +126,26 @@ fn configuration(balancer: SocketAddr, workers: [SocketAddr; 2]) -> String {
     text.replace("worker-1:9080", &workers[0].to_string()).replace("worker-2:9080", &workers[1].to_string())
 }
 
+async fn listens(address: SocketAddr) {
+    while TcpStream::connect(address).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Starts haproxy in front of these workers, and registers it with the server.
+async fn balance(name: &str, workers: [SocketAddr; 2]) -> Child {
+    let balancer = free_address();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.cfg"));
+    std::fs::write(&file, configuration(balancer, workers)).unwrap();
+    let mut haproxy = Command::new("haproxy");
+    haproxy.arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let haproxy = haproxy.spawn().unwrap();
+    listens(balancer).await;
+    std::fs::remove_file(&file).unwrap();
+    register_at(balancer).await;
+    haproxy
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Death {
     Cut,
@@ -108,24 +160,13 @@ async fn runs_go_on_without_a_worker_that_vanishes() {
         let (first, mut first_process) = start_worker(&name);
         let (second, _second_process) = start_worker(&name);
         for address in [first, second] {
-            while TcpStream::connect(address).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            listens(address).await;
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let entrance = listener.local_addr().unwrap();
         let (cut, is_cut) = watch::channel(false);
         tokio::spawn(line(listener, first, is_cut));
-        let balancer = free_address();
-        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.cfg"));
-        std::fs::write(&file, configuration(balancer, [entrance, second])).unwrap();
-        let mut haproxy = Command::new("haproxy");
-        haproxy.arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let _haproxy = haproxy.spawn().unwrap();
-        while TcpStream::connect(balancer).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        register_at(balancer).await;
+        let _haproxy = balance(&name, [entrance, second]).await;
         let counter = Arc::new(agent(&name));
         let mut runs = Vec::new();
         for _ in 0..8 {
@@ -144,6 +185,34 @@ async fn runs_go_on_without_a_worker_that_vanishes() {
             assert_eq!(within(&what, answer(run)).await.text(), "Counted.");
         }
         first_process.kill().await.unwrap();
-        std::fs::remove_file(&file).unwrap();
     }
+}
+
+/// Without the 404 of a worker that stops, or without `disable-on-404`, haproxy closes the connection of the call, and its outcome is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a Restate server and haproxy"]
+async fn a_call_finishes_on_a_worker_that_is_restarted() {
+    let name = unique("restarted");
+    let (first, mut first_process) = start_worker(&name);
+    let (second, mut second_process) = start_worker(&name);
+    for address in [first, second] {
+        listens(address).await;
+    }
+    let _haproxy = balance(&name, [first, second]).await;
+    let run = agent(&format!("{name}_payer")).ask("Pay").send().await.unwrap();
+    let paying = within("a worker pays", async {
+        loop {
+            match std::fs::read_to_string(paying(&name)) {
+                Ok(id) if !id.is_empty() => break id,
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await;
+    assert!(Command::new("kill").args(["-TERM", &paying]).status().await.unwrap().success());
+    assert_eq!(within("the call finishes", answer(&run)).await.text(), paying);
+    let is_first = first_process.id().is_some_and(|id| id.to_string() == paying);
+    let stopped = if is_first { &mut first_process } else { &mut second_process };
+    assert!(within("the worker ends", stopped.wait()).await.unwrap().success());
+    std::fs::remove_file(self::paying(&name)).unwrap();
 }
