@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::{PerRun, RunInfo, RunParts};
-use tool_core::layer::{Audit, AuditEntry, AuditRecord};
-use tool_core::memory::{InMemoryStore, RunStatus};
-use tool_core::run::Decision;
+use tool_core::agent::{CommandErrorKind, PerRun, RunInfo, RunParts};
+use tool_core::layer::{Audit, AuditEntry, AuditRecord, CallVerdict, guard};
+use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
+use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, ToolErrorKind};
-use tool_core::{Agent, Event, RunErrorKind, ToolSet, tool, tools};
+use tool_core::tool::{DecisionKind, Timestamp, ToolErrorKind};
+use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolSet, tool, tools};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -262,4 +262,96 @@ async fn every_decision_and_every_call_is_in_one_stream_of_records() {
     assert_eq!((decision.kind, decision.by.as_deref()), (DecisionKind::Denied, Some("eve")));
     let json = serde_json::to_string(&records[1]).unwrap();
     assert_eq!(serde_json::from_str::<AuditRecord>(&json).unwrap(), records[1]);
+}
+
+/// An application whose users decide about their own runs alone.
+struct Owners;
+
+impl PerRun for Owners {
+    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
+        Ok(RunParts::new())
+    }
+
+    async fn may_decide(&self, run: &RunInfo, wait: &Wait, by: Option<&str>) -> bool {
+        match by {
+            Some("hangs") => std::future::pending().await,
+            Some("panics") => panic!("the directory of users is gone"),
+            by => wait.tool == "refund" && run.user().is_some_and(|user| by == Some(user.as_str())),
+        }
+    }
+}
+
+/// Also if another program, under other rules, has stored the decision.
+#[tokio::test(start_paused = true)]
+async fn only_those_decide_whom_the_application_lets() {
+    let (log, store) = (Arc::new(Mutex::new(Vec::new())), InMemoryStore::new());
+    let seen = Arc::clone(&log);
+    let audit = move || std::mem::take(&mut *seen.lock().unwrap());
+    let model = ScriptedModel::new().calls("refund", "{}").says("Refunded.");
+    let agent = Agent::builder(model)
+        .tools(tools![refund])
+        .per_run(Owners)
+        .run_store(store.clone())
+        .layer(Audit::new(move |record: AuditRecord| log.lock().unwrap().push(record.to_string())))
+        .build()
+        .unwrap();
+    let waiting = agent.ask("Refund").user("ada").await.unwrap_err().into_run();
+    let (run, wait) = (waiting.id().as_str(), waiting.waits().remove(0).id);
+    assert_eq!(audit(), [""; 0]);
+    let approve = |by: &str| Decision::approve().by(by);
+    for (decision, by) in [
+        (approve("bob"), "bob"),
+        (Decision::deny("no").by("bob"), "bob"),
+        (Decision::approve(), "somebody"),
+        (approve("hangs"), "hangs"),
+        (approve("panics"), "panics"),
+    ] {
+        let refused = agent.decide(run, &wait, decision).await.unwrap_err();
+        assert!(matches!(refused.kind(), CommandErrorKind::NotAllowed { .. }), "{refused}");
+        assert_eq!(audit(), [format!("ada: {by} may not decide about the call `refund` (call_1_0)")]);
+    }
+    assert_eq!(store.posted(run).await.unwrap().len(), 0);
+    // The driver asks again.
+    let posted = PostedCommand::new(RunCommand::resolve(&wait, approve("bob")));
+    assert_eq!(store.post(run, &posted).await.unwrap(), PostOutcome::Posted);
+    let stored = store.load_run(run).await.unwrap().unwrap();
+    let waiting = agent.resume(stored).await.unwrap_err();
+    assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
+    assert_eq!(audit(), ["ada: bob may not decide about the call `refund` (call_1_0)"]);
+    assert_eq!(store.posted(run).await.unwrap().len(), 0);
+    let decided = agent.decide(run, &wait, approve("ada")).await.unwrap();
+    assert_eq!(decided.resume().unwrap().await.unwrap().text(), "Refunded.");
+    let lines =
+        ["ada: ada approved the call `refund` (call_1_0)", "ada: the call `refund` (call_1_0) succeeded"];
+    assert_eq!(audit(), lines);
+}
+
+/// However often the run is resumed, and by whomever.
+#[tokio::test]
+async fn an_audit_has_the_run_and_one_record_per_decision() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    let model = ScriptedModel::new().calls("order", "{}").says("Found.");
+    let agent = Agent::builder(model)
+        .tools(tools![order])
+        .layer(guard::call(|_: &ToolCall| CallVerdict::NeedsApproval).named("strict"))
+        .layer(Audit::new(move |record: AuditRecord| log.lock().unwrap().push(record)))
+        .build()
+        .unwrap();
+    let before = Timestamp::now();
+    let mut run = agent.ask("Find it").user("ada").await.unwrap_err().into_run();
+    run = agent.resume(run).await.unwrap_err().into_run();
+    run.resolve_all(|_| Decision::approve().by("ada")).unwrap();
+    let id = run.id().to_string();
+    agent.resume(run).await.unwrap();
+    let records = seen.lock().unwrap();
+    let lines: Vec<_> = records.iter().map(ToString::to_string).collect();
+    let call = "the call `order` (call_1_0)";
+    let expected = [
+        format!("ada: `strict` demanded approval of {call}"),
+        format!("ada: ada approved {call}"),
+        format!("ada: {call} succeeded"),
+    ];
+    assert_eq!(lines, expected);
+    assert!(records.iter().all(|record| record.run.as_deref() == Some(&id) && record.at >= before));
 }

@@ -166,6 +166,7 @@ impl Hub {
                 HttpError::conflict("the run does not wait for this any more; read it again")
             }
             CommandErrorKind::Refused(refused) => HttpError::bad_request(refused.to_string()),
+            CommandErrorKind::NotAllowed { .. } => HttpError(StatusCode::FORBIDDEN, error.to_string()),
             CommandErrorKind::Full => HttpError(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
             CommandErrorKind::Store(_) => HttpError::store(),
             _ => HttpError::conflict(error.to_string()),

@@ -21,6 +21,12 @@ pub enum CommandErrorKind {
     /// The run does not wait for this, it was decided before, or the decision does not fit.
     #[error(transparent)]
     Refused(ResolveError),
+    /// The application's [`PerRun`](crate::agent::PerRun::may_decide) does not let this person or system decide.
+    #[error("{} may not decide about this", by.as_deref().unwrap_or("somebody unknown"))]
+    NotAllowed {
+        /// Who wanted to decide, as the decision states it.
+        by: Option<String>,
+    },
     /// The answer is secret, so it is not stored for the driver that works on the run.
     #[error("another driver works on the run, and a secret answer is not stored for it; answer again")]
     RunningElsewhere,

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::driver::HeldLease;
+use super::driver::{HeldLease, may_decide};
 use super::waiting_tools::waiting_tools;
-use crate::agent::{Agent, Ask, CommandError, CommandErrorKind};
+use crate::agent::{Agent, Ask, CommandError, CommandErrorKind, RunInfo};
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
 use crate::run::{Decision, ResolveError, Run, RunId, StepError, UserMessage, Wait};
@@ -116,7 +116,8 @@ impl Agent {
     /// # Errors
     ///
     /// Fails if no run of the agent is stored under this id, if the run does not wait for this, if it was
-    /// [decided before](CommandError::decided), if the decision does not fit, or if the store fails.
+    /// [decided before](CommandError::decided), if the decision does not fit, if the application does not
+    /// [let](crate::agent::PerRun::may_decide) this person decide, or if the store fails.
     pub async fn decide(
         &self,
         run: &str,
@@ -222,6 +223,9 @@ impl Decider<'_> {
         let decisions = decisions.into_iter().map(|(wait, decision)| (wait, decision.or_at(now))).collect();
         let mut run = self.load().await?;
         let checked = self.check(&mut run, decisions)?;
+        for (wait, decision) in &checked {
+            self.ask_leave(&run, wait, decision).await?;
+        }
         if checked.iter().any(is_secret) {
             return self.apply(checked).await;
         }
@@ -290,6 +294,19 @@ impl Decider<'_> {
             checked.push((wait.clone(), decision));
         }
         Ok(checked)
+    }
+
+    /// Asks the application whether this may be decided.
+    async fn ask_leave(&self, run: &Run, wait: &Wait, decision: &Decision) -> Result<(), CommandError> {
+        let (Some(agent), Some(record)) = (self.agent, decision.record(&wait.id)) else { return Ok(()) };
+        let Some(per_run) = &agent.0.per_run else { return Ok(()) };
+        if may_decide(&**per_run, &RunInfo::of(run), wait, record.by.as_deref()).await {
+            return Ok(());
+        }
+        let by = record.by.clone();
+        // It is refused also if a layer cannot write it down.
+        let _ = agent.resume(run.clone()).start().record_refusal(wait, record).await;
+        Err(CommandErrorKind::NotAllowed { by }.into())
     }
 
     /// Checks new arguments against the tool. Returns `true` if it has the definition to which the approval is bound: the driver then

@@ -225,6 +225,7 @@ impl Layers {
             executions: run.executions(),
             context: &self.levels[placed.level].context,
             accounts: Some((placed.layer.name(), self)),
+            run: Some(run.id.as_str()),
         }
     }
 
@@ -381,14 +382,18 @@ impl Layers {
         Ok((records, ruling))
     }
 
-    /// Reports to the layers what happened to a call, if the event states it. All of them get the report, also if one fails. Neither a
-    /// cancellation nor the limit of the run interrupts them, because they record its end as well.
+    /// Reports to the layers what happened to a call, if the event states it.
     pub(super) async fn record(&self, event: &Event, run: RunView) -> Result<(), RunErrorKind> {
-        let entry = match event {
-            Event::CallDecided(decision) => CallEntry::Decided(decision),
-            Event::CallFinished(execution) => CallEntry::Finished(execution),
-            _ => return Ok(()),
-        };
+        match event {
+            Event::CallDecided(decision) => self.record_entry(CallEntry::Decided(decision), run).await,
+            Event::CallFinished(execution) => self.record_entry(CallEntry::Finished(execution), run).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports to the layers that record what happened to a call. All of them get the report, also if one fails. Neither a cancellation nor the
+    /// limit of the run interrupts them, because they record its end as well.
+    pub(super) async fn record_entry(&self, entry: CallEntry<'_>, run: RunView) -> Result<(), RunErrorKind> {
         let mut told = Ok(());
         for placed in self.that_see(Phase::Record) {
             let seat = self.seat(placed, &run);

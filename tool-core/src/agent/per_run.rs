@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -14,7 +15,7 @@ use crate::content::Content;
 use crate::layer::Layer;
 use crate::memory::{IntoKeyedBudget, KeyedBudget};
 use crate::model::{ConversationId, RunUser};
-use crate::run::{Run, RunId, RunLimits};
+use crate::run::{Run, RunId, RunLimits, Wait};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
@@ -80,6 +81,19 @@ pub trait PerRun: Send + Sync {
     /// If it fails, nothing is executed, and the run fails with [`RunErrorKind::PerRun`](crate::RunErrorKind::PerRun); a stored run can be
     /// resumed.
     fn open(&self, run: &RunInfo) -> impl Future<Output = Result<RunParts, BoxError>> + Send;
+
+    /// Returns whether somebody may decide about something that a run waits for, also a run inside. By default, everybody may whom the application
+    /// lets call [`Agent::decide`](crate::Agent::decide). `by` is who decides, as the [decision](crate::run::Decision::by) states it, and who
+    /// states it must know that it is true.
+    ///
+    /// It is asked before `decide` stores a decision, and again by the driver that takes a stored one, which another program can have stored
+    /// under other rules. After a refusal the run goes on waiting, and layers that record are told, such as [`Audit`](crate::layer::Audit). It must
+    /// return within ten seconds; no answer until then, and a panic, are a refusal. Not asked about: decisions of a [`Decider`](crate::agent::Decider),
+    /// those that a program applies to a [`Run`](crate::run::Run) itself, and those on other engines.
+    fn may_decide(&self, run: &RunInfo, wait: &Wait, by: Option<&str>) -> impl Future<Output = bool> + Send {
+        let _ = (run, wait, by);
+        ready(true)
+    }
 }
 
 /// The run that is opened.
@@ -111,11 +125,17 @@ pub struct RunParts {
 /// A [`PerRun`] of any type.
 pub(super) trait OpenRun: Send + Sync {
     fn open_run<'a>(&'a self, run: &'a RunInfo) -> BoxFuture<'a, Result<RunParts, BoxError>>;
+
+    fn may<'a>(&'a self, run: &'a RunInfo, wait: &'a Wait, by: Option<&'a str>) -> BoxFuture<'a, bool>;
 }
 
 impl<P: PerRun> OpenRun for P {
     fn open_run<'a>(&'a self, run: &'a RunInfo) -> BoxFuture<'a, Result<RunParts, BoxError>> {
         self.open(run).boxed()
+    }
+
+    fn may<'a>(&'a self, run: &'a RunInfo, wait: &'a Wait, by: Option<&'a str>) -> BoxFuture<'a, bool> {
+        self.may_decide(run, wait, by).boxed()
     }
 }
 
@@ -181,7 +201,9 @@ impl RunParts {
     /// use tool_core::agent::{RunInfo, RunParts};
     ///
     /// fn parts(run: &RunInfo) -> RunParts {
-    ///     let key = run.user().zip(run.conversation()).map(|(user, chat)| format!("{user}/{chat}"));
+    ///     // The length separates the two, whatever characters they contain.
+    ///     let key = |(user, chat): (&_, &_)| format!("{}:{user}/{chat}", user.as_str().len());
+    ///     let key = run.user().zip(run.conversation()).map(key);
     ///     key.map_or_else(RunParts::new, |key| RunParts::new().memory_key(key))
     /// }
     /// ```

@@ -12,16 +12,17 @@ use super::place::Place;
 use crate::content::printable;
 use crate::model::{RunUser, ToolCall};
 use crate::tool::{
-    CallDecision, DecisionKind, DecisionRecord, ToolError, ToolErrorKind, VerdictKind, VerdictRecord,
+    CallDecision, DecisionKind, DecisionRecord, Timestamp, ToolError, ToolErrorKind, VerdictKind,
+    VerdictRecord,
 };
 
 /// Reports what is decided in the runs of an agent, and each call that has ended: one record per decision of a layer around the runs (of its
 /// own layers and of other agents' layers, as far as they decide about these runs), per decision of a person or a program about a call that
-/// waited, wherever it was made, and per outcome. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's
+/// waited, wherever it was made, or that was refused, and per outcome. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's
 /// layers, which it omits in an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
-/// The closure receives the decision of a layer before it takes effect, and again if the layer decides again, for example because the run was
-/// resumed; and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
+/// The closure receives the decision of a layer before it takes effect, once if it decides the same about a call again because the run was
+/// resumed, and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -64,6 +65,11 @@ pub struct AuditRecord {
     /// The names of the agents that lead to the one whose run this is, like [`Place::agents`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
+    /// The [id](crate::run::RunId) of the run, unless it was outside of one, as in a [set of tools](crate::ToolSet::layer).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// When this was reported. A decision has its own time.
+    pub at: Timestamp,
     /// [Whose run it is](crate::run::Run::user), if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RunUser>,
@@ -90,6 +96,8 @@ pub enum AuditEntry {
     Verdict(VerdictRecord),
     /// A person or a program decided about a call that waited, or its time was up.
     Decision(DecisionRecord),
+    /// Somebody wanted to decide so who [may not](crate::agent::PerRun::may_decide).
+    Refused(DecisionRecord),
     /// A call has ended, with this kind of error if it failed.
     Called(Option<ToolErrorKind>),
 }
@@ -117,7 +125,9 @@ impl Audit {
     fn report(&self, at: &Place<'_>, entry: AuditEntry, call: Option<(&str, &str)>, arguments: Option<&str>) {
         (self.sink)(AuditRecord {
             agents: at.agents.to_vec(),
+            run: at.run().map(str::to_owned),
             user: at.context.get().cloned(),
+            at: Timestamp::now(),
             entry,
             call_id: call.map(|(id, _)| id.to_owned()),
             tool: call.map(|(_, tool)| tool.to_owned()),
@@ -151,6 +161,9 @@ impl Layer for Audit {
         match entry {
             CallEntry::Decided(CallDecision { call_id, tool, record }) => {
                 self.report(at, AuditEntry::Decision(record.clone()), Some((call_id, tool)), None);
+            }
+            CallEntry::Refused(CallDecision { call_id, tool, record }) => {
+                self.report(at, AuditEntry::Refused(record.clone()), Some((call_id, tool)), None);
             }
             CallEntry::Finished(execution) => {
                 let (call, error) = (execution.call(), execution.error().map(ToolError::kind));
@@ -210,6 +223,11 @@ impl AuditRecord {
                     DecisionKind::Supplied => write!(f, "{by} supplied the result of {call}")?,
                 }
                 decision.why.as_deref()
+            }
+            AuditEntry::Refused(decision) => {
+                let by = decision.by.as_deref().unwrap_or("somebody");
+                write!(f, "{by} may not decide about {}", call.unwrap_or_default())?;
+                None
             }
             AuditEntry::Called(None) => {
                 write!(f, "{} succeeded", call.unwrap_or_default())?;

@@ -8,6 +8,8 @@ use crate::tool::{CallDecision, ToolExecution};
 pub enum CallEntry<'a> {
     /// Something was decided about a call that waited.
     Decided(&'a CallDecision),
+    /// Somebody wanted to decide who [may not](crate::agent::PerRun::may_decide). The call goes on waiting.
+    Refused(&'a CallDecision),
     /// The call has its outcome, as the model reads it.
     Finished(&'a ToolExecution),
 }

@@ -24,13 +24,20 @@ pub struct Place<'a> {
     pub context: &'a ToolContext,
     /// The layer, and where its own requests are charged.
     pub(crate) accounts: Option<(&'a str, &'a dyn Accounts)>,
+    pub(crate) run: Option<&'a str>,
 }
 
 impl<'a> Place<'a> {
     /// Creates a place outside of a run, for example to test a layer.
     #[must_use]
     pub fn new(context: &'a ToolContext) -> Self {
-        Self { agents: &[], turn: 0, messages: &[], executions: &[], context, accounts: None }
+        Self { agents: &[], turn: 0, messages: &[], executions: &[], context, accounts: None, run: None }
+    }
+
+    /// Returns the [id](crate::run::RunId) of the run that is spoken of, or `None` outside of a run.
+    #[must_use]
+    pub fn run(&self) -> Option<&'a str> {
+        self.run
     }
 
     /// Returns where the layer reports what its own requests to models have used.

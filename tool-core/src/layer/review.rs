@@ -111,11 +111,15 @@ impl<'a> Review<'a> {
         Ok(records.last().and_then(|by| Some(refused_rewrite(&by.layer, &check(call).err()?))))
     }
 
-    /// Judges a call.
-    pub(crate) async fn judge(&self, call: &ToolCall) -> Result<(Vec<VerdictRecord>, Ruling), LayerFailure> {
+    /// Judges a call. What is `known` was decided before, and is not reported again.
+    pub(crate) async fn judge(
+        &self,
+        call: &ToolCall,
+        known: &[VerdictRecord],
+    ) -> Result<(Vec<VerdictRecord>, Ruling), LayerFailure> {
         let (records, ruling) = self.rule(call).await?;
         let end = if let Ruling::End(end) = &ruling { Some(end) } else { None };
-        for record in records.iter().chain(end) {
+        for record in records.iter().chain(end).filter(|record| !known.contains(record)) {
             self.report(record, Some(call)).await?;
         }
         Ok((records, ruling))
@@ -171,7 +175,7 @@ impl<'a> Review<'a> {
         if let Some(error) = refused.map_err(not_executed)? {
             return Ok(Some(Box::new(ToolExecution::new(call.clone(), Err(error)))));
         }
-        let (judged, ruling) = self.judge(call).await.map_err(not_executed)?;
+        let (judged, ruling) = self.judge(call, &[]).await.map_err(not_executed)?;
         records.extend(judged);
         match ruling {
             Ruling::Pass { approval: Some(_), .. } => {

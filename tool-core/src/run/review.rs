@@ -66,6 +66,11 @@ impl Run {
         self.history.verdicts()
     }
 
+    /// Returns what layers have decided about an open call so far.
+    pub(crate) fn verdicts_on(&self, call_id: &str) -> &[VerdictRecord] {
+        self.record(call_id).map_or(&[], |record| &record.history.verdicts)
+    }
+
     /// Returns the question of the run and further messages of the user, each with its position among the messages that the run added.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (usize, &Content)> {
         let rejections = &self.head.settings.rejections;

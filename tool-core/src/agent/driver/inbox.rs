@@ -5,12 +5,16 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
-use crate::agent::{OnDrop, RunDriver};
+use super::opening::may_decide;
+use crate::agent::{OnDrop, RunDriver, RunInfo};
+use crate::layer::CallEntry;
 use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter, RunStatus, RunStore, RunSummary};
-use crate::run::RunErrorKind;
+use crate::run::{RunErrorKind, Wait};
+use crate::tool::{CallDecision, DecisionRecord};
 
 impl RunDriver {
     /// Takes the lease before the run is stored or has an effect, and the commands in its inbox.
@@ -64,10 +68,7 @@ impl RunDriver {
             }
         }
         match handed_over {
-            Some(posted) => {
-                self.apply_posted(posted);
-                Ok(())
-            }
+            Some(posted) => self.apply_posted(posted).await.map(drop),
             None => self.take_posted().await,
         }
     }
@@ -103,22 +104,47 @@ impl RunDriver {
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
         let RunLease::Held(held) = &self.lease else { return Ok(()) };
         let posted = held.store.posted(&held.id).await.map_err(RunErrorKind::Store)?;
-        match self.apply_posted(posted) {
+        match self.apply_posted(posted).await? {
             true => self.store_run().await,
             false => Ok(()),
         }
     }
 
-    /// Applies commands from the inbox. Returns `false` if there is none that is new.
-    fn apply_posted(&mut self, mut posted: Vec<PostedCommand>) -> bool {
+    /// Applies commands from the inbox, but decisions of those who may not decide. Returns `false` if there is none that is new.
+    async fn apply_posted(&mut self, mut posted: Vec<PostedCommand>) -> Result<bool, RunErrorKind> {
         posted.retain(|posted| !self.applied_commands.contains(&posted.id));
         if posted.is_empty() {
-            return false;
+            return Ok(false);
+        }
+        let mut refused = Vec::new();
+        if let Some(per_run) = self.origin.0.per_run.clone() {
+            for posted in &posted {
+                let waits = self.run.waits();
+                let decided =
+                    waits.iter().find_map(|wait| Some((wait, posted.command.record_about(&wait.id)?)));
+                let Some((wait, record)) = decided else { continue };
+                let info = RunInfo::of(&self.run);
+                if !may_decide(&*per_run, &info, wait, record.by.as_deref()).boxed().await {
+                    self.record_refusal(wait, record).await?;
+                    refused.push(posted.id.clone());
+                }
+            }
         }
         self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
+        posted.retain(|posted| !refused.contains(&posted.id));
         let run = self.change_run();
         posted.into_iter().for_each(|posted| posted.command.apply(run));
-        true
+        Ok(true)
+    }
+
+    /// Tells the layers that record of a decision that was refused.
+    pub(in crate::agent) async fn record_refusal(
+        &self,
+        wait: &Wait,
+        record: DecisionRecord,
+    ) -> Result<(), RunErrorKind> {
+        let refused = CallDecision { call_id: wait.path.clone(), tool: wait.tool.clone(), record };
+        self.layers.record_entry(CallEntry::Refused(&refused), self.run.view()).boxed().await
     }
 
     /// Gives the driver the lease of its run.

@@ -30,5 +30,5 @@ mod steps_elsewhere;
 
 pub(super) use self::agent_call::AgentCall;
 pub(super) use self::lease::HeldLease;
-pub(super) use self::opening::open_run;
+pub(super) use self::opening::{may_decide, open_run};
 pub use self::run_driver::RunDriver;

@@ -11,7 +11,7 @@ use crate::agent::per_run::OpenRun;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::shared::join_instructions;
 use crate::agent::{RunDriver, RunInfo, RunParts};
-use crate::run::RunErrorKind;
+use crate::run::{RunErrorKind, Wait};
 use crate::tool::{ToolContext, panic_text};
 use crate::toolset::{ToolSet, ToolSetError};
 
@@ -71,6 +71,17 @@ impl RunDriver {
         }
         tools.as_recorded(self.run.given_tools().unwrap_or_default()).map_err(refused)
     }
+}
+
+/// Asks the application whether somebody may decide. Whatever is no answer is a refusal.
+pub(in crate::agent) async fn may_decide(
+    per_run: &dyn OpenRun,
+    run: &RunInfo,
+    wait: &Wait,
+    by: Option<&str>,
+) -> bool {
+    let asked = AssertUnwindSafe(async { per_run.may(run, wait, by).await }).catch_unwind();
+    matches!(run_until_interrupted(asked, None, Some(PATIENCE)).await, Ok(Ok(true)))
 }
 
 /// Asks the application what a run has.

@@ -172,7 +172,7 @@ impl RunDriver {
                 return self.give_outcome(layers, Vec::new(), refused).await;
             }
         }
-        let ruled = layers.review(&self.run.view()).judge(&call).await?;
+        let ruled = layers.review(&self.run.view()).judge(&call, self.run.verdicts_on(&call.id)).await?;
         match ruled {
             (verdicts, Ruling::Give(given)) => self.give_outcome(layers, verdicts, *given).await,
             (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
