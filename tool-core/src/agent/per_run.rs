@@ -84,7 +84,8 @@ pub trait PerRun: Send + Sync {
 
     /// Returns whether somebody may decide about something that a run waits for, also a run inside. By default, everybody may whom the application
     /// lets call [`Agent::decide`](crate::Agent::decide). `by` is who decides, as the [decision](crate::run::Decision::by) states it, and who
-    /// states it must know that it is true.
+    /// states it must know that it is true. A page states the name of its principal, and an endpoint with the protocol of OpenAI an id of the
+    /// request, whose caller owns the run.
     ///
     /// It is asked before `decide` stores a decision, and again by the driver that takes a stored one, which another program can have stored
     /// under other rules. After a refusal the run goes on waiting, and layers that record are told, such as [`Audit`](crate::layer::Audit). It must

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use axum::http::StatusCode;
 use tool_core::agent::{Ask, CommandError, CommandErrorKind, OnDrop};
 use tool_core::content::Content;
 use tool_core::memory::{RunStatus, StoredRun};
@@ -185,6 +186,9 @@ fn refusal(error: &CommandError, param: &str, error_mapper: ErrorMapper) -> ApiE
     match error.kind() {
         CommandErrorKind::Refused(error) if error.kind() == ResolveErrorKind::InvalidAnswer => {
             ApiError::invalid(param, error.to_string()).with_code("invalid_answer")
+        }
+        CommandErrorKind::NotAllowed { .. } => {
+            ApiError::new(StatusCode::FORBIDDEN, error.to_string()).with_param(param)
         }
         CommandErrorKind::Store(_) => error_mapper.map_internal_error(error),
         _ => ApiError::run_conflict(),
