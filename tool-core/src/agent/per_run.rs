@@ -203,8 +203,8 @@ impl RunParts {
     ///
     /// fn parts(run: &RunInfo) -> RunParts {
     ///     // The length separates the two, whatever characters they contain.
-    ///     let key = |(user, chat): (&_, &_)| format!("{}:{user}/{chat}", user.as_str().len());
-    ///     let key = run.user().zip(run.conversation()).map(key);
+    ///     let key = run.user().zip(run.conversation());
+    ///     let key = key.map(|(user, chat)| format!("{}:{user}/{chat}", user.as_str().len()));
     ///     key.map_or_else(RunParts::new, |key| RunParts::new().memory_key(key))
     /// }
     /// ```
