@@ -15,11 +15,7 @@ use self::tree::{Dice, Effects, Node, calls, decide, describe_answer, tree};
 use crate::support::{Mortal, agent, free_address, register_at, serve, unique, within};
 
 /// Describes what a client knows of a failure, without times.
-fn describe_failure(
-    message: &str,
-    executed: &[ToolExecution],
-    undone: &[ToolExecution],
-) -> Vec<String> {
+fn describe_failure(message: &str, executed: &[ToolExecution], undone: &[ToolExecution]) -> Vec<String> {
     let mut lines = vec![message.to_owned()];
     lines.extend(calls("", executed));
     lines.extend(calls("undo", undone));
