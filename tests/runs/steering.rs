@@ -295,8 +295,8 @@ async fn a_run_that_is_told_something_is_named_by_its_id_or_by_any_text() {
     agent.say(id.as_str(), "Three").await.unwrap();
     agent.say(&text, "Four").await.unwrap();
     agent.say(text, "Five").await.unwrap();
-    let told = agent.list_runs(&RunFilter::new()).await.unwrap();
-    assert_eq!((told.len(), told[0].id.as_str()), (1, id.as_str()));
+    let listed = agent.list_runs(&RunFilter::new()).await.unwrap();
+    assert_eq!((listed.len(), listed[0].id.as_str()), (1, id.as_str()));
 }
 
 /// Also through a store, a restart and a fork.

@@ -88,7 +88,7 @@ pub trait PerRun: Send + Sync {
     /// request, whose caller owns the run.
     ///
     /// It is asked before `decide` stores a decision, and again by the driver that takes a stored one, which another program can have stored
-    /// under other rules. After a refusal the run goes on waiting, and layers that record are told, such as [`Audit`](crate::layer::Audit). It must
+    /// under other rules. After a refusal the run goes on waiting, and layers that record receive it, such as [`Audit`](crate::layer::Audit). It must
     /// return within ten seconds; no answer until then, and a panic, are a refusal. Not asked about: decisions of a [`Decider`](crate::agent::Decider),
     /// those that a program applies to a [`Run`](crate::run::Run) itself, and those on other engines.
     fn may_decide(&self, run: &RunInfo, wait: &Wait, by: Option<&str>) -> impl Future<Output = bool> + Send {

@@ -94,9 +94,9 @@ impl Chats {
         conversation: &ConversationId,
     ) -> Result<(Vec<Message>, Option<Run>), HttpError> {
         let Some(id) = self.hub.run_of(&self.source, conversation).await else {
-            return Ok((self.told(conversation).await?, None));
+            return Ok((self.remembered(conversation).await?, None));
         };
-        let mut messages = self.told(conversation).await?;
+        let mut messages = self.remembered(conversation).await?;
         let loaded = self.hub.load(&id).await?.filter(|loaded| loaded.status != RunStatus::Finished);
         match loaded {
             // Its messages are added before it is removed.
@@ -105,7 +105,7 @@ impl Chats {
                 Ok((messages, Some(run)))
             }
             // It can have finished meanwhile.
-            _ => Ok((self.told(conversation).await?, None)),
+            _ => Ok((self.remembered(conversation).await?, None)),
         }
     }
 
@@ -115,7 +115,7 @@ impl Chats {
         conversation: &ConversationId,
         log: &RunLog,
     ) -> Result<Vec<Message>, HttpError> {
-        let mut messages = self.told(conversation).await?;
+        let mut messages = self.remembered(conversation).await?;
         if !log.status().is_end() {
             messages.extend(log.question_texts().map(Message::user));
         }
@@ -123,7 +123,7 @@ impl Chats {
     }
 
     /// Returns what finished runs have added to a conversation.
-    async fn told(&self, conversation: &ConversationId) -> Result<Vec<Message>, HttpError> {
+    async fn remembered(&self, conversation: &ConversationId) -> Result<Vec<Message>, HttpError> {
         Ok(match self.source.agent.as_ref().and_then(Agent::memory) {
             Some(memory) => memory.messages(conversation).await?,
             None => self.hub.histories.load(conversation).await.unwrap_or_default(),

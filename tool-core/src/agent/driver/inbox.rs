@@ -137,7 +137,7 @@ impl RunDriver {
         Ok(true)
     }
 
-    /// Tells the layers that record of a decision that was refused.
+    /// Reports a decision that was refused to the layers that record.
     pub(in crate::agent) async fn record_refusal(
         &self,
         wait: &Wait,

@@ -28,7 +28,7 @@ pub enum EffectResult {
     Changed(Box<RunChanges>),
     /// A recorded step has asked the model, with these tools.
     Asked(Box<RunChanges>, TurnTools),
-    /// There was nothing to do: given up calls were told so, or the run of the agent exists. Or the step has failed and would fail again: what
+    /// There was nothing to do: tools know which calls are given up, or the run of the agent exists. Or the step has failed and would fail again: what
     /// layers record counts as known to them, and what was undone counts as failed.
     Nothing,
     /// It was not done: the world stopped before, or in the middle of a recorded step, or nobody could pay for it. It is polled again, unless the
