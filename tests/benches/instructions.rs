@@ -1,5 +1,5 @@
-//! Instructions of a run's turn, the client included: an agent with twenty tools calls one per turn, without a store. And those of one
-//! reply with many calls, which grow as the number of the calls.
+//! Instructions of a run's turn, the client included: an agent with twenty tools calls one per turn, without a store. Those of one reply
+//! with many calls are compared as well: they grow with the number of the calls.
 //! `cargo bench -p tests --bench instructions` counts them with callgrind, which needs valgrind, and fails if a bound is exceeded.
 //!
 //! A run of 200 turns is compared with one of 10, and the endpoint is another process, so that nothing else is counted.

@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker with a call in flight, which finishes when it is told.
+    /// A worker with a call in flight, which finishes on request.
     struct Worker {
         address: SocketAddr,
         stop: oneshot::Sender<()>,

@@ -21,8 +21,8 @@ use crate::tool::{
 /// waited, wherever it was made, or that was refused, and per outcome. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's
 /// layers, which it omits in an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
-/// The closure receives the decision of a layer before it takes effect, once if it decides the same about a call again because the run was
-/// resumed, and the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
+/// The closure receives the decision of a layer before it takes effect. If a run is resumed and the layer decides the same about the call again,
+/// this is not reported. The closure receives the rest once it is part of the run. It must not block; a channel can take the records further. If it panics, nothing passes.
 ///
 /// ```
 /// use std::sync::mpsc;
