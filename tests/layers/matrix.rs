@@ -100,7 +100,6 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     // Returns the question of a run that was decided.
     ("tool-core/src/agent/decide.rs", &[Entrance::Ask]),
     ("tool-core/src/agent/recover.rs", &[Entrance::Resume]),
-    ("tool-core/src/agent/driver/steps_elsewhere.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
     // Asks for a summary.

@@ -323,6 +323,55 @@ async fn an_agent_that_waits_has_no_outcome_to_judge() {
     assert_eq!(answer.inner_runs()[0].agent(), "helper");
 }
 
+/// What the layers decided before the agent was asked holds when the call is executed again, also after a restart.
+#[tokio::test]
+async fn layers_of_a_set_judge_a_call_of_an_agent_once() {
+    let log = Log::default();
+    let model = ScriptedModel::new().calls("pay", r#"{"text": "a"}"#).says("Paid.").says("Paid.");
+    let inner = Agent::builder(model).tools(tools![pay]).context(log.clone()).build().unwrap();
+    let (wrote, judged) = (log.clone(), log.clone());
+    let writes = move |call: &ToolCall| {
+        wrote.add(format!("rewrote {}", call.name));
+        Some(call.arguments.replace("go", "go on"))
+    };
+    let judges = move |call: &ToolCall| {
+        judged.add(format!("judged {} {}", call.name, call.arguments));
+        CallVerdict::Pass
+    };
+    let tools = ToolSet::default().with(inner.as_tool("helper", "Helps")).unwrap();
+    let tools = tools.layer(guard::call(judges.clone())).layer(rewrite::call(writes.clone()).named("below"));
+    let tools =
+        tools.prefix("x_").unwrap().layer(guard::call(judges)).layer(rewrite::call(writes).named("above"));
+    let model = ScriptedModel::new().calls("x_helper", r#"{"question":"go"}"#).says("Done.").says("Done.");
+    let outer = Agent::builder(model).tools(tools).build().unwrap();
+    let mut run = outer.ask("go").await.unwrap_err().into_run();
+    let once = [
+        "rewrote x_helper",
+        r#"judged x_helper {"question":"go on"}"#,
+        "rewrote helper",
+        r#"judged helper {"question":"go on on"}"#,
+    ];
+    assert_eq!(log.take(), once);
+    let wait = run.waits().remove(0);
+    run.resolve(&wait.id, Decision::approve()).unwrap();
+    // One that another version stored without notes is judged when the agent has answered.
+    let mut former = serde_json::to_value(&run).unwrap();
+    let call = former["stage"]["calling"]["calls"][0].as_object_mut().unwrap();
+    assert!(call.remove("notes").is_some());
+    let answer = outer.resume(serde_json::from_value(former).unwrap()).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "Paid.");
+    assert_eq!(log.take(), [&["paid a"], &once[..]].concat());
+    let answer = outer.resume(restored(run)).await.unwrap();
+    assert_eq!(log.take(), ["paid a"]);
+    assert_eq!(answer.inner_runs()[0].run().messages()[0].text(), "go on on");
+    let execution = &answer.tool_executions()[0];
+    assert_eq!(execution.call().arguments, r#"{"question":"go on on"}"#);
+    assert_eq!(execution.original_arguments(), r#"{"question":"go"}"#);
+    let layers: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
+    assert_eq!(layers, ["above", "below"]);
+    assert!(execution.duration() > std::time::Duration::ZERO);
+}
+
 /// An error of an agent that does not wait is an outcome.
 #[tokio::test]
 async fn refused_arguments_of_an_agent_are_judged() {

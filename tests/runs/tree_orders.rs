@@ -395,7 +395,12 @@ impl Exploration {
                     inner => {
                         let new = || begin(&self.agents[1], &format!("inner_{}", request.attempt.number));
                         let run = Box::new(inner.cloned().unwrap_or_else(new));
-                        EffectResult::Began { run, profile: self.profile(), has_own_limits: false }
+                        EffectResult::Began {
+                            run,
+                            waiting: None,
+                            profile: self.profile(),
+                            has_own_limits: false,
+                        }
                     }
                 }
             }

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
@@ -33,6 +32,9 @@ pub(crate) struct Started {
     /// The run is inside of another, for whose limits it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_own_limits: bool,
+    /// The execution of the call that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting: Option<Box<ToolExecution>>,
 }
 
 /// The reason why a step of a run cannot be taken.
@@ -99,15 +101,6 @@ pub(crate) async fn record<T>(step: impl Future<Output = Result<T, Failure>>) ->
         Err(Failure::Obstacle(obstacle)) => Ok(Err(obstacle)),
         Err(Failure::Repeated(error)) => Err(error),
     }
-}
-
-/// What a step at the beginning or the end of an agent's run has changed.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AgentStep {
-    Started(Box<Started>),
-    /// The answer was rejected, and the run continues.
-    Rejected(Box<RunChanges>),
 }
 
 /// What is judged in a step of its own.
@@ -190,8 +183,7 @@ impl Steps {
     }
 
     /// Returns the beginning of a run, or an error if it is too large.
-    fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
-        let started = Started { run, deployed: Deployed::of(agent), at: now(), has_own_limits };
+    fn started(&self, started: Started) -> Result<Started, String> {
         limit::check("the run with its history", &started, self.settings.max_bytes)?;
         Ok(started)
     }
@@ -215,30 +207,43 @@ impl Steps {
         if let Some(History { messages, stored_len, summary }) = history {
             driver.insert_conversation(&messages, stored_len, summary);
         }
-        self.started(driver.into_run(), &self.agent, false)
+        let (deployed, has_own_limits, waiting) = (Deployed::of(&self.agent), false, None);
+        self.started(Started { run: driver.into_run(), deployed, at: now(), has_own_limits, waiting })
     }
 
-    /// Creates the run of an agent that a call asks, which the path names last. If the run is done, the call has an outcome instead, and
-    /// began at this time.
-    pub(crate) async fn ask_agent(&self, tree: Tree<'_>, since: Option<u64>) -> Recorded<AgentStep> {
-        let asking = async {
-            let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
-            let mut driver = descend(self.resume(&tree)?.start(), outer).await?;
-            let lent = driver.inside(&asked.call, since.is_some()).await?;
-            let inside = lent.map_err(|execution| {
-                let since = since.unwrap_or_else(now);
-                let (started, took) =
-                    (UNIX_EPOCH + Duration::from_micros(since), now().saturating_sub(since));
-                let execution = execution.with_timing(started, Duration::from_micros(took));
-                Obstacle::Ended(outer.len(), limit::limited(execution, self.settings.max_bytes).into())
-            })?;
-            if tree.run().is_ok() {
-                return Ok(AgentStep::Rejected(inside.run().changes().without_time().into()));
-            }
-            let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
-            Ok(AgentStep::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
+    /// Creates the run of an agent that a call asks, which the path names last, unless the call has an outcome.
+    pub(crate) async fn begin_agent(&self, tree: Tree<'_>) -> Recorded<Box<Started>> {
+        let beginning = async {
+            let (call, mut outer) = self.driver_around(&tree).await?;
+            let begun = outer.begin_agent(call).await?;
+            let (inside, waiting) = begun.map_err(|execution| self.ended(&tree, *execution))?;
+            let (deployed, has_own_limits) = (Deployed::of(inside.agent()), inside.has_own_limits());
+            let (run, waiting) = (inside.into_run(), Some(waiting.into()));
+            Ok(self.started(Started { run, deployed, at: now(), has_own_limits, waiting })?.into())
         };
-        record(asking).await
+        record(beginning).await
+    }
+
+    /// Ends the call of an agent whose run is done, which the path names last, unless the answer is rejected and the run continues.
+    pub(crate) async fn end_agent(&self, tree: Tree<'_>) -> Recorded<RunChanges> {
+        let ending = async {
+            let (call, mut outer) = self.driver_around(&tree).await?;
+            let ended = outer.end_agent(call).await?;
+            let inside = ended.map_err(|execution| self.ended(&tree, *execution))?;
+            Ok(inside.run().changes().without_time())
+        };
+        record(ending).await
+    }
+
+    /// Returns the last call of the path, and the driver of its run.
+    async fn driver_around<'a>(&self, tree: &Tree<'a>) -> Result<(&'a str, RunDriver), Failure> {
+        let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
+        Ok((&asked.call, descend(self.resume(tree)?.start(), outer).await?))
+    }
+
+    fn ended(&self, tree: &Tree<'_>, execution: ToolExecution) -> Obstacle {
+        let execution = limit::limited(execution, self.settings.max_bytes);
+        Obstacle::Ended(tree.path.len() - 1, execution.into())
     }
 
     /// Judges something of a copy of a run. Fails if a layer does.
@@ -334,7 +339,7 @@ impl Steps {
 /// Returns the driver of the run to which the path leads.
 async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Failure> {
     for (depth, asked) in path.iter().enumerate() {
-        let lent = driver.inside(&asked.call, false).await?;
+        let lent = driver.descend(&asked.call).await?;
         driver = lent.map_err(|execution| Obstacle::Ended(depth, execution))?;
     }
     Ok(driver)

@@ -66,6 +66,62 @@ async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
     assert_eq!(answer.inner_runs().len(), 1);
 }
 
+/// Where a value of a context comes from.
+struct Place(&'static str);
+
+/// A wrapper that counts how often it is entered, and adds a value to the context.
+struct Enters(AgentTool, Effects);
+
+impl Tool for Enters {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            let key = context.idempotency_key().unwrap();
+            self.1.take_effect("enter", key);
+            let context = context.clone().with(Place("of the wrapper"));
+            let first = self.0.call(arguments, &context).await?;
+            self.1.take_effect("leave", key);
+            // A call asks its agent once.
+            let second = self.0.call(arguments, &context).await.unwrap_err();
+            Ok(format!("{first}; {second}").into())
+        })
+    }
+
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_wrapper_of_an_agent_is_entered_again_with_the_answer() {
+    #[tool("Reads the context")]
+    fn read(#[inject] place: &Place) -> &'static str {
+        place.0
+    }
+    let effects = Effects::default();
+    let build = || {
+        let inner = ScriptedModel::new().calls("read", "{}").says("Read.");
+        let inner = Agent::builder(inner).tools(tools![read]).build().unwrap();
+        let inner = inner.as_tool("billing", "Answers").pass_context::<Place>();
+        Agent::builder(asks()).tool(Enters(inner, effects.clone())).context(Place("of the run"))
+    };
+    for way in 0..3 {
+        let agent = build().build().unwrap();
+        let answer = match way {
+            0 => await_it(&agent, "Go", |_| Decision::approve()).await.unwrap(),
+            1 => stream_it(&agent, "Go", |_| Decision::approve()).await.unwrap(),
+            _ => drive_it(&agent, "Go", |_| Decision::approve()).await.unwrap(),
+        };
+        assert_eq!(effects.take(), ["enter call_1_0", "enter call_1_0", "leave call_1_0"], "{way}");
+        let output = answer.messages()[2].text().to_string();
+        assert_eq!(output, "Read.; the call was not executed: a call asks its agent once");
+        assert_eq!(answer.inner_runs()[0].run().messages()[2].text(), "of the run");
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
     let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
-use tests::support::ways::{alike, await_it, in_all_ways, restored};
+use tests::support::ways::{alike, await_it, drive_it, in_all_ways, restored, stream_it};
 use tool_core::agent::{AgentBuilder, AgentTool, Ask, on_approval};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};

@@ -3,15 +3,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use futures_channel::oneshot;
-use futures_util::SinkExt;
-
 use super::driver::AgentCall;
 use super::layers::Layers;
 use crate::agent::AgentTool;
 use crate::model::ToolDefinition;
 use crate::run::may_be_undo;
-use crate::tool::{AgentQuestion, Injection, Tool, ToolContext, ToolError, ToolFuture, ToolOutput, Undone};
+use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture, ToolOutput, Undone};
 
 // Messages about types that are no tools name those that programs create most.
 #[diagnostic::do_not_recommend]
@@ -41,13 +38,10 @@ impl Tool for AgentTool {
     }
 }
 
-/// Asks the agent: the driver of the run that the call belongs to, or a driver of its own if it belongs to none.
+/// Asks the agent: by the world of the run that the call belongs to, or with a driver of its own if it belongs to none.
 async fn ask(tool: &AgentTool, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-    if let Some(mut link) = context.agent_link() {
-        let (answer, answered) = oneshot::channel();
-        let lost = || ToolError::not_executed("the run had ended");
-        link.send(AgentQuestion { question, context: context.clone(), answer }).await.map_err(|_| lost())?;
-        return answered.await.map_err(|_| lost())?;
+    if let Some(asking) = context.asking_agent() {
+        return asking.ask(question).await;
     }
     // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
     let undoes_itself = |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);

@@ -298,5 +298,5 @@ async fn execute(
         undone,
     };
     let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
-    executor.execute_with(call, attempt, progress, None, asking).await
+    executor.execute_with(call, attempt, progress, asking).await
 }

@@ -1,20 +1,18 @@
 //! Executes the calls of a run.
 
 use std::any::type_name;
-use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
-use super::interruption::run_until_interrupted;
-use super::trace::{CallTrace, Scope};
+use super::trace::{CallSpan, CallTrace};
 use crate::agent::{AgentTool, Event};
 use crate::model::{ToolCall, ToolKind};
 use crate::tool::{
-    AgentLink, Asker, Asking, Attempt, AttemptContext, Progress, Returned, Tool, ToolContext, ToolError,
-    ToolErrorKind, ToolExecution, Undone,
+    AgentNote, Asker, Asking, AskingAgent, Attempt, AttemptContext, Outcome, Progress, Returned, Tool,
+    ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -31,13 +29,12 @@ pub(super) struct CallExecutor {
     pub(super) undone: Option<Undone>,
 }
 
-/// Connects a call that asks an agent to the driver of its run.
-pub(super) struct Link {
-    pub(super) agent: AgentLink,
-    /// Ends the execution without an outcome.
-    pub(super) suspended: CancellationToken,
-    /// The span of the call, once it has one.
-    pub(super) scope: Arc<OnceLock<Scope>>,
+/// A call that has asked its agent, and is executed again with the answer.
+pub(super) struct AskedCall {
+    pub(super) call: ToolCall,
+    attempt: Attempt,
+    pub(super) note: AgentNote,
+    pub(super) span: CallSpan,
 }
 
 impl CallExecutor {
@@ -57,92 +54,141 @@ impl CallExecutor {
         &self,
         call: ToolCall,
         attempt: Attempt,
-        link: Option<Link>,
         asking: Asking,
     ) -> impl Future<Output = ToolExecution> + Send {
-        let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        self.execute_with(call, attempt, progress, link, asking)
+        let progress = self.progress_of(&call);
+        self.execute_with(call, attempt, progress, asking)
     }
 
-    /// Executes a call with this reporter of its progress. Without a link, an agent that it asks runs to its end.
+    /// Executes a call with this reporter of its progress. An agent that it asks runs to its end.
     pub(super) async fn execute_with(
         &self,
         call: ToolCall,
         attempt: Attempt,
         progress: Progress,
-        link: Option<Link>,
         asking: Asking,
     ) -> ToolExecution {
-        let is_continued = attempt.is_continued;
-        let number = attempt.number;
+        self.announce(&call, &attempt).await;
+        let asking = Arc::new(asking);
+        let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());
+        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, self.undone.is_some(), policy));
+        let span = self.trace.start_call(&call, &self.tools, attempt.number);
+        let context = AttemptContext {
+            attempt,
+            progress,
+            // Cancelled if this future is dropped before the tool has finished.
+            cancellation: self.cancellation.child_token(),
+            undone: self.undone.clone(),
+            asker,
+            agent: None,
+        };
+        let (started_at, clock) = (SystemTime::now(), Instant::now());
+        let executed = asking.execute(self.execute_within_timeout(&call, context));
+        match span.scope().instrument(executed).await {
+            Ok((outcome, history)) => {
+                let execution = ToolExecution::new(call, outcome).with_history(history);
+                let execution = execution.with_notes(asking.notes());
+                let execution = execution.with_timing(started_at, clock.elapsed());
+                span.finish(&execution);
+                execution
+            }
+            Err(notes) => {
+                span.suspend();
+                ToolExecution::waiting(call, Some(notes))
+            }
+        }
+    }
+
+    /// Executes a call whose start was recorded, until it asks its agent, with this question, or ends.
+    pub(super) async fn ask(
+        &self,
+        call: ToolCall,
+        attempt: Attempt,
+    ) -> Result<ToolExecution, (String, Box<AskedCall>)> {
+        self.announce(&call, &attempt).await;
+        let asked = self.reopen(call, attempt, AgentNote::default());
+        let asking = AskingAgent::first(asked.note.clone());
+        self.execute_asking(asked, asking).await
+    }
+
+    /// Returns a call that has asked its agent before, and whose run goes on.
+    pub(super) fn reopen(&self, call: ToolCall, attempt: Attempt, mut note: AgentNote) -> AskedCall {
+        note.started_at.get_or_insert_with(SystemTime::now);
+        let span = self.trace.start_call(&call, &self.tools, attempt.number);
+        AskedCall { call, attempt, note, span }
+    }
+
+    /// Executes a call again with the answer of its agent.
+    pub(super) async fn answer(&self, asked: AskedCall, answer: Outcome) -> ToolExecution {
+        let call = asked.call.clone();
+        let asking = AskingAgent::answered(asked.note.clone(), answer);
+        let executed = self.execute_asking(asked, asking).await;
+        // It cannot ask again.
+        executed.unwrap_or_else(|_| ToolExecution::new(call, Err(ToolError::interrupted())))
+    }
+
+    async fn execute_asking(
+        &self,
+        asked: AskedCall,
+        asking: AskingAgent,
+    ) -> Result<ToolExecution, (String, Box<AskedCall>)> {
+        let (AskedCall { call, attempt, note, span }, asking) = (asked, Arc::new(asking));
+        let context = AttemptContext {
+            attempt: attempt.clone(),
+            progress: self.progress_of(&call),
+            cancellation: self.cancellation.child_token(),
+            undone: self.undone.clone(),
+            // The run of the agent has askers of its own.
+            asker: Asker::NOBODY,
+            agent: Some(Arc::clone(&asking)),
+        };
+        let executed = asking.execute(self.execute_within_timeout(&call, context));
+        match span.scope().instrument(executed).await {
+            Ok((outcome, history)) => {
+                let started_at = note.started_at.unwrap_or_else(SystemTime::now);
+                let execution = ToolExecution::new(call, outcome).with_history(history);
+                let execution = execution.with_timing(started_at, started_at.elapsed().unwrap_or_default());
+                span.finish(&execution);
+                Ok(execution)
+            }
+            Err((question, note)) => Err((question, Box::new(AskedCall { call, attempt, note, span }))),
+        }
+    }
+
+    fn progress_of(&self, call: &ToolCall) -> Progress {
+        self.emitter.progress_sink(call).map(Progress::with_sink).unwrap_or_default()
+    }
+
+    /// Waits for the delay of an attempt, and emits its start.
+    async fn announce(&self, call: &ToolCall, attempt: &Attempt) {
         let delay = attempt.delay();
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if !delay.is_zero() && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(delay).await;
         }
-        if !is_continued {
+        if !attempt.is_continued {
             self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
         }
-        // Cancelled if this future is dropped before the tool has finished.
-        let cancellation = self.cancellation.child_token();
-        let cancel_on_drop = cancellation.clone().drop_guard();
-        let asking = Arc::new(asking);
-        // The run of an agent has askers of its own.
-        let may_wait = link.is_none() && self.undone.is_none();
-        let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());
-        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, !may_wait, policy));
-        let (agent_link, suspended, scope) = match link {
-            Some(Link { agent, suspended, scope }) => (Some(agent), Some(suspended), Some(scope)),
-            None => (None, None, None),
-        };
-        let context = self.context.for_attempt(AttemptContext {
-            attempt,
-            progress,
-            cancellation,
-            undone: self.undone.clone(),
-            asker,
-            agent_link,
-        });
-        let span = self.trace.start_call(&call, &self.tools, number);
-        if let Some(scope) = scope {
-            let _ = scope.set(span.scope());
-        }
-        let (started_at, clock) = (SystemTime::now(), Instant::now());
-        let executed = self.execute_within_timeout(&call, &context, suspended.is_some());
-        let executed = run_until_interrupted(asking.execute(executed), suspended.as_ref(), None);
-        let (outcome, history) = match span.scope().instrument(executed).await {
-            Ok(Ok(executed)) => executed,
-            Ok(Err(notes)) => {
-                span.suspend();
-                return ToolExecution::waiting(call, Some(notes));
-            }
-            Err(_) => {
-                span.suspend();
-                return ToolExecution::waiting(call, None);
-            }
-        };
-        let execution = ToolExecution::new(call, outcome).with_history(history).with_notes(asking.notes());
-        let execution = execution.with_timing(started_at, clock.elapsed());
-        if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
-            cancel_on_drop.disarm();
-        }
-        span.finish(&execution);
-        execution
     }
 
-    async fn execute_within_timeout(
-        &self,
-        call: &ToolCall,
-        context: &ToolContext,
-        asks_agent: bool,
-    ) -> Returned {
-        let mut execution = pin!(self.tools.execute_call(call, context));
-        let Some(timeout) = self.timeout else { return execution.await };
-        match tokio::time::timeout(timeout, execution.as_mut()).await {
-            Ok(executed) => executed,
-            // The run of an agent has this limit itself, because it undoes its calls when it stops.
-            Err(_) if asks_agent => execution.await,
-            Err(_) => (Err(ToolError::timed_out(timeout)), None),
+    async fn execute_within_timeout(&self, call: &ToolCall, context: AttemptContext) -> Returned {
+        let cancel_on_drop = context.cancellation.clone().drop_guard();
+        let context = self.context.for_attempt(context);
+        let execution = self.tools.execute_call(call, &context);
+        let executed = match self.timeout {
+            None => Ok(execution.await),
+            Some(timeout) => tokio::time::timeout(timeout, execution).await.map_err(|_| timeout),
+        };
+        match executed {
+            Ok(executed) => {
+                let is_timed_out =
+                    executed.0.as_ref().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut);
+                if !is_timed_out {
+                    cancel_on_drop.disarm();
+                }
+                executed
+            }
+            Err(timeout) => (Err(ToolError::timed_out(timeout)), None),
         }
     }
 }

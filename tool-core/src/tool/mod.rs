@@ -7,8 +7,8 @@ mod error;
 mod output;
 mod arguments;
 mod call_arguments;
-mod waiting;
 mod verdict_record;
+mod waiting;
 mod call_history;
 mod execution;
 mod message;
@@ -28,12 +28,10 @@ pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, dec
 pub use self::call_history::Origin;
 pub(crate) use self::call_history::{CallHistory, Judgement};
 pub use self::closure::{FunctionTool, ToolHandler};
-pub(crate) use self::context::{
-    AgentLink, AgentQuestion, AttemptContext, CallRequest, ProgressSink, RunRules,
-};
 pub use self::context::{
     Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
+pub(crate) use self::context::{AttemptContext, CallRequest, ProgressSink, RunRules};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
@@ -48,11 +46,11 @@ pub use self::tool_trait::Tool;
 pub(crate) use self::truncate::exceeds;
 pub(crate) use self::verdict_record::OriginalOutcome;
 pub use self::verdict_record::{VerdictKind, VerdictRecord};
+pub(crate) use self::waiting::{AgentNote, Asking, AskingAgent, CallNotes, MAX_TEXT, ProviderNotes, Reply};
 pub use self::waiting::{
     AskError, AskErrorKind, AskQuestion, Asker, CallDecision, DecisionKind, DecisionRecord, Question,
     Timestamp, WaitId,
 };
-pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, ProviderNotes, Reply};
 
 /// The items of this module that generated code names.
 pub(crate) mod private {

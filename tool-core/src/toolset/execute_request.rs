@@ -46,7 +46,7 @@ impl ToolSet {
             (None, Some(policy)) => Asker::new(&asking, undone.is_some(), policy),
             (None, None) => Asker::NOBODY,
         };
-        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, agent_link: None };
+        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, agent: None };
         let context = context.for_attempt(attempt);
         match asking.execute(tools.execute(call.clone(), &context)).await {
             Ok(execution) => execution.with_notes(asking.notes()),
@@ -63,8 +63,7 @@ impl ToolSet {
         let asker = Asker::new(&asking, false, tool.definition().policy());
         let (cancellation, progress) = (CancellationToken::new(), Progress::default());
         cancellation.cancel();
-        let attempt =
-            AttemptContext { attempt, progress, cancellation, undone: None, asker, agent_link: None };
+        let attempt = AttemptContext { attempt, progress, cancellation, undone: None, asker, agent: None };
         let context = context.for_attempt(attempt).with_call(&call, self.0.settings.reading);
         // A tool that panics affects nothing else.
         let _ = catch_unwind(AssertUnwindSafe(|| tool.give_up(&context)));

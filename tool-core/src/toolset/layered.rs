@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone};
+use crate::tool::{
+    AskingAgent, Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
+};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
@@ -92,18 +94,25 @@ impl Layered {
     async fn execute(&self, mut call: ToolCall, context: &ToolContext) -> Returned {
         let (review, tool, mut verdicts) = (self.review(context), self.tool.get(), Vec::new());
         let check = |call: &ToolCall| tool.check_arguments(&call.arguments, context);
-        // What a run undoes is not judged beforehand, as by the layers of an agent.
-        let given = match context.get::<Undone>().is_some() {
-            true => Ok(None),
-            false => {
-                review.call_alone(&mut call, context.has_checked_arguments(), &mut verdicts, check).await
+        let given = match context.asking_agent().and_then(AskingAgent::passed) {
+            // It passed when it asked the agent that has answered now.
+            Some(passed) => {
+                call.arguments = passed.arguments.unwrap_or(call.arguments);
+                verdicts = passed.verdicts;
+                Ok(None)
             }
+            // What a run undoes is not judged beforehand, as by the layers of an agent.
+            None if context.get::<Undone>().is_some() => Ok(None),
+            None => review.call_alone(&mut call, context.has_checked_arguments(), &mut verdicts, check).await,
         };
         let is_refused = given.is_err();
         let mut execution = match given {
             Err(refused) => ToolExecution::new(call, Err(refused)),
             Ok(Some(given)) => given.without_execution(),
             Ok(None) => {
+                if let Some(asking) = context.asking_agent() {
+                    asking.pass(&call, &verdicts);
+                }
                 let context = match verdicts.is_empty() {
                     true => context.clone(),
                     false => context.clone().with_arguments(&call.arguments),

@@ -82,7 +82,7 @@ impl<'c> Drive<'c> {
             setup,
             ctx,
             started_with: deployed.tools.clone(),
-            nodes: BTreeMap::from([(run.id().to_string(), Node::new(&run, deployed, at))]),
+            nodes: BTreeMap::from([(run.id().to_string(), Node::new(&run, deployed))]),
             run,
             in_flight: BTreeMap::new(),
             open: Open::default(),

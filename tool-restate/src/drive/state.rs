@@ -63,8 +63,6 @@ pub(crate) struct Drive<'c> {
 /// What is known about a run beside its state.
 pub(super) struct Node {
     pub(super) deployed: Deployed,
-    /// The time at which it started.
-    pub(super) since: u64,
     /// The number of handoffs that readers of events know.
     pub(super) handoffs: usize,
     /// The names of all tools of the last turn, if it called another one.
@@ -79,10 +77,9 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(run: &Run, deployed: Deployed, since: u64) -> Self {
+    pub(super) fn new(run: &Run, deployed: Deployed) -> Self {
         Self {
             deployed,
-            since,
             handoffs: run.handoffs().len(),
             offered: Vec::new(),
             reported: ReportedCalls::all_of(run),

@@ -2,7 +2,7 @@
 //!
 //! The runs of agents as tools are parts of the state of the outermost run, and one invocation drives them all, because limits, waits and
 //! undo then work on the tree without a second form. A recorded step resumes the outermost run and descends to the run that takes the step:
-//! the call of each agent on the way returns its driver (`RunDriver::inside`) in place of waiting for it, so that layers, context and
+//! the driver of each run on the way returns that of the next one (`RunDriver::descend`), so that layers, context and
 //! settings are the same as in a run in one process.
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
@@ -18,7 +18,7 @@ use tool_core::tool::{Attempt, ToolError, ToolExecution};
 use super::state::{Arrived, Drive, Driven, Executor, Node};
 use crate::clock::finished_at;
 use crate::path::{Asked, agent_names};
-use crate::step::{AgentStep, Obstacle, Started, Tree};
+use crate::step::{Obstacle, Started, Tree};
 
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
@@ -63,47 +63,49 @@ impl<'c> Drive<'c> {
         }
         let mut way = self.way(id.path());
         way.push(Asked { call: call.id.clone(), agent: call.name.clone() });
-        self.ask_agent(id, &way, "start", None).await
+        let name = format!("start of {}", agent_names(&way).join("/"));
+        let begun = self.step(&way, &name, |steps, tree| Box::pin(steps.begin_agent(tree))).await?;
+        let Some(started) = self.agent_step(id, &way, begun).await? else { return Ok(()) };
+        let Started { run, deployed, at, has_own_limits, waiting } = *started;
+        let profile = Profile::new(deployed.max_concurrent_calls);
+        self.nodes.insert(run.id().to_string(), Node::new(&run, deployed));
+        let run = Box::new(run);
+        self.handle(id, EffectResult::Began { run, waiting, profile, has_own_limits });
+        self.set_time(Some(id.path()), at);
+        Ok(())
     }
 
     /// Ends a call whose agent's run is done, unless its answer is rejected.
     pub(super) async fn finish_agent(&mut self, id: &EffectId) -> Driven {
-        let since = self.node_at(id.path()).map(|node| node.since);
         let way = self.way(id.path());
-        self.ask_agent(id, &way, "end", Some(since.unwrap_or_default())).await
+        let name = format!("end of {}", agent_names(&way).join("/"));
+        let ended = self.step(&way, &name, |steps, tree| Box::pin(steps.end_agent(tree))).await?;
+        if let Some(rejected) = self.agent_step(id, &way, ended).await? {
+            self.apply(id, EffectResult::Changed(rejected.into()));
+        }
+        Ok(())
     }
 
-    /// Takes the first or the last step of an agent's run.
-    async fn ask_agent(&mut self, id: &EffectId, way: &[Asked], step: &str, since: Option<u64>) -> Driven {
-        let Some((asked, outer)) = way.split_last() else { return Ok(()) };
-        let outer_path = id.path().at_depth(outer.len());
-        let name = format!("{step} of {}", agent_names(way).join("/"));
-        let asked_agent = self.step(way, &name, |steps, tree| Box::pin(steps.ask_agent(tree, since)));
-        let Some(asked_agent) = asked_agent.await? else {
-            self.handle(id, EffectResult::Nothing);
-            return Ok(());
-        };
-        match asked_agent {
-            Ok(AgentStep::Started(started)) => {
-                let Started { run, deployed, at, has_own_limits } = *started;
-                let profile = Profile::new(deployed.max_concurrent_calls);
-                self.nodes.insert(run.id().to_string(), Node::new(&run, deployed, at));
-                self.handle(id, EffectResult::Began { run: Box::new(run), profile, has_own_limits });
-                self.set_time(Some(&outer_path), at);
-                Ok(())
-            }
-            Ok(AgentStep::Rejected(changes)) => {
-                self.apply(id, EffectResult::Changed(changes));
-                Ok(())
-            }
+    /// Returns what the first or the last step of an agent's run has changed, or records why it has changed nothing.
+    async fn agent_step<T>(
+        &mut self,
+        id: &EffectId,
+        way: &[Asked],
+        taken: Option<Result<T, Obstacle>>,
+    ) -> Driven<Option<T>> {
+        let Some((asked, outer)) = way.split_last() else { return Ok(None) };
+        match taken {
+            None => self.handle(id, EffectResult::Nothing),
+            Some(Ok(changed)) => return Ok(Some(changed)),
             // The run undoes its calls already, and the agent's calls are undone.
-            Err(Obstacle::Refused(reason)) if self.run.is_undoing() => {
+            Some(Err(Obstacle::Refused(reason))) if self.run.is_undoing() => {
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                 let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
-                self.record_obstacle(id, Obstacle::Ended(outer.len(), execution.into())).await
+                self.record_obstacle(id, Obstacle::Ended(outer.len(), execution.into())).await?;
             }
-            Err(obstacle) => self.record_obstacle(id, obstacle).await,
+            Some(Err(obstacle)) => self.record_obstacle(id, obstacle).await?,
         }
+        Ok(None)
     }
 
     /// Records why a step of a run cannot be taken.

@@ -199,11 +199,8 @@ impl AskedAgent {
         self.drive().boxed().await
     }
 
-    /// Returns the outcome of a call that ends now, because its run is done, or the driver of a run that continues.
-    pub(super) fn end_if(mut self, is_last: bool) -> Result<Outcome, Box<RunDriver>> {
-        if !is_last {
-            return Err(Box::new(self.driver));
-        }
+    /// Returns the outcome of a call whose run is done, or the driver of the run if the answer is rejected.
+    pub(super) fn end(mut self) -> Result<Outcome, Box<RunDriver>> {
         let form = Arc::clone(&self.tool.form);
         match self.driver.read_answer(|text| form.output(text), self.by_tool) {
             Ok(Some(output)) => Ok(self.finish(output.unwrap_or_else(|| ToolOutput::text("")))),

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::call_in_flight::AskedBy;
 use crate::agent::executor::CallExecutor;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
@@ -13,8 +12,6 @@ use crate::tool::ToolExecution;
 /// The calls of one step of a run, while they are executed.
 pub(super) struct OpenCalls {
     pub(super) executor: Arc<CallExecutor>,
-    /// The calls whose agents cannot answer now.
-    left: Vec<AskedBy>,
     was_undoing: bool,
     /// The layers are judging an outcome; `to_judge` holds the next ones.
     pub(super) is_judging: bool,
@@ -34,7 +31,6 @@ impl OpenCalls {
         driver.run.open_step(driver.agent().max_concurrent_calls(), ids);
         Self {
             executor: Arc::new(driver.executor()),
-            left: Vec::new(),
             was_undoing: driver.run.is_undoing(),
             is_judging: false,
             to_judge: VecDeque::new(),
@@ -61,12 +57,6 @@ impl OpenCalls {
         if !matches!(why, RunErrorKind::Waiting) {
             self.failure.get_or_insert(why);
         }
-    }
-
-    /// Ends the execution of a call that has asked an agent and gets no answer.
-    pub(super) fn leave(&mut self, asked_by: AskedBy) {
-        asked_by.suspended.cancel();
-        self.left.push(asked_by);
     }
 
     /// Drops what is open.

@@ -1,7 +1,7 @@
 //! Drives the calls of a run and the runs of the agents that they ask, in one loop.
 //!
-//! - A call that asks an agent: the tool of `Agent::as_tool` sends its question to the driver (`AgentLink`) and waits for the outcome. The
-//!   driver begins the run of the agent and drives it beside the call, in one loop for all runs of the tree: a run works until it has to be
+//! - A call that asks an agent ends with its question (`AskingAgent`). The driver begins the run of the agent, drives it in one loop for all
+//!   runs of the tree, and executes the call again with the answer. A run works until it has to be
 //!   saved or its calls are to be executed (`Phase` and `Work` in `steps`), then returns to the loop. The loop records what has changed in
 //!   the runs around it, checks their limits, saves the outermost run, and only then lets it go on. If the inner run has to wait, the call
 //!   stays `Running` and is continued, not attempted again, when the outer run is resumed. An undo call of it continues that run.
@@ -16,17 +16,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_channel::mpsc;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
 use super::agent_call::{AgentPhase, AgentWork, AskedAgent};
-use super::call_in_flight::{AskedBy, Message};
+use super::call_in_flight::Noted;
 use super::open_calls::OpenCalls;
 use super::review::OutputRuling;
 use super::steps::Phase;
 use crate::agent::RunDriver;
+use crate::agent::executor::AskedCall;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::model::ToolCall;
 use crate::run::{RunErrorKind, TreeInFlight};
@@ -40,8 +41,8 @@ pub(super) struct RunTree<'d> {
     outermost: &'d mut RunDriver,
     /// The runs, the outermost first, and nothing in the places of those that have ended.
     pub(super) nodes: Vec<Option<Node>>,
-    pub(super) sender: mpsc::Sender<(NodeId, Message)>,
-    messages: mpsc::Receiver<(NodeId, Message)>,
+    pub(super) sender: mpsc::Sender<(NodeId, Noted)>,
+    notes: mpsc::Receiver<(NodeId, Noted)>,
     /// The caller records the outcome of the only call.
     leaves_outcome: bool,
 }
@@ -68,7 +69,7 @@ pub(super) struct Node {
 pub(super) struct AgentNode {
     /// The run around it.
     pub(super) outer: NodeId,
-    pub(super) asked_by: AskedBy,
+    pub(super) asked_by: AskedCall,
     /// `None` while the agent works.
     pub(super) asked: Option<Box<AskedAgent>>,
     /// It has panicked, and its calls are undone.
@@ -85,6 +86,8 @@ pub(super) struct Calling<'a> {
 /// What has happened in a run.
 pub(super) enum Progress {
     Executed(Box<ToolExecution>),
+    /// A call asks its agent this, unless the run of the agent goes on.
+    Asked(String, Box<AskedCall>),
     /// The layers have judged an outcome.
     Judged(Box<(ToolExecution, OutputRuling)>),
     /// An agent has worked on its run.
@@ -96,16 +99,16 @@ pub(super) enum Progress {
 /// What is next in a run.
 enum Next {
     Progress(Progress),
-    Message(Message),
+    Noted(Noted),
     Interrupted(Interruption),
 }
 
 impl<'d> RunTree<'d> {
     pub(super) fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>) -> Self {
-        let (sender, messages) = mpsc::channel(0);
+        let (sender, notes) = mpsc::channel(0);
         let calls = Some(OpenCalls::new(outermost, calls));
         let nodes = vec![Some(Node { calls, ..Node::default() })];
-        Self { outermost, nodes, sender, messages, leaves_outcome: false }
+        Self { outermost, nodes, sender, notes, leaves_outcome: false }
     }
 
     /// Executes the calls, and records their outcomes.
@@ -130,14 +133,14 @@ impl<'d> RunTree<'d> {
     }
 
     async fn run(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
-        while self.nodes[OUTERMOST].as_ref().is_some_and(|node| !node.running.is_empty()) {
+        while self.is_busy(OUTERMOST) {
             let (id, next) = self.next().await;
             let happened = match next {
                 Next::Progress(Progress::Executed(execution)) if self.leaves_outcome && id == OUTERMOST => {
                     return self.failure().map_or(Ok(Some(*execution)), Err);
                 }
                 Next::Progress(progress) => self.record(id, progress).await,
-                Next::Message(message) => self.accept(id, message).await,
+                Next::Noted(noted) => self.record_notes(id, noted).await,
                 Next::Interrupted(interruption) => {
                     self.calling(id).into_iter().for_each(|run| run.driver.interrupt(&interruption));
                     Ok(Some(id))
@@ -199,10 +202,10 @@ impl<'d> RunTree<'d> {
                 first = first.into_iter().chain([(left, id)]).min();
             }
         }
-        let (nodes, messages) = (&mut self.nodes, &mut self.messages);
+        let (nodes, notes) = (&mut self.nodes, &mut self.notes);
         let progress = poll_fn(|context| {
-            if let Poll::Ready(Some((id, message))) = messages.poll_next_unpin(context) {
-                return Poll::Ready((id, Next::Message(message)));
+            if let Poll::Ready(Some((id, noted))) = notes.poll_next_unpin(context) {
+                return Poll::Ready((id, Next::Noted(noted)));
             }
             for (id, node) in nodes.iter_mut().enumerate() {
                 let running = node.as_mut().map(|node| node.running.poll_next_unpin(context));
@@ -228,6 +231,7 @@ impl<'d> RunTree<'d> {
     async fn record(&mut self, id: NodeId, progress: Progress) -> Result<Option<NodeId>, RunErrorKind> {
         match progress {
             Progress::Executed(execution) => self.end_call(id, *execution).await?,
+            Progress::Asked(question, asked) => return self.begin_agent(id, question, *asked).map(|()| None),
             Progress::Judged(judged) => {
                 let (execution, ruling) = *judged;
                 self.record_outcome(id, execution, ruling)?;
@@ -269,7 +273,7 @@ impl<'d> RunTree<'d> {
             }
             AgentWork::Waiting => Err(RunErrorKind::Waiting),
             AgentWork::Done(output) => {
-                if let Some(AgentNode { asked_by, asked: Some(asked), panic, .. }) = self.remove(id) {
+                if let Some(AgentNode { outer, asked_by, asked: Some(asked), panic }) = self.remove(id) {
                     let outcome = match panic {
                         // A hook of the agent hears of the end.
                         None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
@@ -279,8 +283,7 @@ impl<'d> RunTree<'d> {
                         let text = format!("panicked: {}", panic_text(&*panic));
                         Err(ToolError::panicked(&asked_by.call.id, &text))
                     });
-                    // The call waits for it.
-                    let _ = asked_by.answer.send(outcome);
+                    self.answer(outer, asked_by, outcome);
                 }
                 Ok(None)
             }
@@ -302,10 +305,12 @@ impl<'d> RunTree<'d> {
             return Ok(Some(stopped));
         }
         if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id)
-            && let Some(Calling { driver, calls, .. }) = self.calling(outer)
+            && let Some(Calling { driver, calls, running }) = self.calling(outer)
         {
             calls.suspend(&mut driver.run, &asked_by.call.id, why);
-            calls.leave(asked_by);
+            asked_by.span.suspend();
+            let waiting = ToolExecution::waiting(asked_by.call, None);
+            running.push(ready(Progress::Executed(Box::new(waiting))).boxed());
         }
         Ok(None)
     }
@@ -340,7 +345,7 @@ impl<'d> RunTree<'d> {
     fn work(&mut self, id: NodeId, phase: AgentPhase) {
         let Some(Node { agent: Some(agent), running, .. }) = &mut self.nodes[id] else { return };
         let Some(mut asked) = agent.asked.take() else { return };
-        let scope = Clone::clone(&agent.asked_by.scope);
+        let scope = agent.asked_by.span.scope();
         let work = async move {
             let worked = AssertUnwindSafe(scope.instrument(asked.work(phase))).catch_unwind().await;
             Progress::Worked(asked, worked)
@@ -368,10 +373,10 @@ impl<'d> RunTree<'d> {
         if stopped.is_none() {
             stopped = self.emit(id).await?;
         }
-        if let (None, Some(Node { agent: Some(AgentNode { asked: Some(asked), .. }), calls, running })) =
+        let is_busy = self.is_busy(id);
+        if let (None, Some(Node { agent: Some(AgentNode { asked: Some(asked), .. }), calls, .. })) =
             (stopped, &mut self.nodes[id])
-            && let Some(ended) =
-                calls.take_if(|calls| running.is_empty() && !calls.is_held(&asked.driver.run))
+            && let Some(ended) = calls.take_if(|calls| !is_busy && !calls.is_held(&asked.driver.run))
         {
             if let Some(why) = ended.failure {
                 return Err(why);
@@ -429,11 +434,20 @@ impl<'d> RunTree<'d> {
             node.running.clear();
             node.calls.iter_mut().for_each(OpenCalls::clear);
         }
-        let is_inside = |node: &Option<Node>| {
-            node.as_ref().and_then(|node| node.agent.as_ref()).is_some_and(|agent| agent.outer == id)
-        };
-        let inside: Vec<_> = (0..self.nodes.len()).filter(|inner| is_inside(&self.nodes[*inner])).collect();
+        let inside: Vec<_> = (0..self.nodes.len()).filter(|inner| self.is_inside(*inner, id)).collect();
         inside.into_iter().for_each(|inner| drop(self.remove(inner)));
+    }
+
+    /// Returns `true` if something is in flight in a run, or in one of an agent that its calls have asked.
+    fn is_busy(&self, id: NodeId) -> bool {
+        let is_running = self.nodes[id].as_ref().is_some_and(|node| !node.running.is_empty());
+        is_running || (0..self.nodes.len()).any(|inner| self.is_inside(inner, id))
+    }
+
+    /// Returns `true` if a run is of an agent that a call of the other one has asked.
+    fn is_inside(&self, inner: NodeId, outer: NodeId) -> bool {
+        let agent = self.nodes[inner].as_ref().and_then(|node| node.agent.as_ref());
+        agent.is_some_and(|agent| agent.outer == outer)
     }
 
     /// Removes the run of an agent, and the runs inside.

@@ -1,72 +1,106 @@
 //! Single steps of a run whose driver records the steps of the whole tree.
 
-use std::pin::pin;
-
-use futures_channel::mpsc;
-use futures_util::StreamExt;
-use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
 use super::agent_call::AgentCall;
+use crate::agent::emitter::EventEmitter;
+use crate::agent::executor::CallExecutor;
 use crate::agent::{AgentTool, Event, RunDriver};
+use crate::model::ToolCall;
 use crate::run::{ReportedCalls, RunError, RunErrorKind, StepError};
-use crate::tool::{AgentQuestion, Asker, AttemptContext, Progress, ToolExecution};
+use crate::tool::{Attempt, CallNotes, ToolError, ToolExecution};
+
+/// A call of an agent whose run is driven by others.
+struct CallOfAgent {
+    executor: CallExecutor,
+    call: ToolCall,
+    attempt: Attempt,
+    agent_call: AgentCall,
+}
+
+impl CallOfAgent {
+    fn tool(&self) -> Result<AgentTool, Box<ToolExecution>> {
+        let tool = self.executor.agent_of(&self.call).cloned();
+        tool.ok_or_else(|| ToolExecution::new(self.call.clone(), Err(ToolError::interrupted())).into())
+    }
+}
 
 #[doc(hidden)] // For the crates of this project.
 impl RunDriver {
-    /// Returns the driver of the run of the agent that a started call asks, which is a new one before it is part of this run. If `is_last`,
-    /// returns the outcome of a call whose run is done, or its driver if the answer is rejected, with which the run continues. Also
-    /// returns an outcome if the agent cannot be asked. The caller has waited for the [delay](crate::tool::Attempt::delay) of the attempt.
+    /// Returns the driver of the run of the agent that an open call has asked, or the outcome of the call if the agent cannot continue.
     ///
     /// # Errors
     ///
     /// Fails if the call was not started, or if the application does not say what the run has.
-    pub async fn inside(
+    pub async fn descend(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
+        let asking = self.call_of_agent(call_id).await?;
+        Ok(asking.tool().map(|tool| asking.agent_call.begin(&tool, String::new()).driver))
+    }
+
+    /// Executes a started call until it asks its agent. Returns the driver of the agent's run, which is a new one before it is part of
+    /// this run, and the execution that waits for it, or the outcome of a call that asks nothing. The caller has waited for
+    /// the [delay](crate::tool::Attempt::delay) of the attempt.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call was not started, or if the application does not say what the run has.
+    pub async fn begin_agent(
         &mut self,
         call_id: &str,
-        is_last: bool,
-    ) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
+    ) -> Result<Result<(Self, ToolExecution), Box<ToolExecution>>, RunError> {
+        let asking = self.call_of_agent(call_id).await?;
+        let CallOfAgent { executor, call, attempt, agent_call } = &asking;
+        let (question, asked) = match executor.ask(call.clone(), attempt.clone()).await {
+            Ok(execution) => return Ok(Err(execution.into())),
+            Err(asked) => asked,
+        };
+        if let Some(error) = agent_call.is_too_deep() {
+            return Ok(Err(executor.answer(*asked, Err(error)).await.into()));
+        }
+        asked.span.suspend();
+        let waiting = ToolExecution::waiting(asked.call, Some(CallNotes::of_agent(asked.note)));
+        Ok(asking.tool().map(|tool| (asking.agent_call.begin(&tool, question).driver, waiting)))
+    }
+
+    /// Executes a call again whose agent's run is done, and returns its outcome, or the driver of the run if the answer is rejected, with which
+    /// the run continues.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call was not started, or if the application does not say what the run has.
+    pub async fn end_agent(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
+        let asking = self.call_of_agent(call_id).await?;
+        let tool = match asking.tool() {
+            Ok(tool) => tool,
+            Err(execution) => return Ok(Err(execution)),
+        };
+        let CallOfAgent { executor, call, attempt, agent_call } = asking;
+        let answer = match agent_call.begin(&tool, String::new()).end() {
+            Ok(answer) => answer,
+            Err(driver) => return Ok(Ok(*driver)),
+        };
+        let note = self.run.notes(call_id).and_then(CallNotes::agent).cloned().unwrap_or_default();
+        Ok(Err(executor.answer(executor.reopen(call, attempt, note), answer).await.into()))
+    }
+
+    async fn call_of_agent(&mut self, call_id: &str) -> Result<CallOfAgent, RunError> {
         self.open().await.map_err(|kind| self.error(kind))?;
         let in_flight = self.run.call_in_flight(call_id);
         let not_started = RunErrorKind::Step(StepError("the call was not started"));
         let (call, attempt) = in_flight.ok_or_else(|| self.error(not_started))?;
         let executor = self.executor();
-        // The tools of a turn need not be known for it.
-        let tools = self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone();
         // The caller drives the run of the agent without this one.
         let agent_call =
             AgentCall { cancellation: CancellationToken::new(), ..self.agent_call(&executor, &call) };
-        let tool = tools.get(&call.name).and_then(AgentTool::of);
-        if let Some(tool) = tool.filter(|_| agent_call.continued.is_some() && !is_last) {
-            return Ok(Ok(agent_call.begin(tool, String::new()).driver));
-        }
-        let (sender, mut asked) = mpsc::channel(0);
-        let context = executor.context.for_attempt(AttemptContext {
-            attempt,
-            progress: Progress::default(),
+        let executor = CallExecutor {
+            // The tools of a turn need not be known for it.
+            tools: self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone(),
+            // The caller reports what happens to the call.
+            emitter: EventEmitter::default(),
             cancellation: CancellationToken::new(),
-            undone: executor.undone.clone(),
-            asker: Asker::NOBODY,
-            agent_link: tool.map(|_| sender),
-        });
-        let mut executed = pin!(tools.execute_call(&call, &context));
-        let (outcome, history) = match (select(executed.as_mut(), asked.next()).await, tool) {
-            (Either::Left((executed, _)), _) => executed,
-            (Either::Right((Some(AgentQuestion { question, answer, .. }), _)), Some(tool)) => {
-                let outcome = match agent_call.is_too_deep() {
-                    Some(error) => Err(error),
-                    None => match agent_call.begin(tool, question).end_if(is_last) {
-                        Ok(outcome) => outcome,
-                        Err(driver) => return Ok(Ok(*driver)),
-                    },
-                };
-                // The call waits for it.
-                let _ = answer.send(outcome);
-                executed.await
-            }
-            (Either::Right(_), _) => executed.await,
+            ..executor
         };
-        Ok(Err(ToolExecution::new(call.clone(), outcome).with_history(history).into()))
+        Ok(CallOfAgent { executor, call, attempt: Attempt { is_continued: true, ..attempt }, agent_call })
     }
 
     /// Lets the layers see what precedes the next step: an answer that is an output, or calls that were decided about. Calls keep the

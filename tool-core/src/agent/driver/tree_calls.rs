@@ -4,65 +4,77 @@
 //! for what they hold.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
-use super::agent_call::AgentCall;
-use super::call_in_flight::{Message, execute_call};
+use super::call_in_flight::{Executed, Noted, execute_call};
 use super::review::OutputRuling;
 use super::run_tree::{AgentNode, Calling, NodeId, OUTERMOST, Progress, RunTree};
+use crate::agent::executor::AskedCall;
 use crate::model::ToolCall;
 use crate::run::RunErrorKind;
-use crate::tool::{Attempt, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, Outcome, ToolError, ToolExecution};
 
 impl RunTree<'_> {
-    /// Accepts what a call in flight needs. Returns the run that has changed.
-    pub(super) async fn accept(
+    /// Records the notes of a call in flight. Returns the run that has changed.
+    pub(super) async fn record_notes(
         &mut self,
         id: NodeId,
-        message: Message,
+        noted: Noted,
     ) -> Result<Option<NodeId>, RunErrorKind> {
+        let Noted { call_id, notes, noted } = noted;
         // The run may have stopped meanwhile.
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
-        match message {
-            // A call can have left a task that records something after its end.
-            Message::Noted { call_id, .. } if !driver.run.is_in_flight(&call_id) => Ok(None),
-            Message::Noted { call_id, notes, noted } => {
-                driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
-                driver.update_elapsed();
-                if calls.has_ended(&driver.run) {
-                    return Ok(Some(id));
-                }
-                let stopped = self.save(id).await?;
-                if stopped.is_none() {
-                    // The call may have been dropped meanwhile.
-                    let _ = noted.send(());
-                }
-                Ok(stopped)
-            }
-            Message::Asked(asked_by) => {
-                let agent_call = AgentCall {
-                    context: asked_by.context.clone(),
-                    ..driver.agent_call(&calls.executor, &asked_by.call)
-                };
-                let tool = calls.executor.agent_of(&asked_by.call);
-                let asked = match (agent_call.is_too_deep(), tool) {
-                    (Some(error), _) => Err(error),
-                    (None, None) => Err(ToolError::interrupted()),
-                    (None, Some(tool)) => Ok(agent_call.begin(tool, asked_by.question.clone())),
-                };
-                match asked {
-                    Ok(asked) => self.add(AgentNode {
-                        outer: id,
-                        asked_by: *asked_by,
-                        asked: Some(Box::new(asked)),
-                        panic: None,
-                    }),
-                    Err(error) => drop(asked_by.answer.send(Err(error))),
-                }
-                Ok(None)
-            }
+        // A call can have left a task that records something after its end.
+        if !driver.run.is_in_flight(&call_id) {
+            return Ok(None);
         }
+        driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
+        driver.update_elapsed();
+        if calls.has_ended(&driver.run) {
+            return Ok(Some(id));
+        }
+        let stopped = self.save(id).await?;
+        if stopped.is_none() {
+            // The call may have been dropped meanwhile.
+            let _ = noted.send(());
+        }
+        Ok(stopped)
+    }
+
+    /// Begins the run of the agent that a call has asked, or goes on with it.
+    pub(super) fn begin_agent(
+        &mut self,
+        id: NodeId,
+        question: String,
+        asked_by: AskedCall,
+    ) -> Result<(), RunErrorKind> {
+        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
+        let agent_call = driver.agent_call(&calls.executor, &asked_by.call);
+        let asked = match (agent_call.is_too_deep(), calls.executor.agent_of(&asked_by.call)) {
+            (Some(error), _) => Err(error),
+            (None, None) => Err(ToolError::interrupted()),
+            (None, Some(tool)) => Ok(agent_call.begin(tool, question)),
+        };
+        match asked {
+            Ok(asked) => {
+                let notes = CallNotes::of_agent(asked_by.note.clone());
+                driver.change_run().record_notes(&asked_by.call.id, notes).map_err(RunErrorKind::Step)?;
+                self.add(AgentNode { outer: id, asked_by, asked: Some(Box::new(asked)), panic: None });
+            }
+            Err(error) => self.answer(id, asked_by, Err(error)),
+        }
+        Ok(())
+    }
+
+    /// Executes a call again with the answer of the agent that it has asked.
+    pub(super) fn answer(&mut self, id: NodeId, asked_by: AskedCall, answer: Outcome) {
+        let Some(Calling { calls, running, .. }) = self.calling(id) else { return };
+        let executor = Arc::clone(&calls.executor);
+        let answered = async move { Ok(executor.answer(asked_by, answer).await) };
+        running.push(contained(id, answered.boxed()));
     }
 
     /// Ends a call that was executed, or waits.
@@ -149,20 +161,27 @@ impl RunTree<'_> {
         let sender = self.sender.clone();
         let Some(Calling { driver, calls, running }) = self.calling(id) else { return };
         let executed = execute_call(&driver.run, &calls.executor, call, attempt, (sender, id));
-        let executed = match id {
-            OUTERMOST => executed.map(|execution| Progress::Executed(Box::new(execution))).boxed(),
-            _ => {
-                let executed = AssertUnwindSafe(executed).catch_unwind();
-                let ended = |execution| Progress::Executed(Box::new(execution));
-                executed.map(move |executed| executed.map_or_else(Progress::Panicked, ended)).boxed()
-            }
-        };
-        running.push(executed);
+        running.push(contained(id, executed));
     }
 
     /// Returns the runs with calls that others hold back.
     pub(super) fn held(&mut self) -> Vec<NodeId> {
         let is_held = |run: Calling<'_>| run.calls.is_held(&run.driver.run);
         (0..self.nodes.len()).filter(|id| self.calling(*id).is_some_and(is_held)).collect()
+    }
+}
+
+/// Reports what a call has come to, and a panic in a run of an agent; one in the outermost run is the caller's.
+fn contained(id: NodeId, executed: BoxFuture<'static, Executed>) -> BoxFuture<'static, Progress> {
+    let executed = executed.map(|executed| match executed {
+        Ok(execution) => Progress::Executed(Box::new(execution)),
+        Err((question, asked)) => Progress::Asked(question, asked),
+    });
+    match id {
+        OUTERMOST => executed.boxed(),
+        _ => {
+            let executed = AssertUnwindSafe(executed).catch_unwind();
+            executed.map(|executed| executed.unwrap_or_else(Progress::Panicked)).boxed()
+        }
     }
 }

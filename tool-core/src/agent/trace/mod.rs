@@ -15,10 +15,11 @@ mod warning;
 
 #[cfg(not(feature = "tracing"))]
 pub(super) use self::disabled::{
-    Disabled as CallTrace, Disabled as RunTrace, Disabled as Scope, Disabled as Settings,
+    Disabled as CallSpan, Disabled as CallTrace, Disabled as RunTrace, Disabled as Scope,
+    Disabled as Settings,
 };
 #[cfg(feature = "tracing")]
-pub(super) use self::spans::{CallTrace, RunTrace, Scope, Settings};
+pub(super) use self::spans::{CallSpan, CallTrace, RunTrace, Scope, Settings};
 pub(super) use self::warning::{
     warn_of_compaction, warn_of_lost_values, warn_of_taken_name, warn_of_unreadable_runs,
 };

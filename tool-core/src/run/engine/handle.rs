@@ -17,6 +17,8 @@ pub enum EffectResult {
     Began {
         /// The run.
         run: Box<Run>,
+        /// The execution of the call that waits for it, with what the next one needs.
+        waiting: Option<Box<ToolExecution>>,
         /// What its rules need of the agent.
         profile: Profile,
         /// The run does not count for the limits of the one around it.
@@ -118,8 +120,8 @@ impl Run {
                 });
                 self.take_outcome(&path.at_depth(depth), *execution);
             }
-            (EffectResult::Began { run, profile, has_own_limits }, Awaited::Begin(_)) => {
-                return self.begin_agent(path, call, *run, profile, has_own_limits);
+            (EffectResult::Began { run, waiting, profile, has_own_limits }, Awaited::Begin(_)) => {
+                return self.begin_agent(path, call, *run, waiting, profile, has_own_limits);
             }
             (EffectResult::Changed(changes), _) => {
                 let taken = self.take_changes_at(path, &changes);
@@ -192,6 +194,7 @@ impl Run {
         path: &RunPath,
         call_id: &str,
         mut inner: Self,
+        waiting: Option<Box<ToolExecution>>,
         profile: Profile,
         has_own_limits: bool,
     ) -> Result<(), StepError> {
@@ -200,6 +203,9 @@ impl Run {
             let call = outer.requested_call(call_id).cloned();
             let call: ToolCall = call.ok_or(StepError("the call that asks the agent is not open"))?;
             outer.add_inner_run(&call, has_own_limits, inner)?;
+            if let Some(notes) = waiting.and_then(|waiting| waiting.notes) {
+                outer.record_notes(call_id, *notes)?;
+            }
             outer.set_executing(call_id);
             Ok(())
         });
@@ -368,8 +374,11 @@ mod tests {
             let group = poll(&mut run);
             let profile = undoing_run().profile().unwrap().clone();
             let inner = Box::new(undoing_run());
-            run.handle(&group[0].0, EffectResult::Began { run: inner, profile, has_own_limits: false })
-                .unwrap();
+            run.handle(
+                &group[0].0,
+                EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false },
+            )
+            .unwrap();
             let undo = poll_call(&mut run).expect("the agent undoes its call");
             assert_eq!(undo.path().calls(), ["a"]);
             if is_executing {
@@ -408,7 +417,8 @@ mod tests {
         let mut inner = Run::new([Message::user("Go")]);
         inner.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
         let (inner, profile) = (Box::new(inner), Profile::new(8));
-        run.handle(begin, EffectResult::Began { run: inner, profile, has_own_limits: false }).unwrap();
+        run.handle(begin, EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false })
+            .unwrap();
         for _ in 0..2 {
             let ending = poll(&mut run);
             let [(end, Effect::End)] = &*ending else { panic!("{ending:?}") };

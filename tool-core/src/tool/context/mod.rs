@@ -14,4 +14,4 @@ pub use self::injection::{Injection, look_up, missing_context};
 pub(crate) use self::progress::ProgressSink;
 pub use self::progress::{Progress, ToolProgress};
 pub use self::tool_context::ToolContext;
-pub(crate) use self::tool_context::{AgentLink, AgentQuestion, AttemptContext, RunRules};
+pub(crate) use self::tool_context::{AttemptContext, RunRules};

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use futures_channel::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, IdempotencyKey, Undone};
@@ -13,7 +12,7 @@ use super::injectable::Injectable;
 use super::progress::Progress;
 use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall, ToolPolicy, Usage};
-use crate::tool::{Asker, Outcome, ToolError};
+use crate::tool::{Asker, AskingAgent, ToolError};
 
 /// The values that an application provides to its tools, one per type. The model never sees them.
 ///
@@ -66,20 +65,9 @@ pub(crate) struct AttemptContext {
     pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
     pub(crate) asker: Asker,
-    /// Where the call sends what it asks an agent. Without it, it asks the agent itself.
-    pub(crate) agent_link: Option<AgentLink>,
+    /// The agent that the call asks. Without it, it asks the agent itself.
+    pub(crate) agent: Option<Arc<AskingAgent>>,
 }
-
-/// What a call asks an agent, and where it gets its outcome from.
-pub(crate) struct AgentQuestion {
-    pub(crate) question: String,
-    /// The context that the agent's tool was called with.
-    pub(crate) context: ToolContext,
-    pub(crate) answer: oneshot::Sender<Outcome>,
-}
-
-/// Sends what a call asks an agent to the driver of its run.
-pub(crate) type AgentLink = mpsc::Sender<AgentQuestion>;
 
 #[derive(Clone)]
 struct Entry {
@@ -211,9 +199,9 @@ impl ToolContext {
         self
     }
 
-    /// Returns where the call sends what it asks an agent, if a driver of its run asks it.
-    pub(crate) fn agent_link(&self) -> Option<AgentLink> {
-        self.attempt_context()?.agent_link.clone()
+    /// Returns the agent that the call asks, if the world of its run drives the agent.
+    pub(crate) fn asking_agent(&self) -> Option<&AskingAgent> {
+        self.attempt_context()?.agent.as_deref()
     }
 
     /// Returns `true` if the arguments of the call were checked for the layers of its run.

@@ -3,10 +3,12 @@
 //! Notes travel in `CallRequest` and `ToolExecution`, so that a call can also ask when it is executed in another process.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::tool::{Question, Timestamp};
+use crate::tool::timing::micros_since_epoch;
+use crate::tool::{Question, Timestamp, VerdictRecord};
 
 /// The number of questions that one call may ask.
 pub(super) const MAX_QUESTIONS: u32 = 32;
@@ -29,6 +31,29 @@ pub(crate) struct CallNotes {
     asked: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parked: Option<Parked>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<Box<AgentNote>>,
+}
+
+/// What a call that has asked an agent needs when it is executed again with the answer.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AgentNote {
+    /// The time when the call was executed first.
+    #[serde(with = "micros_since_epoch", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started_at: Option<SystemTime>,
+    /// What the layers of sets have decided, the outermost set first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) passed: Vec<Passed>,
+}
+
+/// What the layers of a set have decided about a call that passes.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Passed {
+    /// The arguments that they wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verdicts: Vec<VerdictRecord>,
 }
 
 /// What a call that was parked needs when it continues, and the time until which it waits, unless that has come.
@@ -84,6 +109,16 @@ fn without_secrets<S: Serializer>(questions: &[Asked], serializer: S) -> Result<
 }
 
 impl CallNotes {
+    /// Returns the notes of a call that asks an agent.
+    pub(crate) fn of_agent(note: AgentNote) -> Self {
+        Self { agent: Some(note.into()), ..Self::default() }
+    }
+
+    /// Returns what the call needs when it is executed again with the answer of its agent.
+    pub(crate) fn agent(&self) -> Option<&AgentNote> {
+        self.agent.as_deref()
+    }
+
     /// Returns the questions without a reply, each with the time since when it waits.
     pub(crate) fn open(&self) -> impl Iterator<Item = (&Question, Option<Timestamp>)> {
         let open = self.questions.iter().filter(|asked| asked.reply.is_none());

@@ -7,6 +7,7 @@ mod provider_notes;
 mod decision_record;
 mod ask_error;
 mod asking;
+mod asking_agent;
 mod ask_question;
 mod asker;
 
@@ -14,7 +15,8 @@ pub use self::ask_error::{AskError, AskErrorKind};
 pub use self::ask_question::AskQuestion;
 pub use self::asker::Asker;
 pub(crate) use self::asking::Asking;
-pub(crate) use self::call_notes::{CallNotes, MAX_TEXT, Reply};
+pub(crate) use self::asking_agent::AskingAgent;
+pub(crate) use self::call_notes::{AgentNote, CallNotes, MAX_TEXT, Reply};
 pub use self::decision_record::{CallDecision, DecisionKind, DecisionRecord, WaitId};
 pub(crate) use self::provider_notes::ProviderNotes;
 pub use self::question::Question;
