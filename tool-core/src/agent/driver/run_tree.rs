@@ -231,7 +231,7 @@ impl<'d> RunTree<'d> {
     async fn record(&mut self, id: NodeId, progress: Progress) -> Result<Option<NodeId>, RunErrorKind> {
         match progress {
             Progress::Executed(execution) => self.end_call(id, *execution).await?,
-            Progress::Asked(question, asked) => return self.begin_agent(id, question, *asked).map(|()| None),
+            Progress::Asked(question, asked) => return self.begin_agent(id, question, *asked),
             Progress::Judged(judged) => {
                 let (execution, ruling) = *judged;
                 self.record_outcome(id, execution, ruling)?;

@@ -44,14 +44,18 @@ impl RunTree<'_> {
         Ok(stopped)
     }
 
-    /// Begins the run of the agent that a call has asked, or goes on with it.
+    /// Begins the run of the agent that a call has asked, or goes on with it. Returns the run that has changed.
     pub(super) fn begin_agent(
         &mut self,
         id: NodeId,
         question: String,
         asked_by: AskedCall,
-    ) -> Result<(), RunErrorKind> {
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
+    ) -> Result<Option<NodeId>, RunErrorKind> {
+        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
+        if !driver.run.is_in_flight(&asked_by.call.id) {
+            // The run has stopped meanwhile.
+            return Ok(Some(id));
+        }
         let agent_call = driver.agent_call(&calls.executor, &asked_by.call);
         let asked = match (agent_call.is_too_deep(), calls.executor.agent_of(&asked_by.call)) {
             (Some(error), _) => Err(error),
@@ -66,7 +70,7 @@ impl RunTree<'_> {
             }
             Err(error) => self.answer(id, asked_by, Err(error)),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Executes a call again with the answer of the agent that it has asked.
