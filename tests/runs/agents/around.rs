@@ -257,3 +257,71 @@ async fn the_time_limit_of_calls_holds_for_a_tool_around_an_agent() {
     let error = answer.tool_executions()[0].outcome().unwrap_err();
     assert_eq!(error.kind(), tool_core::tool::ToolErrorKind::TimedOut);
 }
+
+/// A wrapper that asks in a task of its own, and is slow after the answer.
+struct Detached(AgentTool, tokio::sync::mpsc::Sender<()>);
+
+impl Tool for Detached {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            let (agent, arguments, context) = (self.0.clone(), arguments.to_owned(), context.clone());
+            let held = self.1.clone();
+            let asking = tokio::spawn(async move {
+                let answer = agent.call(&arguments, &context).await;
+                drop(held);
+                answer
+            });
+            let answer = asking.await.unwrap()?;
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            Ok(answer)
+        })
+    }
+
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(&self.0)
+    }
+}
+
+/// An agent that has answered is not asked again, because its run has the time limit.
+#[tokio::test(start_paused = true)]
+async fn the_time_limit_of_calls_is_one_of_the_run_inside_and_no_task_of_a_wrapper_remains() {
+    let (held, mut tasks) = tokio::sync::mpsc::channel(1);
+    let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
+        .tool(Detached(inner.as_tool("hotels", "Books hotels"), held))
+        .call_timeout(Duration::from_secs(10))
+        .build()
+        .unwrap();
+    let answer = agent.ask("Go").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "Booked.");
+    drop((agent, answer));
+    let ended = tokio::time::timeout(Duration::from_secs(60), tasks.recv()).await;
+    assert_eq!(ended.expect("a task waits for an answer that nobody gives"), None);
+}
+
+/// Each call that has finished was started, also one that undoes a call of an agent.
+#[tokio::test]
+async fn calls_that_undo_agents_are_started() {
+    let inner = Agent::builder(Replies(&[&[("book_room", ROME)]], "Booked.")).tools(tools![book_room]);
+    let inner = inner.undo_tools(tools![cancel_room]).context(Effects::default()).build().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&events);
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)], &[("close", "{}")]], ""))
+        .tools(tools![close])
+        .tool(inner.as_tool("hotels", "Books hotels"))
+        .on_event(move |event| match event {
+            Event::CallStarted(call) => seen.lock().unwrap().push(format!("start {}", call.id)),
+            Event::CallFinished(execution) => {
+                seen.lock().unwrap().push(format!("finish {}", execution.call().id));
+            }
+            _ => {}
+        });
+    agent.build().unwrap().ask("Go").await.unwrap_err();
+    let events = std::mem::take(&mut *events.lock().unwrap());
+    let undo = ["start undo_call_0_0", "finish undo_call_0_0"];
+    assert!(events.ends_with(&undo.map(str::to_owned)), "{events:?}");
+}

@@ -29,7 +29,7 @@ pub(super) struct CallExecutor {
     pub(super) undone: Option<Undone>,
 }
 
-/// A call that has asked its agent, and is executed again with the answer.
+/// A call that asks its agent, and is executed again with the answer.
 pub(super) struct AskedCall {
     pub(super) call: ToolCall,
     attempt: Attempt,
@@ -111,7 +111,7 @@ impl CallExecutor {
         self.execute_asking(asked, asking).await
     }
 
-    /// Returns a call that has asked its agent before, and whose run goes on.
+    /// Returns a call that asks its agent, or whose agent goes on.
     pub(super) fn reopen(&self, call: ToolCall, attempt: Attempt, mut note: AgentNote) -> AskedCall {
         note.started_at.get_or_insert_with(SystemTime::now);
         let span = self.trace.start_call(&call, &self.tools, attempt.number);
@@ -133,17 +133,22 @@ impl CallExecutor {
         asking: AskingAgent,
     ) -> Result<ToolExecution, (String, Box<AskedCall>)> {
         let (AskedCall { call, attempt, note, span }, asking) = (asked, Arc::new(asking));
-        let context = AttemptContext {
+        let cancellation = self.cancellation.child_token();
+        let cancel_on_drop = cancellation.clone().drop_guard();
+        let context = self.context.for_attempt(AttemptContext {
             attempt: attempt.clone(),
             progress: self.progress_of(&call),
-            cancellation: self.cancellation.child_token(),
+            cancellation,
             undone: self.undone.clone(),
             // The run of the agent has askers of its own.
             asker: Asker::NOBODY,
             agent: Some(Arc::clone(&asking)),
-        };
-        let executed = asking.execute(self.execute_within_timeout(&call, context));
-        match span.scope().instrument(executed).await {
+        });
+        // The run of the agent has the time limit of calls, because it undoes its calls when it stops.
+        let executed = asking.execute(self.tools.execute_call(&call, &context));
+        let executed = span.scope().instrument(executed).await;
+        cancel_on_drop.disarm();
+        match executed {
             Ok((outcome, history)) => {
                 let started_at = note.started_at.unwrap_or_else(SystemTime::now);
                 let execution = ToolExecution::new(call, outcome).with_history(history);
@@ -159,8 +164,8 @@ impl CallExecutor {
         self.emitter.progress_sink(call).map(Progress::with_sink).unwrap_or_default()
     }
 
-    /// Waits for the delay of an attempt, and emits its start.
-    async fn announce(&self, call: &ToolCall, attempt: &Attempt) {
+    /// Waits for the delay of an attempt, and emits its start, unless it continues.
+    pub(super) async fn announce(&self, call: &ToolCall, attempt: &Attempt) {
         let delay = attempt.delay();
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if !delay.is_zero() && tokio::runtime::Handle::try_current().is_ok() {

@@ -46,7 +46,9 @@ pub use self::tool_trait::Tool;
 pub(crate) use self::truncate::exceeds;
 pub(crate) use self::verdict_record::OriginalOutcome;
 pub use self::verdict_record::{VerdictKind, VerdictRecord};
-pub(crate) use self::waiting::{AgentNote, Asking, AskingAgent, CallNotes, MAX_TEXT, ProviderNotes, Reply};
+pub(crate) use self::waiting::{
+    AgentNote, Asking, AskingAgent, CallNotes, MAX_TEXT, Passed, ProviderNotes, Reply,
+};
 pub use self::waiting::{
     AskError, AskErrorKind, AskQuestion, Asker, CallDecision, DecisionKind, DecisionRecord, Question,
     Timestamp, WaitId,

@@ -66,8 +66,9 @@ pub trait Tool: Any + Send + Sync {
 
     /// Returns the tool that this one wraps, such as one whose calls it logs. By default, the methods below are then those of the wrapped
     /// tool. A wrapper of an [agent](crate::Agent::as_tool) has to return it: otherwise the run of the agent is not part of the outer one.
-    /// Its [`call`](Self::call) is entered twice: until it asks the agent, and again from its start once the agent has answered. The agent's
-    /// tools get values of the context of the run, and not what the wrapper adds to it.
+    /// Its [`call`](Self::call) is entered twice: until it asks the agent, and again from its start once the agent has answered. So what it holds
+    /// around the agent, such as a permit or a time limit, ends with the question. The agent's tools get values of the context of the run,
+    /// and not what the wrapper adds to it.
     fn wrapped(&self) -> Option<&dyn Tool> {
         None
     }

@@ -6,7 +6,7 @@ use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{
-    AskingAgent, Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
+    Injection, Passed, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
 };
 
 impl ToolSet {
@@ -94,10 +94,12 @@ impl Layered {
     async fn execute(&self, mut call: ToolCall, context: &ToolContext) -> Returned {
         let (review, tool, mut verdicts) = (self.review(context), self.tool.get(), Vec::new());
         let check = |call: &ToolCall| tool.check_arguments(&call.arguments, context);
-        let given = match context.asking_agent().and_then(AskingAgent::passed) {
-            // It passed when it asked the agent that has answered now.
+        let asking = context.asking_agent();
+        let requested = asking.map(|_| call.arguments.clone());
+        let given = match asking.and_then(|asking| asking.passed(&call)) {
+            // The call passed before it asked its agent, which has answered now.
             Some(passed) => {
-                call.arguments = passed.arguments.unwrap_or(call.arguments);
+                call.arguments = passed.written.unwrap_or(call.arguments);
                 verdicts = passed.verdicts;
                 Ok(None)
             }
@@ -110,8 +112,10 @@ impl Layered {
             Err(refused) => ToolExecution::new(call, Err(refused)),
             Ok(Some(given)) => given.without_execution(),
             Ok(None) => {
-                if let Some(asking) = context.asking_agent() {
-                    asking.pass(&call, &verdicts);
+                if let (Some(asking), Some(given)) = (asking, requested) {
+                    let written = (call.arguments != given).then(|| call.arguments.clone());
+                    let (tool, verdicts) = (call.name.clone(), verdicts.clone());
+                    asking.pass(Passed { tool, given, written, verdicts });
                 }
                 let context = match verdicts.is_empty() {
                     true => context.clone(),

@@ -18,7 +18,7 @@ pub(super) struct Noted {
     pub(super) noted: oneshot::Sender<()>,
 }
 
-/// The execution of a call, or the call that asks its agent this, unless the run of the agent goes on.
+/// The execution of a call, or the call that asks its agent this; nothing if the run of the agent goes on.
 pub(super) type Executed = Result<ToolExecution, (String, Box<AskedCall>)>;
 
 /// Executes a call that was started.
@@ -35,7 +35,11 @@ pub(super) fn execute_call<Id: Copy + Send + Sync + 'static>(
         return match run.open_inner_run(&call.id) {
             Some(_) => {
                 let note = run.notes(&call.id).and_then(CallNotes::agent).cloned().unwrap_or_default();
-                ready(Err((String::new(), Box::new(executor.reopen(call, attempt, note))))).boxed()
+                let reopened = async move {
+                    executor.announce(&call, &attempt).await;
+                    Err((String::new(), Box::new(executor.reopen(call, attempt, note))))
+                };
+                reopened.boxed()
             }
             None => async move { executor.ask(call, attempt).await }.boxed(),
         };

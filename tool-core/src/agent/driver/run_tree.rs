@@ -86,7 +86,7 @@ pub(super) struct Calling<'a> {
 /// What has happened in a run.
 pub(super) enum Progress {
     Executed(Box<ToolExecution>),
-    /// A call asks its agent this, unless the run of the agent goes on.
+    /// A call asks its agent this, or nothing if the run of the agent goes on.
     Asked(String, Box<AskedCall>),
     /// The layers have judged an outcome.
     Judged(Box<(ToolExecution, OutputRuling)>),

@@ -202,10 +202,10 @@ impl Run {
         let added = self.change_inner_run_at(&path.calls(), |outer| {
             let call = outer.requested_call(call_id).cloned();
             let call: ToolCall = call.ok_or(StepError("the call that asks the agent is not open"))?;
-            outer.add_inner_run(&call, has_own_limits, inner)?;
             if let Some(notes) = waiting.and_then(|waiting| waiting.notes) {
                 outer.record_notes(call_id, *notes)?;
             }
+            outer.add_inner_run(&call, has_own_limits, inner)?;
             outer.set_executing(call_id);
             Ok(())
         });

@@ -65,7 +65,7 @@ pub(crate) struct AttemptContext {
     pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
     pub(crate) asker: Asker,
-    /// The agent that the call asks. Without it, it asks the agent itself.
+    /// What the call asks an agent that the world of its run drives. Without it, the call drives the agent itself.
     pub(crate) agent: Option<Arc<AskingAgent>>,
 }
 
@@ -199,7 +199,7 @@ impl ToolContext {
         self
     }
 
-    /// Returns the agent that the call asks, if the world of its run drives the agent.
+    /// Returns what the call asks an agent, if the world of its run drives the agent.
     pub(crate) fn asking_agent(&self) -> Option<&AskingAgent> {
         self.attempt_context()?.agent.as_deref()
     }

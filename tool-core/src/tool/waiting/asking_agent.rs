@@ -4,23 +4,26 @@
 //! with the answer, because what is around the agent's tool (layers of a set, wrappers) sees its outcome. What the layers have decided is noted,
 //! so that they judge the call once.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use super::call_notes::{AgentNote, Passed};
 use crate::model::ToolCall;
-use crate::tool::{Outcome, ToolError, VerdictRecord};
+use crate::tool::{Outcome, ToolError};
+
+/// What those hear who ask when nobody answers any more.
+const ENDED: &str = "the run had ended";
 
 /// What a call asks an agent, and the answer.
 pub(crate) struct AskingAgent(Mutex<State>);
 
 struct State {
     note: AgentNote,
-    /// The number of sets whose layers have let the call pass in this execution.
-    passed: usize,
     asked: Asked,
+    /// Wake those who ask.
+    askers: Vec<Waker>,
     /// Wakes the executor, because a task of its own can ask as well.
     waker: Option<Waker>,
 }
@@ -31,6 +34,19 @@ enum Asked {
     Answer(Outcome),
     /// The question was taken, or the answer: a call asks its agent once.
     Taken,
+    /// The execution has ended.
+    Ended,
+}
+
+/// Ends the questions of an execution with it, because tasks of its own can wait for their answers.
+struct EndOnDrop<'a>(&'a AskingAgent);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.asked = Asked::Ended;
+        state.askers.drain(..).for_each(Waker::wake);
+    }
 }
 
 impl AskingAgent {
@@ -45,7 +61,7 @@ impl AskingAgent {
     }
 
     fn new(note: AgentNote, asked: Asked) -> Self {
-        Self(Mutex::new(State { note, passed: 0, asked, waker: None }))
+        Self(Mutex::new(State { note, asked, askers: Vec::new(), waker: None }))
     }
 
     /// Executes a call until it has an outcome, or has asked. Returns the question and the note with which the call is executed again.
@@ -53,6 +69,7 @@ impl AskingAgent {
         &self,
         execution: impl Future<Output = T>,
     ) -> Result<T, (String, AgentNote)> {
+        let _ended = EndOnDrop(self);
         let mut execution = pin!(execution);
         poll_fn(|context| match execution.as_mut().poll(context) {
             Poll::Ready(outcome) => Poll::Ready(Ok(outcome)),
@@ -76,7 +93,7 @@ impl AskingAgent {
         Some((question, std::mem::take(&mut state.note)))
     }
 
-    /// Asks the agent. Only an execution with the answer returns.
+    /// Asks the agent. Answers in an execution with the answer, and fails once another one has ended.
     pub(crate) async fn ask(&self, question: String) -> Outcome {
         let known = {
             let mut state = self.lock();
@@ -88,31 +105,44 @@ impl AskingAgent {
                     None
                 }
                 earlier => {
+                    let why = match earlier {
+                        Asked::Ended => ENDED,
+                        _ => "a call asks its agent once",
+                    };
                     state.asked = earlier;
-                    Some(Err(ToolError::not_executed("a call asks its agent once")))
+                    Some(Err(ToolError::not_executed(why)))
                 }
             }
         };
-        match known {
-            Some(answer) => answer,
-            None => pending().await,
+        if let Some(answer) = known {
+            return answer;
         }
+        poll_fn(|context| {
+            let mut state = self.lock();
+            match state.asked {
+                Asked::Ended => Poll::Ready(Err(ToolError::not_executed(ENDED))),
+                _ => {
+                    state.askers.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 
-    /// Returns what the layers of the next set have decided in the first execution.
-    pub(crate) fn passed(&self) -> Option<Passed> {
+    /// Returns what the layers of a set have decided about this call in an execution before.
+    pub(crate) fn passed(&self, call: &ToolCall) -> Option<Passed> {
         let state = self.lock();
-        state.note.passed.get(state.passed).cloned()
+        let is_it = |passed: &&Passed| passed.tool == call.name && passed.given == call.arguments;
+        state.note.passed.iter().find(is_it).cloned()
     }
 
-    /// Notes that the layers of the next set let the call pass, with these arguments and by these decisions.
-    pub(crate) fn pass(&self, call: &ToolCall, verdicts: &[VerdictRecord]) {
+    /// Notes that the layers of a set let a call pass.
+    pub(crate) fn pass(&self, passed: Passed) {
         let mut state = self.lock();
-        if state.note.passed.len() == state.passed {
-            let arguments = (!verdicts.is_empty()).then(|| call.arguments.clone());
-            state.note.passed.push(Passed { arguments, verdicts: verdicts.to_vec() });
+        if !state.note.passed.contains(&passed) {
+            state.note.passed.push(passed);
         }
-        state.passed += 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

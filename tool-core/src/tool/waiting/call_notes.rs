@@ -41,7 +41,7 @@ pub(crate) struct AgentNote {
     /// The time when the call was executed first.
     #[serde(with = "micros_since_epoch", default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<SystemTime>,
-    /// What the layers of sets have decided, the outermost set first.
+    /// What the layers of sets have decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) passed: Vec<Passed>,
 }
@@ -49,9 +49,13 @@ pub(crate) struct AgentNote {
 /// What the layers of a set have decided about a call that passes.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Passed {
-    /// The arguments that they wrote.
+    /// The name of the tool, as they see it.
+    pub(crate) tool: String,
+    /// The arguments that they got.
+    pub(crate) given: String,
+    /// The arguments that they wrote, if these are others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) arguments: Option<String>,
+    pub(crate) written: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) verdicts: Vec<VerdictRecord>,
 }

@@ -16,7 +16,7 @@ pub use self::ask_question::AskQuestion;
 pub use self::asker::Asker;
 pub(crate) use self::asking::Asking;
 pub(crate) use self::asking_agent::AskingAgent;
-pub(crate) use self::call_notes::{AgentNote, CallNotes, MAX_TEXT, Reply};
+pub(crate) use self::call_notes::{AgentNote, CallNotes, MAX_TEXT, Passed, Reply};
 pub use self::decision_record::{CallDecision, DecisionKind, DecisionRecord, WaitId};
 pub(crate) use self::provider_notes::ProviderNotes;
 pub use self::question::Question;
