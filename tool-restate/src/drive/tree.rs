@@ -2,7 +2,7 @@
 //!
 //! The runs of agents as tools are parts of the state of the outermost run, and one invocation drives them all, because limits, waits and
 //! undo then work on the tree without a second form. A recorded step resumes the outermost run and descends to the run that takes the step:
-//! the driver of each run on the way returns that of the next one (`RunDriver::descend`), so that layers, context and
+//! the driver of each run on the way returns the driver of the run inside (`RunDriver::descend`), so that layers, context and
 //! settings are the same as in a run in one process.
 //!
 //! A call is executed elsewhere by the agent to which names lead from the outermost one: of tools that ask agents or hand off to them.
