@@ -70,7 +70,7 @@ async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
 struct Place(&'static str);
 
 /// A wrapper that counts how often it is entered, and adds a value to the context.
-struct Enters(AgentTool, Effects);
+struct Enters(AgentTool, Effects, Mutex<Vec<CancellationToken>>);
 
 impl Tool for Enters {
     fn definition(&self) -> &tool_core::model::ToolDefinition {
@@ -81,9 +81,12 @@ impl Tool for Enters {
         ToolFuture::boxed(async move {
             let key = context.idempotency_key().unwrap();
             self.1.take_effect("enter", key);
+            self.2.lock().unwrap().push(context.cancellation().clone());
             let context = context.clone().with(Place("of the wrapper"));
             let first = self.0.call(arguments, &context).await?;
             self.1.take_effect("leave", key);
+            // The call was not abandoned when it asked.
+            assert!(self.2.lock().unwrap().iter().all(|token| !token.is_cancelled()));
             // A call asks its agent once.
             let second = self.0.call(arguments, &context).await.unwrap_err();
             Ok(format!("{first}; {second}").into())
@@ -106,7 +109,9 @@ async fn a_wrapper_of_an_agent_is_entered_again_with_the_answer() {
         let inner = ScriptedModel::new().calls("read", "{}").says("Read.");
         let inner = Agent::builder(inner).tools(tools![read]).build().unwrap();
         let inner = inner.as_tool("billing", "Answers").pass_context::<Place>();
-        Agent::builder(asks()).tool(Enters(inner, effects.clone())).context(Place("of the run"))
+        Agent::builder(asks())
+            .tool(Enters(inner, effects.clone(), Mutex::default()))
+            .context(Place("of the run"))
     };
     for way in 0..3 {
         let agent = build().build().unwrap();

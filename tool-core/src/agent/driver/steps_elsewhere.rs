@@ -38,7 +38,7 @@ impl RunDriver {
     }
 
     /// Executes a started call until it asks its agent. Returns the driver of the agent's run, which is a new one before it is part of
-    /// this run, and the execution that waits for it, or the outcome of a call that asks nothing. The caller has waited for
+    /// this run, and the execution that waits for it, or the outcome of a call that has ended. The caller has waited for
     /// the [delay](crate::tool::Attempt::delay) of the attempt.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The execution of a call that asks an agent.
 //!
 //! The first execution ends with the question, in every world. The run of the agent is driven to its end, and the call is executed again
-//! with the answer, because what is around the agent's tool (layers of a set, wrappers) sees its outcome. What the layers have decided is noted,
-//! so that they judge the call once.
+//! with the answer, because what is around the agent's tool (layers of a set, wrappers) sees its outcome. What the layers have decided
+//! is noted, so that they judge the call once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -13,8 +13,8 @@ use super::call_notes::{AgentNote, Passed};
 use crate::model::ToolCall;
 use crate::tool::{Outcome, ToolError};
 
-/// What those hear who ask when nobody answers any more.
-const ENDED: &str = "the run had ended";
+/// Why a question is no longer answered.
+const ENDED: &str = "the call had ended";
 
 /// What a call asks an agent, and the answer.
 pub(crate) struct AskingAgent(Mutex<State>);
@@ -22,9 +22,9 @@ pub(crate) struct AskingAgent(Mutex<State>);
 struct State {
     note: AgentNote,
     asked: Asked,
-    /// Wake those who ask.
+    /// Wakes the tasks that wait for the answer.
     askers: Vec<Waker>,
-    /// Wakes the executor, because a task of its own can ask as well.
+    /// Wakes the executor when another task of the call asks.
     waker: Option<Waker>,
 }
 
@@ -38,14 +38,17 @@ enum Asked {
     Ended,
 }
 
-/// Ends the questions of an execution with it, because tasks of its own can wait for their answers.
+/// Ends the questions of an execution when it is dropped, because other tasks of the call can still wait for answers.
 struct EndOnDrop<'a>(&'a AskingAgent);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.asked = Asked::Ended;
-        state.askers.drain(..).for_each(Waker::wake);
+        let askers = {
+            let mut state = self.0.lock();
+            state.asked = Asked::Ended;
+            std::mem::take(&mut state.askers)
+        };
+        askers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -93,7 +96,7 @@ impl AskingAgent {
         Some((question, std::mem::take(&mut state.note)))
     }
 
-    /// Asks the agent. Answers in an execution with the answer, and fails once another one has ended.
+    /// Asks the agent. Returns the answer in the execution that has it; the question of the first one fails once that execution has ended.
     pub(crate) async fn ask(&self, question: String) -> Outcome {
         let known = {
             let mut state = self.lock();
@@ -122,7 +125,9 @@ impl AskingAgent {
             match state.asked {
                 Asked::Ended => Poll::Ready(Err(ToolError::not_executed(ENDED))),
                 _ => {
-                    state.askers.push(context.waker().clone());
+                    if !state.askers.iter().any(|waker| waker.will_wake(context.waker())) {
+                        state.askers.push(context.waker().clone());
+                    }
                     Poll::Pending
                 }
             }
