@@ -524,7 +524,7 @@ fn a_state_with_an_inner_run_that_belongs_to_no_call_is_refused() {
     let record = "/stage/calling/calls/0";
     let inner = format!("{record}/agent");
     assert_eq!(state.pointer(&format!("{inner}/call")).unwrap(), "call_1_0");
-    let belongs_to_none = "the run of an agent belongs to no call or to a call that has one";
+    let belongs_to_none = "the run of an agent belongs to no call that was started";
     let changes: [(&str, serde_json::Value, &str); 3] = [
         (&format!("{inner}/call"), "call_9".into(), belongs_to_none),
         (&format!("{record}/state"), serde_json::json!({ "ready": { "attempts": 0 } }), belongs_to_none),
@@ -569,4 +569,52 @@ async fn a_call_that_is_retried_asks_the_agent_again() {
         effects.take(),
         [["book Rome call_1_0", "cancel Rome undo_call_1_0", "book Oslo call_3_0"]; 3].concat()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_agent_answered_is_retried_and_each_of_its_runs_is_undone() {
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.attempts = 3;
+    let cut_off = || ChatResponse::new(AssistantMessage::text("")).with_finish_reason(FinishReason::Length);
+    let effects = Effects::default();
+    let inner = || {
+        ScriptedModel::new()
+            .calls("book_room", ROME)
+            .replies(cut_off())
+            .calls("book_room", OSLO)
+            .replies(cut_off())
+            .calls("book_room", r#"{"city": "Bonn"}"#)
+            .says("Booked.")
+    };
+    let states = EveryState::default();
+    let build = || {
+        let hotels = Agent::builder(inner()).tools(tools![book_room]).undo_tools(tools![cancel_room]);
+        let hotels = hotels.context(effects.clone()).build().unwrap();
+        let tool = hotels.as_tool("hotels", "Books").policy(policy.clone());
+        let desk = Replies(&[&[("book_room", ROME)], &[("hotels", HOTELS)], &[("close", "{}")]], "");
+        let tools = tools![book_room, close];
+        let desk = Agent::builder(desk).tools(tools).undo_tools(tools![cancel_room]).tool(tool);
+        desk.context(effects.clone()).run_store(states.clone())
+    };
+    let error = alike(build).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
+    let booked = ["book Rome call_0_0", "book Rome call_1_0", "book Oslo call_3_0", "book Bonn call_5_0"];
+    let canceled = ["Bonn undo_call_5_0", "Oslo undo_call_3_0", "Rome undo_call_1_0", "Rome undo_call_0_0"]
+        .map(|one| format!("cancel {one}"));
+    let once = [booked.map(String::from), canceled].concat();
+    assert_eq!(effects.take(), [&*once; 3].concat());
+    let undone =
+        |run: &Run| run.undo_executions().iter().map(|one| one.call().id.clone()).collect::<Vec<_>>();
+    let expected =
+        ["undo_call_1_0", "undo_undo_call_1_0", "undo_undo_undo_call_1_0", "undo_call_0_0"].map(String::from);
+    assert_eq!(undone(error.run()), expected);
+    // Each stored state is read, and its undo continues.
+    for state in states.take() {
+        let run: Run = serde_json::from_str(&state).unwrap();
+        assert_eq!(serde_json::to_string(&run).unwrap(), state);
+        if run.is_undoing() {
+            let error = build().build().unwrap().resume(run).await.unwrap_err();
+            assert_eq!(undone(error.run()), expected);
+        }
+    }
 }

@@ -112,7 +112,7 @@ impl Run {
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn handoffs_before_undone(&self) -> Option<usize> {
-        let position = self.undoing()?.position;
+        let position = self.undoing()?.target.position;
         Some(self.head.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
     }
 

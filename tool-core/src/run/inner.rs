@@ -290,18 +290,16 @@ impl Run {
         }
     }
 
-    /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.
+    /// Returns `true` if the inner runs belong to calls of this run.
     pub(super) fn has_consistent_inner_runs(&self) -> bool {
         let finished = self.tool_executions().iter().map(|one| &one.call.id);
         let known: HashSet<_> = finished.chain(self.calls().iter().map(|call| &call.id)).collect();
-        let mut not_ended = HashSet::new();
-        let mut is_only = |inner: &InnerRun| inner.is_ended() || not_ended.insert(inner.call_id.clone());
         let is_of_call = |(call, record): (&ToolCall, &CallRecord)| {
             record.inner().is_none_or(|inner| {
                 inner.call_id == call.id && (record.has_begun() || record.outcome().is_some())
             })
         };
-        self.inner_runs().all(|inner| known.contains(&inner.call_id) && is_only(inner))
+        self.inner_runs().all(|inner| known.contains(&inner.call_id))
             && self.calls_with_records().all(is_of_call)
     }
 }

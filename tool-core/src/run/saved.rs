@@ -125,7 +125,7 @@ impl Run {
             self.compactions().iter().all(is_inside),
             "a compaction ends inside a turn or behind the messages",
         )?;
-        let why = "the run of an agent belongs to no call or to a call that has one";
+        let why = "the run of an agent belongs to no call that was started";
         ensure(self.has_consistent_inner_runs(), why)
     }
 }

@@ -268,9 +268,20 @@ pub(super) struct Undoing {
     /// The call that undoes another. It follows from the rest of the run and is not stored.
     #[serde(skip, default = "no_call")]
     pub(super) call: ToolCall,
-    /// The position of the call to undo among the executions of the run.
     #[serde(skip)]
+    pub(super) target: UndoTarget,
+    /// The beginning of the ids of the run's undo calls.
+    #[serde(skip)]
+    pub(super) prefix: String,
+}
+
+/// What is undone, in the order in which it happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct UndoTarget {
+    /// The position of the call among the executions of the run.
     pub(super) position: usize,
+    /// The position of the run inside whose agent undoes the call, because no tool does.
+    pub(super) inner: Option<usize>,
 }
 
 /// The calls of the last message, in its order.

@@ -2,7 +2,7 @@
 //!
 //! Undo is part of the run, because it must survive restarts: the undo calls run in reverse order after a final failure.
 
-use super::state::{CallRecord, Fact, Stage, Undoing};
+use super::state::{CallRecord, Fact, Stage, UndoTarget, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};
@@ -20,30 +20,37 @@ fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
 }
 
 impl Run {
-    /// Returns `true` if this call is undone: by another tool, or by the agent that it asked.
-    fn is_undoable(&self, execution: &ToolExecution) -> bool {
-        is_undoable_by_tool(execution) || self.undoing_inner_run(execution).is_some()
+    /// Returns what undoes the call at this position: a tool, or the agents of its runs, in the order in which these began.
+    fn undoable_at(&self, position: usize) -> impl DoubleEndedIterator<Item = UndoTarget> {
+        let execution = &self.tool_executions()[position];
+        let by_tool = is_undoable_by_tool(execution);
+        let is_of_call =
+            move |inner: &InnerRun| !by_tool && inner.call_id == execution.call.id && inner.is_undoable();
+        let inner = self.inner_runs.iter().enumerate().filter(move |(_, inner)| is_of_call(inner));
+        let inner = inner.map(move |(inner, _)| UndoTarget { position, inner: Some(inner) });
+        by_tool.then_some(UndoTarget { position, inner: None }).into_iter().chain(inner)
     }
 
-    /// Returns the position of the inner run whose agent undoes this call, because no tool does.
-    fn undoing_inner_run(&self, execution: &ToolExecution) -> Option<usize> {
-        let is_of_call = |inner: &InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
-        self.inner_runs.iter().position(is_of_call).filter(|_| !is_undoable_by_tool(execution))
+    /// Returns what is to be undone of the calls before this position, the last one first.
+    fn undoable_before(&self, end: usize) -> impl Iterator<Item = UndoTarget> {
+        (0..end).rev().flat_map(|position| self.undoable_at(position).rev())
     }
 
     /// Returns `true` if calls of the run have to be undone once it stops.
     pub(super) fn has_undoable_calls(&self) -> bool {
-        self.is_undoing() || self.tool_executions().iter().any(|execution| self.is_undoable(execution))
+        self.is_undoing() || self.undoable_before(self.tool_executions().len()).next().is_some()
     }
 
     pub(super) fn stage_after_stop(&mut self, reason: StopReason) -> Stage {
-        let end = self.undoing().map_or(self.tool_executions().len(), |undoing| undoing.position);
-        match self.tool_executions()[..end].iter().rposition(|execution| self.is_undoable(execution)) {
-            Some(position) => {
-                if let Some(inner) = self.undoing_inner_run(&self.tool_executions()[position]) {
+        let last = self.undoing().map(|undoing| undoing.target);
+        let end = last.map_or(self.tool_executions().len(), |last| last.position + 1);
+        let next = self.undoable_before(end).find(|next| last.is_none_or(|last| *next < last));
+        match next {
+            Some(target) => {
+                if let Some(inner) = target.inner {
                     self.inner_runs.make_mut()[inner].revoke();
                 }
-                self.undoing_at(position, reason, CallRecord::default())
+                self.undoing_of(target, reason, CallRecord::default())
             }
             None => Stage::Ended(reason),
         }
@@ -53,49 +60,43 @@ impl Run {
     pub(super) fn restore_undoing(&mut self) -> Option<()> {
         match std::mem::replace(&mut self.stage, Stage::Asking) {
             Stage::Undoing(undoing) => {
-                let executions = self.tool_executions().iter().enumerate().rev();
-                let mut undoable = executions.filter(|(_, execution)| self.is_undoable(execution));
-                let (position, _) = undoable.nth(self.undo_executions().len())?;
-                self.stage = self.undoing_at(position, undoing.reason, undoing.record);
+                let undone = self.undo_executions().len();
+                let target = self.undoable_before(self.tool_executions().len()).nth(undone)?;
+                self.stage = self.undoing_of(target, undoing.reason, undoing.record);
             }
             stage => self.stage = stage,
         }
         Some(())
     }
 
-    fn undoing_at(&self, position: usize, reason: StopReason, record: CallRecord) -> Stage {
-        let execution = &self.tool_executions()[position];
-        let mut id = self.undo_prefix();
-        id.push_str(&execution.call.id);
+    fn undoing_of(&self, target: UndoTarget, reason: StopReason, record: CallRecord) -> Stage {
+        let execution = &self.tool_executions()[target.position];
+        let prefix = self.undoing().map_or_else(|| self.undo_prefix(), |undoing| undoing.prefix.clone());
+        // No other call has an id that begins with the prefix, so those of several runs differ by it.
+        let number = self.undoable_at(target.position).filter(|other| *other >= target).count();
+        let id = prefix.repeat(number) + &execution.call.id;
         // An agent undoes the calls of its run itself.
-        let undo = if is_undoable_by_tool(execution) {
-            execution.history.undo.clone().unwrap_or_default()
-        } else {
-            execution.call.name.clone()
+        let undo = match target.inner {
+            None => execution.history.undo.clone().unwrap_or_default(),
+            Some(_) => execution.call.name.clone(),
         };
         let call = ToolCall::new(id, undo, &*execution.call.arguments);
-        Stage::Undoing(Box::new(Undoing { reason, record, call, position }))
+        Stage::Undoing(Box::new(Undoing { reason, record, call, target, prefix }))
     }
 
     /// Returns the position of the inner run whose calls this open call undoes.
     pub(super) fn undone_inner_run(&self, call_id: &str) -> Option<usize> {
-        self.next_undo_call().filter(|undo| undo.id == call_id)?;
-        self.undoing_inner_run(self.undone_execution()?)
+        self.undoing().filter(|undoing| undoing.call.id == call_id)?.target.inner
     }
 
     /// Returns `true` if the next call is undone by the agent that it asked.
     pub(crate) fn is_undoing_inner_run(&self) -> bool {
-        self.undone_execution().is_some_and(|execution| self.undoing_inner_run(execution).is_some())
+        self.undoing().is_some_and(|undoing| undoing.target.inner.is_some())
     }
 
     /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from the ids of the
     /// model's calls.
     fn undo_prefix(&self) -> String {
-        if let (Some(undo), Some(undone)) = (self.next_undo_call(), self.undone_execution())
-            && let Some(prefix) = undo.id.strip_suffix(&*undone.call.id)
-        {
-            return prefix.to_owned();
-        }
         let mut prefix = UNDO_PREFIX.to_owned();
         while self.call_ids().any(|taken| taken.starts_with(&prefix)) {
             prefix.push_str(UNDO_PREFIX);
@@ -121,7 +122,7 @@ impl Run {
     }
 
     fn undone_execution(&self) -> Option<&ToolExecution> {
-        Some(&self.tool_executions()[self.undoing()?.position])
+        Some(&self.tool_executions()[self.undoing()?.target.position])
     }
 
     /// Returns the call that the next call undoes.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, Notify};
 use tool_core::agent::AgentBuilder;
 use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, ToolPolicy,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, FinishReason, ModelError, ModelFuture, ToolPolicy,
 };
 use tool_core::run::{self, Answer, Decision, RunLimits, StopReason, Wait, WaitReason};
 use tool_core::schemars::JsonSchema;
@@ -453,6 +453,31 @@ async fn a_failure_undoes_the_calls_of_agents() {
         assert_eq!(text, "the agent gave no answer: one of its tools failed");
         let expected = [1, 2].map(|number| format!("{case}{number}: paid {case}{number}"));
         assert_eq!(unpaid(case), expected);
+    }
+}
+
+/// A call whose agent has answered is attempted again, because the answer cannot be used.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn each_run_of_a_retried_call_is_undone() {
+    for (case, is_local) in [("sent", false), ("local", true)] {
+        let name = unique("desk");
+        let what = |number: u32| format!("{case}{number}");
+        let cut_off = ChatResponse::new(AssistantMessage::text("")).with_finish_reason(FinishReason::Length);
+        let billing = ScriptedModel::new().calls("spend", spends(&what(1))).replies(cut_off);
+        let billing = spender(billing.calls("spend", spends(&what(2))).says("Paid.")).build().unwrap();
+        let mut policy = ToolPolicy::default();
+        policy.attempts = 2;
+        let billing = billing.as_tool("billing", "Bills").policy(policy);
+        let model = ScriptedModel::new().calls("billing", r#"{"question": "Pay"}"#).calls("break_down", "{}");
+        let desk = spender(model).name(&*name).tool(billing).build().unwrap();
+        let _worker = serve(worker(desk, is_local)).await;
+        let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
+        assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
+        let expected = [2, 1].map(|number| format!("{case}{number}: paid {case}{number}"));
+        assert_eq!(unpaid(case), expected);
+        let ids: Vec<_> = failure.undo_executions.iter().map(|one| &*one.call().id).collect();
+        assert_eq!(ids, ["undo_call_1_0", "undo_undo_call_1_0"]);
     }
 }
 
