@@ -2,18 +2,25 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tests::support::ways::restored;
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, AgentTool, PerRun, RunInfo, RunParts};
 use tool_core::layer::{
-    Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase, Place,
-    QuestionGuard, QuestionVerdict, guard,
+    Account, AnswerVerdict, CallVerdict, ClosureLayer, Layer, LayerError, LayerFuture, OutputVerdict, Phase,
+    Place, QuestionGuard, QuestionVerdict, guard,
 };
-use tool_core::model::{Cost, Currency, ModelPrices, Prices, Usage};
-use tool_core::run::RunLimits;
+use tool_core::memory::{Budget, BudgetStore, InMemoryStore};
+use tool_core::model::{
+    AssistantMessage, ChatResponse, Cost, Currency, ModelOptions, ModelPrices, Prices, ToolDefinition, Usage,
+};
+use tool_core::run::{Run, RunLimits};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolExecution;
-use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolContext, content::Content, tool, tools};
+use tool_core::tool::{Progress, Timestamp, Tool, ToolExecution, ToolFuture};
+use tool_core::{
+    Agent, CancellationToken, ConversationId, Event, Message, RunErrorKind, ToolCall, ToolContext,
+    content::Content, tool, tools,
+};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
@@ -227,4 +234,91 @@ async fn a_guard_inside_spends_from_the_limit_of_the_outer_run() {
 fn outside_of_a_run_nothing_is_recorded() {
     let context = ToolContext::new();
     Place::new(&context).account().charge(Usage::new(1, 1));
+}
+
+/// Asks an agent in its body, instead of being one.
+struct Probe(AgentTool);
+
+impl Tool for Probe {
+    fn definition(&self) -> &ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        self.0.call(arguments, context)
+    }
+}
+
+/// Gives a run its country, and a layer.
+struct Country(Log);
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+impl PerRun for Country {
+    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+        let user = run.user().ok_or("no user")?.to_string();
+        let country = format!("{user}'s in {}", run.conversation().ok_or("no conversation")?);
+        Ok(RunParts::new().context(country).layer(sees("country", &self.0)))
+    }
+}
+
+/// Records what a call inside looks like from a layer.
+fn sees(name: &'static str, log: &Log) -> ClosureLayer {
+    let log = Arc::clone(log);
+    let judge = move |call: &ToolCall, at: &Place<'_>| {
+        if call.name == "act" {
+            let country = at.context.get::<String>();
+            log.lock().unwrap().push(format!("{name} at {:?}, {country:?}", at.agents));
+        }
+        CallVerdict::Pass
+    };
+    guard::call_at(judge).named(name)
+}
+
+/// In a driver, and for a call that another process executes, where the runs around are known by their names alone.
+#[tokio::test]
+async fn a_call_is_performed_with_the_same_layers_context_and_budgets_on_each_way_to_it() {
+    let (log, store) = (Log::default(), InMemoryStore::new());
+    let budget = Budget::tokens(store.clone(), 100_000, Duration::from_secs(86_400));
+    let go = r#"{"question": "go"}"#;
+    let part = |name: &'static str, model: ScriptedModel| {
+        let part = Agent::builder(model).options(ModelOptions::default().with_max_output_tokens(100));
+        part.layer(sees(name, &log)).per_run(Country(Arc::clone(&log))).budget(budget.key(name))
+    };
+    let build = || {
+        let helper = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Acted.");
+        let helper = part("helper", helper).tools(tools![act]).build().unwrap();
+        let probe = Probe(helper.as_tool("probe", "Acts").pass_context::<u32>());
+        let books = part("books", ScriptedModel::new().calls("probe", go).says("Done.")).tool(probe);
+        let billing = part("billing", ScriptedModel::new().calls("books", "{}"));
+        let billing = billing.handoff_to("books", "Has the books", &books.build().unwrap());
+        let billing = billing.build().unwrap().as_tool("billing", "Bills");
+        part("desk", ScriptedModel::new().calls("billing", go).says("Done.")).tool(billing).build().unwrap()
+    };
+    let answer = build().ask("go").user("ada").context(ConversationId::from("chat")).await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    let in_process = std::mem::take(&mut *log.lock().unwrap());
+    assert_eq!(in_process.len(), 7, "{in_process:#?}");
+
+    let spent = async || {
+        let mut spent = Vec::new();
+        for name in ["desk", "billing", "books", "helper"] {
+            spent.push(store.spent(&budget.key(name).period_at(Timestamp::now())).await.unwrap());
+        }
+        spent
+    };
+    let before = spent().await;
+    let mut run = Run::new([Message::user("go")]).with_user("ada").with_conversation("chat");
+    let reply = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "probe", go)]);
+    run.record_response(ChatResponse::new(reply)).unwrap();
+    let (request, never) = (run.request_call("a").unwrap(), CancellationToken::new());
+    let path = ["billing", "books"];
+    let (desk, context) = (build(), ToolContext::new());
+    let executed = desk.execute_request(&path, request, &context, &never, Progress::default());
+    assert_eq!(executed.await.output().unwrap().to_string(), "Acted.");
+    assert_eq!(*log.lock().unwrap(), in_process);
+    // Each of the runs around pays for the requests of the agent inside.
+    let used: Vec<_> = before.into_iter().zip(spent().await).map(|(before, after)| after - before).collect();
+    assert_eq!(used, [used[3]; 4]);
+    assert!(used[3] > 0);
 }

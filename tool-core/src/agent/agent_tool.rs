@@ -14,17 +14,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer_parser::AnswerParser;
+use super::performer::AskedInside;
 use super::question::Question;
 use crate::agent::Agent;
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, RunUser, ToolDefinition, ToolKind, ToolPolicy};
-use crate::run::RunLimits;
+use crate::run::{Run, RunLimits};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     AnswerType, Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolOutput,
     arguments_contract, decode_arguments,
 };
-use crate::toolset::ToolSet;
 
 impl Agent {
     /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
@@ -249,15 +249,14 @@ impl AgentTool {
         self.has_conversation && self.agent.memory().is_some()
     }
 
-    /// Returns the tool that takes a typed answer.
-    pub(super) fn answer_tool(&self) -> ToolSet {
-        let mut question = self.question(String::new(), None);
-        self.form.constrain(&mut question);
-        question.tools.answer_tool
+    /// Returns how a call of no run asks the agent.
+    pub(super) fn asked(&self) -> AskedInside {
+        let (has_own_limits, has_conversation) = (self.has_own_limits, self.has_conversation);
+        AskedInside { call: None, levels: None, has_own_limits, has_conversation }
     }
 
     /// Returns what the agent takes from the context of the outer run.
-    pub(super) fn context_inside(&self, outer: &ToolContext) -> ToolContext {
+    fn context_inside(&self, outer: &ToolContext) -> ToolContext {
         let of_question = [TypeId::of::<RunUser>(), TypeId::of::<ConversationId>()];
         let passed = self.passed.iter().map(|(type_id, _)| *type_id);
         outer.only(&passed.chain(of_question).collect::<Vec<_>>())
@@ -274,14 +273,25 @@ impl AgentTool {
         }
     }
 
-    /// Returns the question for the agent, within what remains of a limit of the call.
-    pub(super) fn question(&self, text: String, timeout: Option<Duration>) -> Question {
-        let mut question = Question::new(self.agent.clone(), text.into());
+    /// Returns the question for the agent of a call with this context, within a time limit.
+    pub(super) fn question(&self, text: String, timeout: Option<Duration>, outer: &ToolContext) -> Question {
+        let mut question = self.constrained(Question::new(self.agent.clone(), text.into()), outer);
         let mut limits = self.limits.clone();
         if let Some(timeout) = timeout {
             limits.max_time = Some(limits.max_time.map_or(timeout, |limit| limit.min(timeout)));
         }
         question.limits = Some(limits);
+        question
+    }
+
+    /// Returns the question with which a call with this context continues the run of the agent.
+    pub(super) fn resume(&self, run: Run, outer: &ToolContext) -> Question {
+        self.constrained(Question::resume(self.agent.clone(), run), outer)
+    }
+
+    fn constrained(&self, mut question: Question, outer: &ToolContext) -> Question {
+        question.tools.context = self.context_inside(outer);
+        self.form.constrain(&mut question);
         question
     }
 }
@@ -298,8 +308,8 @@ pub(super) trait Form: Send + Sync {
     /// Reads the question from the arguments.
     fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError>;
 
-    /// Constrains the answer. Returns `true` if the answer is given by calling a tool.
-    fn constrain(&self, question: &mut Question) -> bool;
+    /// Constrains the answer.
+    fn constrain(&self, question: &mut Question);
 
     /// Converts the answer into the output, or returns what is wrong with it.
     fn output(&self, answer: &str) -> Result<ToolOutput, String>;
@@ -325,9 +335,7 @@ impl Form for Plain {
         Ok((question, repairs))
     }
 
-    fn constrain(&self, _: &mut Question) -> bool {
-        false
-    }
+    fn constrain(&self, _: &mut Question) {}
 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {
         Ok(ToolOutput::text(answer))
@@ -355,8 +363,8 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
         Ok((serde_json::to_string(&question).map_err(ToolError::failed)?, repairs))
     }
 
-    fn constrain(&self, question: &mut Question) -> bool {
-        self.parser.constrain(question, false)
+    fn constrain(&self, question: &mut Question) {
+        self.parser.constrain(question, false);
     }
 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {

@@ -68,9 +68,8 @@ impl<T: AnswerType> AnswerParser<T> {
 }
 
 impl<T> AnswerParser<T> {
-    /// Constrains the answer of a question. Returns `true` if the model gives it by calling a tool, because that is required
-    /// or it cannot be constrained otherwise.
-    pub(super) fn constrain(&self, question: &mut Question, requires_tool: bool) -> bool {
+    /// Constrains the answer of a question. The model gives it by calling a tool if that is required, or if it cannot be constrained otherwise.
+    pub(super) fn constrain(&self, question: &mut Question, requires_tool: bool) {
         question.rules.has_typed_answer = true;
         let model = question.agent.model();
         let is_constrained = if question.may_have_tools() {
@@ -78,14 +77,12 @@ impl<T> AnswerParser<T> {
         } else {
             model.supports_response_format()
         };
-        let by_tool = requires_tool || !is_constrained;
-        if by_tool {
+        if requires_tool || !is_constrained {
             question.tools.answer_tool = self.final_tool();
-            return true;
+        } else {
+            let format = ResponseFormat::json_schema("answer", self.definition.parameters().clone());
+            question.response_format = Some(format);
         }
-        let format = ResponseFormat::json_schema("answer", self.definition.parameters().clone());
-        question.response_format = Some(format);
-        false
     }
 
     fn final_tool(&self) -> ToolSet {

@@ -353,7 +353,7 @@ impl Ask {
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
-        RunDriver::new(self.question.begin(true), None).with_lease(self.lease)
+        RunDriver::new(self.question.begin(true)).with_lease(self.lease)
     }
 }
 

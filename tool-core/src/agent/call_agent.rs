@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::driver::AgentCall;
+use super::driver::AskedAgent;
 use super::layers::Layers;
 use crate::agent::AgentTool;
 use crate::model::ToolDefinition;
@@ -60,6 +60,5 @@ async fn ask(tool: &AgentTool, question: String, context: &ToolContext) -> Resul
     let layers =
         context.rules().and_then(|rules| (rules as Arc<dyn Any + Send + Sync>).downcast::<Layers>().ok());
     let called_as = context.call().map_or(tool.definition.name(), |call| &call.name);
-    let call = AgentCall::alone(context, layers.map(|layers| (layers, called_as.to_owned())));
-    call.begin(tool, question).drive_alone().await
+    AskedAgent::alone(tool, question, context, layers.as_deref(), called_as).drive_alone().await
 }

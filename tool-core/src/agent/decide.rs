@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::driver::{HeldLease, may_decide};
+use super::driver::HeldLease;
+use super::per_run::may_decide;
 use super::waiting_tools::waiting_tools;
 use crate::agent::{Agent, Ask, CommandError, CommandErrorKind, RunInfo};
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};

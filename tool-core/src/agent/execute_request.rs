@@ -1,100 +1,22 @@
 //! Executes a call apart from its run, for drivers whose calls run in other processes.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::open_run;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
-use super::layers::Layers;
+use super::performer::Performer;
+use super::run_tools::{QuestionTools, RunTools};
 use super::spending::Spending;
 use super::trace::RunTrace;
 use crate::agent::{Agent, AgentTool, RunInfo};
 use crate::model::ToolCall;
-use crate::run::{Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Wait, WaitReason};
+use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{
     Asking, CallNotes, CallRequest, Progress, ProviderNotes, ToolContext, ToolError, ToolExecution,
 };
 use crate::toolset::{ToolProviderRequest, ToolSet, withdrawn};
-
-/// A run around the executed call. What it has spent is not known here.
-struct Level<'a> {
-    /// The agent whose run it is, maybe since a handoff.
-    agent: &'a Agent,
-    context: ToolContext,
-    layers: Layers,
-    /// The tool that takes a typed answer, and those that the application gives the run.
-    further_tools: Vec<ToolSet>,
-}
-
-impl<'a> Level<'a> {
-    fn outermost(agent: &'a Agent, request: &CallRequest, context: &ToolContext) -> Self {
-        let mut context = context.clone();
-        if let Some(user) = request.user.clone() {
-            context = context.with(user);
-        }
-        Self::new(agent, context)
-    }
-
-    /// Returns the level to which names lead from this one: of tools that ask agents, or hand off to them.
-    async fn at(self, names: &[&str], request: &CallRequest) -> Result<Self, ToolError> {
-        let mut level = self.open(request).await?;
-        for name in names {
-            let is_inside = level.agent.agent_tool(name).is_some();
-            level = level.next(name).ok_or_else(|| {
-                ToolError::not_executed("the agent that made this call is no longer registered")
-            })?;
-            if is_inside {
-                level = level.open(request).await?;
-            }
-        }
-        Ok(level)
-    }
-
-    /// Adds what the application gives the run to its context and its layers.
-    async fn open(mut self, request: &CallRequest) -> Result<Self, ToolError> {
-        let Some(per_run) = &self.agent.0.per_run else { return Ok(self) };
-        let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
-        let opened = open_run(&**per_run, &info).await;
-        let opened = opened.and_then(|parts| {
-            let tools = parts.tools.clone().map_err(|error| RunErrorKind::PerRun(error.into()))?;
-            Ok((parts, tools))
-        });
-        match opened {
-            Ok((parts, tools)) => {
-                self.context = self.context.with_defaults(&parts.context);
-                let context = self.context.clone().with_defaults(&self.agent.0.context);
-                self.layers.open(&context, &parts);
-                self.further_tools.push(tools);
-                Ok(self)
-            }
-            // An earlier attempt may have had its effect.
-            Err(_) if request.attempt.number > 1 => Err(ToolError::interrupted()),
-            Err(kind) => Err(ToolError::not_executed(&RunError::new(kind, Run::new([])).to_string())),
-        }
-    }
-
-    fn new(agent: &'a Agent, context: ToolContext) -> Self {
-        let spending = Spending::new(agent.0.prices.clone(), Ledger::new(None, None));
-        let layers = Layers::new(agent.clone(), context.clone().with_defaults(&agent.0.context), spending);
-        Self { agent, context, layers, further_tools: Vec::new() }
-    }
-
-    /// Returns the run of the agent that is asked by the tool with this name, or this run after a handoff by it.
-    fn next(mut self, name: &str) -> Option<Self> {
-        if let Some(tool) = self.agent.agent_tool(name) {
-            let context = tool.context_inside(&self.context.with_defaults(&self.agent.0.context));
-            let inside = Level::new(tool.agent(), context);
-            let layers = inside.layers.inside(&self.layers, name);
-            return Some(Self { layers, further_tools: vec![tool.answer_tool()], ..inside });
-        }
-        self.agent = self.agent.handed_to(name)?;
-        self.layers.hand_off(name, self.agent);
-        Some(self)
-    }
-}
 
 #[doc(hidden)] // For the crates of this project.
 impl Agent {
@@ -147,8 +69,8 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        match Level::outermost(self, &request, context).at(asked_by, &request).await {
-            Ok(level) => execute(level, request, cancellation, progress).await,
+        match self.performer_at(asked_by, &request, context).await {
+            Ok(performer) => execute(performer, request, cancellation, progress).await,
             Err(error) => ToolExecution::new(request.call, Err(error)),
         }
     }
@@ -160,14 +82,50 @@ impl Agent {
         request: CallRequest,
         context: &ToolContext,
     ) {
-        let Ok(level) = Level::outermost(self, &request, context).at(asked_by, &request).await else {
-            return;
-        };
-        let Level { agent, context, further_tools, .. } = level;
-        let context = context.with_defaults(&agent.0.context);
-        if let Ok(tools) = agent.tools_for(&request, &further_tools, &context).await {
-            tools.give_up(request, &context);
+        let Ok(performer) = self.performer_at(asked_by, &request, context).await else { return };
+        if let Ok(tools) = performer.tools_for(&request).await {
+            tools.give_up(request, &performer.tools.context);
         }
+    }
+
+    /// Returns what performs the calls of the run to which names lead from this agent: of tools that ask agents, or hand off to them. What the
+    /// runs have spent is not known here.
+    async fn performer_at(
+        &self,
+        names: &[&str],
+        request: &CallRequest,
+        context: &ToolContext,
+    ) -> Result<Performer, ToolError> {
+        let mut question = QuestionTools { context: context.clone(), ..QuestionTools::default() };
+        if let Some(user) = request.user.clone() {
+            question.context = question.context.with(user);
+        }
+        if let Some(conversation) = request.conversation.clone() {
+            question.context = question.context.with(conversation);
+        }
+        let mut performer = self.performer(question);
+        performer.open_for(request).await?;
+        for name in names {
+            let agent = performer.tools.agent.clone();
+            if let Some(tool) = agent.agent_tool(name) {
+                let question = tool.question(String::new(), None, &performer.tools.context);
+                let inside = tool.agent().performer(question.tools);
+                performer = inside.asked(tool.asked(), Some(&performer.layers), name);
+                performer.open_for(request).await?;
+            } else if let Some(next) = agent.handed_to(name) {
+                performer.hand_off(name, next);
+            } else {
+                let why = "the agent that made this call is no longer registered";
+                return Err(ToolError::not_executed(why));
+            }
+        }
+        Ok(performer)
+    }
+
+    fn performer(&self, question: QuestionTools) -> Performer {
+        let spending = Spending::new(self.0.prices.clone(), Ledger::default());
+        let emitter = EventEmitter::with_hooks(self.0.hooks.clone());
+        Performer::outermost(RunTools::new(self.clone(), question), emitter, spending)
     }
 
     /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
@@ -187,7 +145,7 @@ impl Agent {
         self.0.handoffs.iter().map(|(name, agent)| (&**name, agent))
     }
 
-    fn handed_to(&self, name: &str) -> Option<&Self> {
+    pub(super) fn handed_to(&self, name: &str) -> Option<&Self> {
         self.handoffs().find(|(tool, _)| *tool == name).map(|(_, agent)| agent)
     }
 
@@ -216,36 +174,6 @@ impl Agent {
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
-    /// Returns a set that contains the tool of a call, or the agent's own tools, whose error names them. Refuses the call if a
-    /// provider fails that could have the tool, because another one of this name must not take its place.
-    async fn tools_for(
-        &self,
-        request: &CallRequest,
-        further_tools: &[ToolSet],
-        context: &ToolContext,
-    ) -> Result<ToolSet, Box<ToolExecution>> {
-        let (agent, name) = (&self.0, &*request.call.name);
-        // A tool that undoes is bound to the source that names it, also if the application gives another one of this name.
-        if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
-            return tools.accept(request);
-        }
-        if let Some(tools) = further_tools.iter().find(|tools| tools.get(name).is_some()) {
-            return tools.clone().accept(request);
-        }
-        match self.tools_with(name, context, &request.providers).await {
-            Ok(Some(tools)) => tools.accept(request),
-            // It was offered, so the application or a provider had it.
-            Ok(None) if request.definition.is_some() => {
-                Err(ToolExecution::new(request.call.clone(), Err(withdrawn())).into())
-            }
-            Ok(None) => Ok(agent.tools.clone()),
-            Err(_) => {
-                let error = ToolError::not_executed("a provider of tools failed; call the tool again later");
-                Err(ToolExecution::new(request.call.clone(), Err(error)).into())
-            }
-        }
-    }
-
     /// Returns the agent's tools, or the first provider's tools, that contain the tool with this name. The providers get the replies to what
     /// they have asked, and can ask nothing else.
     async fn tools_with(
@@ -271,30 +199,69 @@ impl Agent {
     }
 }
 
+impl Performer {
+    /// Adds what the application gives the run of a call.
+    async fn open_for(&mut self, request: &CallRequest) -> Result<(), ToolError> {
+        let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
+        let opened = self.open(&info).await;
+        let opened =
+            opened.and_then(|parts| parts.map(|parts| Ok((parts.offered_tools()?, parts))).transpose());
+        match opened {
+            Ok(opened) => {
+                opened.into_iter().for_each(|(tools, parts)| self.give(&parts, &tools));
+                Ok(())
+            }
+            // An earlier attempt may have had its effect.
+            Err(_) if request.attempt.number > 1 => Err(ToolError::interrupted()),
+            Err(kind) => Err(ToolError::not_executed(&RunError::new(kind, Run::new([])).to_string())),
+        }
+    }
+
+    /// Returns a set that contains the tool of a call, or the agent's own tools, whose error names them. Refuses the call if a
+    /// provider fails that could have the tool, because another one of this name must not take its place.
+    async fn tools_for(&self, request: &CallRequest) -> Result<ToolSet, Box<ToolExecution>> {
+        let (agent, name) = (&self.tools.agent, &*request.call.name);
+        // A tool that undoes is bound to the source that names it, also if the application gives another one of this name.
+        if let Some(tools) = self.tools.undo.set_with(name).filter(|_| request.undone.is_some()) {
+            return tools.accept(request);
+        }
+        if let Some(tools) = self.tools.further_with(name) {
+            return tools.clone().accept(request);
+        }
+        match agent.tools_with(name, &self.tools.context, &request.providers).await {
+            Ok(Some(tools)) => tools.accept(request),
+            // It was offered, so the application or a provider had it.
+            Ok(None) if request.definition.is_some() => {
+                Err(ToolExecution::new(request.call.clone(), Err(withdrawn())).into())
+            }
+            Ok(None) => Ok(agent.0.tools.clone()),
+            Err(_) => {
+                let error = ToolError::not_executed("a provider of tools failed; call the tool again later");
+                Err(ToolExecution::new(request.call.clone(), Err(error)).into())
+            }
+        }
+    }
+}
+
 async fn execute(
-    level: Level<'_>,
+    performer: Performer,
     request: CallRequest,
     cancellation: &CancellationToken,
     progress: Progress,
 ) -> ToolExecution {
-    let Level { agent, context, layers, further_tools } = level;
-    let (layers, mut context) = (Arc::new(layers), context.with_defaults(&agent.0.context));
-    if let Some(conversation) = request.conversation.clone() {
-        context = context.with(conversation);
-    }
-    let tools = match agent.tools_for(&request, &further_tools, &context).await {
+    let tools = match performer.tools_for(&request).await {
         Ok(tools) => tools,
         Err(refused) => return *refused,
     };
     let CallRequest { call, attempt, undone, notes, .. } = request;
-    let context = context.with_rules(Arc::clone(&layers) as _);
+    let agent = &performer.tools.agent.0;
     let executor = CallExecutor {
         tools,
-        context,
-        emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
-        trace: RunTrace::new(agent.0.trace).call_trace(),
+        context: performer.tools.context.clone().with_rules(performer.layers),
+        emitter: performer.emitter,
+        trace: RunTrace::new(performer.origin.0.trace).call_trace(),
         cancellation: cancellation.clone(),
-        timeout: agent.0.call_timeout,
+        timeout: agent.call_timeout,
         undone,
     };
     let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));

@@ -1,7 +1,5 @@
 //! Tools that hand a run over to another agent.
 
-use std::sync::Arc;
-
 use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
 use crate::model::{ReturnDirect, ToolDefinition, ToolKind};
 use crate::run::RunErrorKind;
@@ -93,22 +91,18 @@ impl RunDriver {
     /// Fails if an agent does not hand off to one that the state of the run names.
     pub(super) fn follow_handoffs(&mut self) -> Result<Vec<Event>, RunErrorKind> {
         let mut events = Vec::new();
-        while let Some(handoff) = self.run.handoffs().get(self.earlier_tools.len()) {
+        while let Some(handoff) = self.run.handoffs().get(self.performer.earlier_tools.len()) {
             let (agent, is_entered) = (handoff.agent().to_owned(), handoff.is_entered);
-            let before = self.tools.agent.clone();
-            let found = before.0.handoffs.iter().find(|(name, _)| *name == agent);
-            let Some((_, next)) = found else {
+            let before = self.performer.tools.agent.clone();
+            let Some(next) = before.handed_to(&agent) else {
                 let context = format!("the run was handed off to `{agent}`");
                 return Err(RunErrorKind::tools(context, "the agent has no `handoff_to` of this name"));
             };
-            let tools = self.tools.handed_off_to(next);
             let question = self.run.question_settings();
             let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
             let settings = next.run_settings(question);
-            self.run.enter_handoff(self.earlier_tools.len(), had_instructions, settings);
-            Arc::make_mut(&mut self.layers).hand_off(&agent, next);
-            self.emitter.hooks.extend(next.0.hooks.iter().cloned());
-            self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
+            self.run.enter_handoff(self.performer.earlier_tools.len(), had_instructions, settings);
+            self.performer.hand_off(&agent, next);
             self.offer = Default::default();
             self.sent = Default::default();
             if !is_entered {

@@ -19,6 +19,7 @@ mod builder;
 mod run_options;
 mod layers;
 mod run_tools;
+mod performer;
 mod recovery_place;
 mod question_rules;
 mod question;

@@ -6,20 +6,26 @@
 use std::error::Error;
 use std::fmt;
 use std::future::ready;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::interruption::run_until_interrupted;
 use crate::content::Content;
 use crate::layer::Layer;
 use crate::memory::{IntoKeyedBudget, KeyedBudget};
 use crate::model::{ConversationId, RunUser};
-use crate::run::{Run, RunId, RunLimits, Wait};
-use crate::tool::{Injectable, ToolContext};
+use crate::run::{Run, RunErrorKind, RunId, RunLimits, Wait};
+use crate::tool::{Injectable, ToolContext, panic_text};
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
 type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The longest time that an application may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an application knows about the user of a run: the values that tools take, budgets, limits and layers. It is implemented by the state of
 /// the application, and set with [`per_run`](crate::agent::AgentBuilder::per_run).
@@ -239,6 +245,13 @@ impl RunParts {
     }
 }
 
+impl RunParts {
+    /// Returns the tools.
+    pub(super) fn offered_tools(&self) -> Result<ToolSet, RunErrorKind> {
+        self.tools.clone().map_err(|error| RunErrorKind::PerRun(error.into()))
+    }
+}
+
 impl Default for RunParts {
     fn default() -> Self {
         Self {
@@ -257,5 +270,22 @@ impl Default for RunParts {
 impl fmt::Debug for RunParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunParts").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+/// Asks the application whether somebody may decide. Whatever is no answer is a refusal.
+pub(super) async fn may_decide(per_run: &dyn OpenRun, run: &RunInfo, wait: &Wait, by: Option<&str>) -> bool {
+    let asked = AssertUnwindSafe(async { per_run.may(run, wait, by).await }).catch_unwind();
+    matches!(run_until_interrupted(asked, None, Some(PATIENCE)).await, Ok(Ok(true)))
+}
+
+/// Asks the application what a run has.
+pub(super) async fn open_run(per_run: &dyn OpenRun, run: &RunInfo) -> Result<RunParts, RunErrorKind> {
+    let opened = AssertUnwindSafe(async { per_run.open_run(run).await }).catch_unwind();
+    // An interruption is the end of the time.
+    match run_until_interrupted(opened, None, Some(PATIENCE)).await {
+        Ok(Ok(opened)) => opened.map_err(RunErrorKind::PerRun),
+        Ok(Err(panic)) => Err(RunErrorKind::PerRun(format!("it panicked: {}", panic_text(&*panic)).into())),
+        Err(_) => Err(RunErrorKind::PerRun(format!("it took longer than {PATIENCE:?}").into())),
     }
 }

@@ -1,12 +1,14 @@
 //! The beginning of a run: a question or a stored run, with what the question brings.
 
 use super::emitter::EventEmitter;
+use super::performer::Performer;
 use super::question_rules::{QuestionError, QuestionRules};
 use super::run_tools::{QuestionTools, RunTools};
+use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
-use crate::run::{QuestionSettings, Run, RunId, RunLimits};
+use crate::run::{Ledger, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::ToolContext;
 
 /// A question to an agent, or a run that it resumes.
@@ -30,9 +32,19 @@ pub(super) enum Start {
 /// What drives a run at its beginning.
 pub(super) struct Begun {
     pub(super) run: Run,
-    pub(super) tools: RunTools,
-    pub(super) emitter: EventEmitter,
+    pub(super) performer: Performer,
     pub(super) rules: QuestionRules,
+}
+
+impl Begun {
+    pub(super) fn new(mut run: Run, tools: RunTools, emitter: EventEmitter, rules: QuestionRules) -> Self {
+        // What another driver had in flight is spent.
+        run.begin_request(None);
+        let ledger = Ledger::new(run.limits().max_cost, run.cost());
+        let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
+        spending.charge_to(&rules.budgets);
+        Self { run, performer: Performer::outermost(tools, emitter, spending), rules }
+    }
 }
 
 impl Question {
@@ -134,6 +146,6 @@ impl Question {
         if is_outermost {
             emitter.hooks.extend(agent.watch_run(&run));
         }
-        Begun { run, tools: RunTools::new(agent, tools), emitter, rules }
+        Begun::new(run, RunTools::new(agent, tools), emitter, rules)
     }
 }

@@ -151,6 +151,16 @@ impl RunTools {
         }
     }
 
+    /// Returns `true` if the model gives its answer by calling a tool.
+    pub(super) fn has_answer_tool(&self) -> bool {
+        !self.question.answer_tool.is_empty()
+    }
+
+    /// Returns the tool of a typed answer, or the tools that the application gives the run, if they contain this name.
+    pub(super) fn further_with(&self, name: &str) -> Option<&ToolSet> {
+        [&self.question.answer_tool, &self.given].into_iter().find(|tools| tools.get(name).is_some())
+    }
+
     /// Returns the tools of the same question for another run. Nothing is resolved yet.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.agent.clone(), self.question.clone())

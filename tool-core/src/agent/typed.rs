@@ -70,9 +70,9 @@ impl<T> TypedAsk<T> {
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
         let parser = (self.parser)();
         let mut ask = self.ask;
-        let by_tool = parser.constrain(&mut ask.question, self.by_tool);
+        parser.constrain(&mut ask.question, self.by_tool);
         let mut run = ask.start();
-        match run.drive_to_answer(|text| parser.parse(text), by_tool).await {
+        match run.drive_to_answer(|text| parser.parse(text)).await {
             Ok(Some(value)) => Ok((value, run.finish().await?)),
             Ok(None) => match run.finish().await {
                 Err(error) => Err(error),

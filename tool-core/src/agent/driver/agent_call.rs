@@ -2,104 +2,70 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio_util::sync::CancellationToken;
 
-use super::inside::{Inside, OuterRun};
 use super::steps::{Phase, Work};
-use crate::agent::emitter::EventEmitter;
+use crate::agent::executor::CallExecutor;
 use crate::agent::layers::Layers;
+use crate::agent::performer::AskedInside;
 use crate::agent::question::Question;
 use crate::agent::{AgentTool, RunDriver};
 use crate::model::{ConversationId, ToolCall};
-use crate::run::{Run, RunError, RunErrorKind, StopReason, Wait, WaitReason};
+use crate::run::{MAX_DEPTH, Run, RunError, RunErrorKind, StopReason, Wait, WaitReason};
 use crate::tool::{Outcome, ToolContext, ToolError, ToolOutput};
-
-/// A call that asks an agent, with what the run of the agent takes from the run around it.
-pub(in crate::agent) struct AgentCall {
-    pub(super) context: ToolContext,
-    pub(super) cancellation: CancellationToken,
-    /// The layers around the outer run, and the name of the call.
-    pub(super) layers: Option<(Arc<Layers>, String)>,
-    /// The conversation of the outer run.
-    pub(super) conversation: Option<ConversationId>,
-    /// The time limit of the call, which is one of the agent's run.
-    pub(super) timeout: Option<Duration>,
-    /// The run around the agent's, and its listeners.
-    pub(super) outer: Option<(OuterRun, EventEmitter)>,
-    /// The run that the call continues.
-    pub(super) continued: Option<Run>,
-    /// The call undoes the calls of the run that it started.
-    pub(super) is_undo: bool,
-    /// Others record each step of the tree.
-    pub(super) is_elsewhere: bool,
-    /// A run whose calls are all parked waits, instead of being held until they are due.
-    pub(super) leaves_parked: bool,
-}
 
 /// An agent that a call has asked.
 pub(in crate::agent) struct AskedAgent {
     pub(super) driver: RunDriver,
     tool: AgentTool,
-    /// The agent gives its answer by calling a tool.
-    by_tool: bool,
     is_undo: bool,
 }
 
-impl AgentCall {
-    /// Returns a call that belongs to no run.
-    pub(in crate::agent) fn alone(context: &ToolContext, layers: Option<(Arc<Layers>, String)>) -> Self {
-        Self {
-            context: context.clone(),
-            cancellation: context.cancellation().clone(),
-            layers,
-            conversation: context.get().cloned(),
-            timeout: None,
-            outer: None,
-            continued: None,
-            is_undo: false,
-            is_elsewhere: false,
-            leaves_parked: false,
+impl RunDriver {
+    /// Asks the agent of a call, or continues the run that the call began. The run takes what it has from this one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call exceeds the allowed depth of agents, or if it is none of an agent any more.
+    pub(super) fn ask_agent(
+        &self,
+        executor: &CallExecutor,
+        call: &ToolCall,
+        text: String,
+    ) -> Result<AskedAgent, ToolError> {
+        let tool = executor.agent_of(call).ok_or_else(ToolError::interrupted)?;
+        let outer = self.performer.asked.as_ref().and_then(|asked| asked.levels);
+        let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
+        let levels = outer.map_or(max_depth, |levels| levels.saturating_sub(1));
+        let continued = self.run.open_inner_run(&call.id).map(Run::recording_copy);
+        if levels == 0 && continued.is_none() {
+            return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
         }
-    }
-
-    /// Returns the error of a call that exceeds the allowed depth of agents.
-    pub(super) fn is_too_deep(&self) -> Option<ToolError> {
-        let outer = self.outer.as_ref().filter(|_| self.continued.is_none());
-        outer.filter(|(outer, _)| outer.levels == 0)?;
-        Some(ToolError::failed("agents are nested too deeply here; answer without this one"))
-    }
-
-    /// Asks the agent, or continues its run.
-    pub(in crate::agent) fn begin(self, tool: &AgentTool, text: String) -> AskedAgent {
-        let of_continued = self.continued.as_ref().and_then(|run| run.conversation().cloned());
-        let is_new = self.continued.is_none();
-        let mut question = match self.continued {
-            Some(run) => Question::resume(tool.agent().clone(), run),
-            None => tool.question(text, self.timeout),
+        let conversation = match &continued {
+            Some(run) => run.conversation().cloned(),
+            None => {
+                let own = self.run.conversation().filter(|_| tool.has_conversation);
+                own.map(|own| own.of_agent(tool.definition.name()))
+            }
         };
-        question.tools.context = tool.context_inside(&self.context);
-        question.rules.cancellation = Some(self.cancellation);
-        (question.rules.is_elsewhere, question.rules.leaves_parked) = (self.is_elsewhere, self.leaves_parked);
-        let outer = self.conversation.filter(|_| is_new && tool.has_conversation);
-        let new = outer.map(|outer| outer.of_agent(tool.definition.name()));
-        if let Some(own) = of_continued.or(new) {
-            question.tools.context = question.tools.context.with(own);
-        }
-        let by_tool = tool.form.constrain(&mut question);
-        if let Some((run, emitter)) = &self.outer {
-            question.emitter = question.emitter.inside(emitter, &run.call, tool.streams_text);
-        }
-        let inside = Inside {
-            outer: self.outer.map(|(run, _)| run),
-            layers: self.layers,
-            has_own_limits: tool.has_own_limits,
-            has_conversation: tool.has_conversation,
+        let mut question = match continued {
+            Some(run) => tool.resume(run, &executor.context),
+            None => tool.question(text, executor.timeout, &executor.context),
         };
-        let driver = RunDriver::new(question.begin(false), Some(inside));
-        AskedAgent { driver, tool: tool.clone(), by_tool, is_undo: self.is_undo }
+        if let Some(conversation) = conversation {
+            question.tools.context = question.tools.context.with(conversation);
+        }
+        let rules = &mut question.rules;
+        rules.cancellation = Some(executor.cancellation.child_token());
+        (rules.is_elsewhere, rules.leaves_parked) = (self.question.is_elsewhere, self.question.leaves_parked);
+        question.emitter = question.emitter.inside(&self.performer.emitter, call, tool.streams_text);
+        let asked = AskedInside { call: Some(call.clone()), levels: Some(levels), ..tool.asked() };
+        let layers = Some(&*self.performer.layers);
+        Ok(AskedAgent {
+            is_undo: self.run.is_undoing(),
+            ..AskedAgent::new(tool, question, asked, layers, &call.name)
+        })
     }
 }
 
@@ -124,6 +90,35 @@ pub(super) enum AgentWork {
 }
 
 impl AskedAgent {
+    fn new(
+        tool: &AgentTool,
+        question: Question,
+        asked: AskedInside,
+        layers: Option<&Layers>,
+        called_as: &str,
+    ) -> Self {
+        let mut begun = question.begin(false);
+        begun.performer = begun.performer.asked(asked, layers, called_as);
+        Self { driver: RunDriver::new(begun), tool: tool.clone(), is_undo: false }
+    }
+
+    /// Asks the agent of a call with this name that belongs to no run.
+    pub(in crate::agent) fn alone(
+        tool: &AgentTool,
+        text: String,
+        context: &ToolContext,
+        layers: Option<&Layers>,
+        called_as: &str,
+    ) -> Self {
+        let mut question = tool.question(text, None, context);
+        question.rules.cancellation = Some(context.cancellation().clone());
+        if let Some(conversation) = context.get::<ConversationId>().filter(|_| tool.has_conversation) {
+            let own = conversation.of_agent(tool.definition.name());
+            question.tools.context = question.tools.context.with(own);
+        }
+        Self::new(tool, question, tool.asked(), layers, called_as)
+    }
+
     /// Works until the runs around it have to be saved, or others have to act.
     pub(super) async fn work(&mut self, phase: AgentPhase) -> Result<AgentWork, RunErrorKind> {
         let mut phase = match phase {
@@ -140,7 +135,7 @@ impl AskedAgent {
                 Work::Asked => Phase::Beginning,
                 Work::Calls(calls) => return Ok(AgentWork::Calls(calls)),
                 Work::Waiting => return Ok(AgentWork::Waiting),
-                Work::Done => match self.driver.read_answer(|text| form.output(text), self.by_tool)? {
+                Work::Done => match self.driver.read_answer(|text| form.output(text))? {
                     // The model answers again.
                     None => Phase::Beginning,
                     Some(output) => {
@@ -202,7 +197,7 @@ impl AskedAgent {
     /// Returns the outcome of a call whose run is done, or the driver of the run if the answer is rejected.
     pub(super) fn end(mut self) -> Result<Outcome, Box<RunDriver>> {
         let form = Arc::clone(&self.tool.form);
-        match self.driver.read_answer(|text| form.output(text), self.by_tool) {
+        match self.driver.read_answer(|text| form.output(text)) {
             Ok(Some(output)) => Ok(self.finish(output.unwrap_or_else(|| ToolOutput::text("")))),
             _ => Err(Box::new(self.driver)),
         }

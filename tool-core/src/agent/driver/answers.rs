@@ -5,15 +5,14 @@ use crate::run::RunErrorKind;
 
 impl RunDriver {
     /// Drives the run until it has an answer that can be read, or ends without one. An answer of a wrong form is sent back to the
-    /// model, which gives its answers by calling a tool or as text.
+    /// model.
     pub(in crate::agent) async fn drive_to_answer<T>(
         &mut self,
         read: impl Fn(&str) -> Result<T, String>,
-        by_tool: bool,
     ) -> Result<Option<T>, RunErrorKind> {
         loop {
             self.drive_to_end().await?;
-            if let Some(read) = self.read_answer(&read, by_tool)? {
+            if let Some(read) = self.read_answer(&read)? {
                 return Ok(read);
             }
         }
@@ -23,9 +22,12 @@ impl RunDriver {
     pub(in crate::agent) fn read_answer<T>(
         &mut self,
         read: impl Fn(&str) -> Result<T, String>,
-        by_tool: bool,
     ) -> Result<Option<Option<T>>, RunErrorKind> {
-        let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
+        let hint = if self.performer.tools.has_answer_tool() {
+            "; give your answer by calling `final_answer`"
+        } else {
+            ""
+        };
         let Some(text) = self.run.answer_text() else { return Ok(Some(None)) };
         // A refusal is no answer of any type, although its text, which is empty, could be read as one.
         let answer = if self.run.refusal().is_some() { Err(String::new()) } else { read(&text) };

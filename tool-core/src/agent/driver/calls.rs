@@ -5,14 +5,11 @@
 //! The output of a call that a layer fails to judge is recorded as pending (`Judgement`) and judged before the next step, because the call
 //! must not have its effect again; an undo call is recorded as an error, because undoing must go on.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::agent_call::AgentCall;
-use super::inside::OuterRun;
 use super::review::OutputRuling;
 use super::run_tree::RunTree;
 use crate::agent::executor::CallExecutor;
@@ -21,7 +18,7 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
-use crate::run::{GivenUp, InnerRun, MAX_DEPTH, Run, RunChanges, RunErrorKind};
+use crate::run::{GivenUp, InnerRun, RunChanges, RunErrorKind};
 use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
 
 /// The longest wait for providers whose tools are to know that calls will not be continued.
@@ -83,8 +80,8 @@ impl RunDriver {
         if self.run.is_recording() {
             return Some(InnerState::Changes(Box::new(self.run.take_changes())));
         }
-        let inside = self.outer.as_ref()?;
-        let inner = InnerRun::new(&inside.outer.as_ref()?.call, inside.has_own_limits, self.run.clone());
+        let asked = self.performer.asked.as_ref()?;
+        let inner = InnerRun::new(asked.call.as_ref()?, asked.has_own_limits, self.run.clone());
         self.run.record_changes(0);
         Some(InnerState::New(Box::new(inner)))
     }
@@ -106,7 +103,7 @@ impl RunDriver {
         if given_up.is_empty() {
             return;
         }
-        let (agent, context) = (self.origin.clone(), self.tools.context.clone());
+        let (agent, context) = (self.performer.origin.clone(), self.performer.tools.context.clone());
         let reporting = async move {
             for GivenUp { asked_by, request } in given_up {
                 let names: Vec<_> = asked_by.iter().map(String::as_str).collect();
@@ -115,28 +112,6 @@ impl RunDriver {
         };
         // A provider may have to connect again, for which the end of the run does not wait long.
         let _ = run_until_interrupted(reporting.boxed(), None, Some(GIVE_UP_TIMEOUT)).await;
-    }
-
-    /// Returns what the run of an agent that a call asks takes from this one.
-    pub(super) fn agent_call(&self, executor: &CallExecutor, call: &ToolCall) -> AgentCall {
-        let outer = self.outer.as_ref().and_then(|outer| outer.outer.as_ref());
-        let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
-        let outer = OuterRun {
-            call: call.clone(),
-            levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-        };
-        AgentCall {
-            context: executor.context.clone(),
-            cancellation: executor.cancellation.child_token(),
-            layers: Some((Arc::clone(&self.layers), call.name.clone())),
-            conversation: self.run.conversation().cloned(),
-            timeout: executor.timeout,
-            outer: Some((outer, self.emitter.clone())),
-            continued: self.run.open_inner_run(&call.id).map(Run::recording_copy),
-            is_undo: self.run.is_undoing(),
-            is_elsewhere: self.question.is_elsewhere,
-            leaves_parked: self.question.leaves_parked,
-        }
     }
 
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.
@@ -183,8 +158,8 @@ impl RunDriver {
             self.run.add_found_tools(divided.found_by(&execution));
         }
         let listeners = self.has_listeners();
-        let failed =
-            (listeners && is_retried).then(|| execution.of_failed_attempt(self.layers.see(Phase::Output)));
+        let failed = (listeners && is_retried)
+            .then(|| execution.of_failed_attempt(self.performer.layers.see(Phase::Output)));
         let id = execution.call().id.clone();
         let may_be_answer = self.run.may_be_answer(&id);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
@@ -201,7 +176,7 @@ impl RunDriver {
         let event = match failed {
             Some(failed) => Some(Event::CallRetried(failed)),
             // Emitted after the turn, once it is known and judged.
-            None if may_be_answer && self.layers.see(Phase::Answer) => None,
+            None if may_be_answer && self.performer.layers.see(Phase::Answer) => None,
             None if listeners => {
                 self.reported.add(&id);
                 let finished = match was_undoing {
@@ -217,7 +192,7 @@ impl RunDriver {
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
     pub(super) fn earlier_undoing(&self) -> Option<&RunTools> {
-        self.earlier_tools.get(self.run.handoffs_before_undone()?)
+        self.performer.earlier_tools.get(self.run.handoffs_before_undone()?)
     }
 
     pub(super) fn executor(&mut self) -> CallExecutor {
@@ -226,7 +201,7 @@ impl RunDriver {
             self.cancellation = CancellationToken::new();
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
-        let tools_of_agent = self.earlier_undoing().unwrap_or(&self.tools);
+        let tools_of_agent = self.earlier_undoing().unwrap_or(&self.performer.tools);
         let tools = match self.run.next_undo_call() {
             Some(_) if self.run.is_undoing_inner_run() => match self.earlier_undoing() {
                 Some(earlier) => earlier.last_resolved(),
@@ -242,11 +217,12 @@ impl RunDriver {
             None => self.offer.tools.clone(),
         };
         let undone = self.run.next_undone();
-        let context = tools_of_agent.context.clone().with_rules(self.layers.clone());
+        let context = tools_of_agent.context.clone().with_rules(self.performer.layers.clone());
         CallExecutor {
             tools,
-            context: context.with_stored_outputs(self.layers.outputs().is_some() && undone.is_none()),
-            emitter: self.emitter.clone(),
+            context: context
+                .with_stored_outputs(self.performer.layers.outputs().is_some() && undone.is_none()),
+            emitter: self.performer.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
             timeout: tools_of_agent.agent.0.call_timeout,
@@ -265,7 +241,8 @@ impl RunDriver {
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
         if self.has_listeners() {
-            let (answers, outputs) = (self.layers.see(Phase::Answer), self.layers.see(Phase::Output));
+            let (answers, outputs) =
+                (self.performer.layers.see(Phase::Answer), self.performer.layers.see(Phase::Output));
             let finished = self.reported.take_shown(&self.run, answers, outputs);
             events.extend(finished.into_iter().map(Event::CallFinished));
         }

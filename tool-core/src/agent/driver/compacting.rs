@@ -37,7 +37,7 @@ impl RunDriver {
                 compacted => Ok(compacted),
             };
         }
-        let agent = self.tools.agent.clone();
+        let agent = self.performer.tools.agent.clone();
         let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
             return Ok(None);
         };
@@ -81,7 +81,7 @@ impl RunDriver {
 
     /// Compacts a run whose request the provider has refused as too long. Returns the event to emit once that is saved.
     pub(super) async fn compact_too_long(&mut self) -> Result<Option<Event>, RunErrorKind> {
-        let agent = self.tools.agent.clone();
+        let agent = self.performer.tools.agent.clone();
         let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
             return Ok(None);
         };
@@ -97,7 +97,7 @@ impl RunDriver {
         &mut self,
         options: &Compaction,
     ) -> Result<(), RunErrorKind> {
-        if !self.run.is_asking() || !self.tools.agent.0.sends_earlier_turns {
+        if !self.run.is_asking() || !self.performer.tools.agent.0.sends_earlier_turns {
             return Ok(());
         }
         let has_failed = self.run.has_failed();
@@ -125,7 +125,7 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
         let by_provider = can_read && self.is_summarized_by_provider();
-        let is_cached = self.tools.agent.model().compacts_from_cache();
+        let is_cached = self.performer.tools.agent.model().compacts_from_cache();
         if by_provider && let Some(plan) = plan(measure.clone().of_summary(is_cached)) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
             if compacted.is_some() || !self.run.is_asking() {
@@ -149,7 +149,7 @@ impl RunDriver {
             return Ok(None);
         };
         let reply = self.ask_for_summary(options, Some(hidden)).await;
-        let model = self.tools.agent.model();
+        let model = self.performer.tools.agent.model();
         // A summary in a form that the model does not read would move what its reasoning is bound to.
         let is_compaction = |reply: &ChatResponse| reply.finish_reason == FinishReason::Compaction;
         let is_summary = |reply: &ChatResponse| is_compaction(reply) && model.reads_summary(&reply.message);
@@ -179,7 +179,7 @@ impl RunDriver {
         let message = reply.filter(|reply| match reply.message.text.as_str() {
             "" => {
                 // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
-                let earlier = self.run.hidden_for(Some(self.tools.agent.model())).before;
+                let earlier = self.run.hidden_for(Some(self.performer.tools.agent.model())).before;
                 note += &self.facts(earlier..hidden, MAX_NOTED_CHARS);
                 self.is_shorter_by_usage(reply.usage.unwrap_or_default(), &note, hidden)
             }
@@ -223,7 +223,7 @@ impl RunDriver {
         if messages[leading..].iter().any(|message| matches!(message, Message::System(_))) {
             return None;
         }
-        let model = self.tools.agent.model();
+        let model = self.performer.tools.agent.model();
         let first = self.run.hidden_for(Some(model)).before.max(leading);
         let note = self.run.summary_read_by(model).map_or(0, |one| one.note.0);
         let is_reply =
@@ -236,14 +236,14 @@ impl RunDriver {
 
     /// Returns `true` if the provider summarizes by itself, and has not refused to in this run.
     fn is_summarized_by_provider(&self) -> bool {
-        let (model, size) = (self.tools.agent.model(), self.run.context_size());
+        let (model, size) = (self.performer.tools.agent.model(), self.run.context_size());
         model.supports_compaction()
             && size.refused_by.as_deref() != Some(model.model_name().unwrap_or_default())
     }
 
     /// Records whether the provider has summarized. It is not asked again in this run if it has refused to, or failed several times in a row.
     fn record_provider_attempt(&mut self, has_summarized: bool, is_refused: bool, is_expected: bool) {
-        let name = self.tools.agent.model().model_name().unwrap_or_default().to_owned();
+        let name = self.performer.tools.agent.model().model_name().unwrap_or_default().to_owned();
         let mut is_given_up = false;
         self.change_run().change_context_size(|size| {
             size.provider_failures =
@@ -259,12 +259,12 @@ impl RunDriver {
     }
 
     fn warn_of_compaction(&self, why: &str) {
-        let model = self.tools.agent.model().model_name().unwrap_or_default();
+        let model = self.performer.tools.agent.model().model_name().unwrap_or_default();
         warn_of_compaction(self.run.id().as_str(), model, why);
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
-        Measure::new(options, &self.run, self.tools.agent.model(), |name| {
+        Measure::new(options, &self.run, self.performer.tools.agent.model(), |name| {
             let policy = self.policy(name);
             let is_pure = policy.is_some_and(|policy| policy.pure) || name == READ_OUTPUT;
             ToolFacts { is_pure, keeps_output: policy.is_some_and(|policy| policy.keep_output) }
@@ -273,14 +273,14 @@ impl RunDriver {
 
     /// Returns the policy of a tool, also of one that is not offered now.
     pub(super) fn policy(&self, name: &str) -> Option<&ToolPolicy> {
-        let agents = [&self.tools].into_iter().chain(&self.earlier_tools);
+        let agents = [&self.performer.tools].into_iter().chain(&self.performer.earlier_tools);
         let mut sets = [&self.offer.tools].into_iter().chain(agents.map(|tools| &tools.agent.0.tools));
         sets.find_map(|tools| tools.get(name)).map(|tool| tool.definition().policy())
     }
 
     /// Returns the size of the model's context window, if it is known. The provider is asked once, or by each driver while it fails.
     async fn context_window(&mut self) -> Option<u64> {
-        let agent = self.tools.agent.clone();
+        let agent = self.performer.tools.agent.clone();
         let (model, infos) = (agent.model(), &agent.0.model_infos);
         let name = &*self.model_name_in_use()?.to_owned();
         // What several models allow is not what the first of them does, whose name they have.
@@ -317,7 +317,7 @@ impl RunDriver {
     /// Returns `true` if a reply since the last user message contains reasoning that the provider accepts only after the original messages.
     fn has_bound_reasoning(&self) -> bool {
         let of_turn = self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::User(_)));
-        let model = self.tools.agent.model();
+        let model = self.performer.tools.agent.model();
         of_turn.filter_map(Message::as_assistant).any(|reply| model.binds_reasoning(reply))
     }
 
@@ -333,7 +333,7 @@ impl RunDriver {
             None => {}
             Some(before) if options.model.is_none() && !can_read => {
                 // A summary that only the provider reads stays, because the text has nothing of it.
-                let earlier = self.run.summary_read_by(self.tools.agent.model());
+                let earlier = self.run.summary_read_by(self.performer.tools.agent.model());
                 let earlier = earlier.filter(|one| !one.has_text()).map(|one| one.message.clone());
                 let chars = if earlier.is_some() { MAX_NOTED_CHARS } else { MAX_OUTPUT_CHARS };
                 let text = self.without_summary(before, chars);
@@ -397,7 +397,7 @@ impl RunDriver {
 
     /// Records how long the last request was.
     pub(super) fn record_context_size(&mut self, response: &ChatResponse) {
-        let agent = &self.tools.agent.0;
+        let agent = &self.performer.tools.agent.0;
         let is_tracked = agent.tracks_cache;
         if agent.compaction.is_none() && !is_tracked {
             return;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::inside::Inside;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
@@ -13,7 +12,7 @@ use crate::run::{RunErrorKind, StopReason};
 impl RunDriver {
     /// Returns what counts the next request to the model, if anything does.
     pub(super) fn new_meter(&self) -> Option<Arc<RequestMeter>> {
-        let agent = &self.tools.agent.0;
+        let agent = &self.performer.tools.agent.0;
         let seen = self.run.tokens_per_text();
         let wait = match self.question.uncounted {
             // Recovery comes again, and other runs need its place.
@@ -21,7 +20,11 @@ impl RunDriver {
             _ if self.run.limits().max_time.is_some() => Duration::MAX,
             _ => LONGEST_WAIT,
         };
-        self.layers.spending.meter(agent.prices.as_ref(), &agent.model_infos, seen, wait).map(Arc::new)
+        self.performer
+            .layers
+            .spending
+            .meter(agent.prices.as_ref(), &agent.model_infos, seen, wait)
+            .map(Arc::new)
     }
 
     /// Records how many tokens a request has used for its text.
@@ -37,15 +40,15 @@ impl RunDriver {
     pub(super) async fn price_request(&mut self) -> Option<Arc<RequestMeter>> {
         self.charge_unrecorded();
         let meter = self.new_meter()?;
-        let is_stored = match &self.outer {
-            Some(Inside { outer, .. }) => outer.is_some(),
-            None => self.origin.0.run_store.get().is_some(),
+        let is_stored = match &self.performer.asked {
+            Some(asked) => asked.call.is_some(),
+            None => self.performer.origin.0.run_store.get().is_some(),
         };
         if !is_stored || !self.run.is_asking() {
             return Some(meter);
         }
         let request = self.offer.request(&self.run, &self.sent);
-        let model = self.tools.agent.model();
+        let model = self.performer.tools.agent.model();
         let attempt = request.worst_attempt(model, &*meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());
         self.change_run().begin_request(cost);
@@ -56,7 +59,7 @@ impl RunDriver {
     pub(super) async fn emit_charge(&mut self) {
         self.trace.record_charges();
         if let Some(cost) = self.charged() {
-            self.emitter.emit(|| Event::Charged(cost)).await;
+            self.performer.emitter.emit(|| Event::Charged(cost)).await;
         }
     }
 
@@ -92,7 +95,7 @@ impl RunDriver {
 
     /// Adds what layers have charged to the run.
     pub(super) fn record_layer_usage(&mut self) {
-        let charges = self.layers.take_charges();
+        let charges = self.performer.layers.take_charges();
         if !charges.is_empty() {
             self.has_unsaved_changes = true;
             self.run.add_layer_usage(charges);
@@ -108,7 +111,7 @@ impl RunDriver {
 
     /// Returns the name under which the model is asked.
     pub(super) fn model_name_in_use(&self) -> Option<&str> {
-        self.run.options().model.as_deref().or(self.tools.agent.model().model_name())
+        self.run.options().model.as_deref().or(self.performer.tools.agent.model().model_name())
     }
 
     /// Sets what the response of a request cost that the caller sent itself.

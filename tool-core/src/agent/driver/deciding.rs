@@ -56,7 +56,7 @@ impl RunDriver {
             }
             return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
-        let (question, agent) = (&self.question, &self.tools.agent.0);
+        let (question, agent) = (&self.question, &self.performer.tools.agent.0);
         let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
         let deciders = Arc::new(Deciders(deciders.cloned().collect()));
         let has_deciders = !deciders.0.is_empty();
@@ -94,7 +94,7 @@ impl RunDriver {
             return Ok(Deciding::Decided);
         }
         // Otherwise recovery would ask them again.
-        if has_deciders && self.outer.is_none() && *self.run.deferred() != round.deferred {
+        if has_deciders && self.performer.asked.is_none() && *self.run.deferred() != round.deferred {
             self.change_run().set_deferred(round.deferred);
         }
         Ok(Deciding::Deferred)
@@ -113,7 +113,7 @@ impl RunDriver {
 
     /// Ends the questions of providers that their agents no longer have. Returns `true` if there is one.
     fn end_questions_of_missing_providers(&mut self) -> bool {
-        let tools = &self.tools;
+        let tools = &self.performer.tools;
         let is_there = |name: &str, number| tools.has_provider(name, number);
         let mut missing = self.run.waits_of_missing_providers(is_there);
         find_waits_of_missing_providers(&self.run, &|name| self.offer.tools.get(name), &mut missing);

@@ -22,8 +22,8 @@ impl RunDriver {
             // The run no longer has the events, so all of them are recorded and emitted before a failure is reported.
             let mut recorded = Ok(());
             for event in events {
-                recorded = recorded.and(self.layers.record(&event, self.run.view()).await);
-                self.emitter.emit(|| event).await;
+                recorded = recorded.and(self.performer.layers.record(&event, self.run.view()).await);
+                self.performer.emitter.emit(|| event).await;
             }
             recorded
         };
@@ -32,6 +32,6 @@ impl RunDriver {
 
     /// Returns `true` if a listener or a layer receives events.
     pub(super) fn has_listeners(&self) -> bool {
-        self.emitter.has_listeners() || self.layers.see(Phase::Record)
+        self.performer.emitter.has_listeners() || self.performer.layers.see(Phase::Record)
     }
 }

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
-use super::opening::may_decide;
+use crate::agent::per_run::may_decide;
 use crate::agent::{OnDrop, RunDriver, RunInfo};
 use crate::layer::CallEntry;
 use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter, RunStatus, RunStore, RunSummary};
@@ -19,8 +19,10 @@ use crate::tool::{CallDecision, DecisionRecord};
 impl RunDriver {
     /// Takes the lease before the run is stored or has an effect, and the commands in its inbox.
     pub(super) async fn take_lease(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
-        let Some(store) = agent.0.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        let agent = self.performer.origin.clone();
+        let Some(store) = agent.0.run_store.get().filter(|_| self.performer.asked.is_none()) else {
+            return Ok(());
+        };
         let duration = agent.0.stored_runs.lease;
         let mut held = match std::mem::take(&mut self.lease) {
             RunLease::Unsupported => {
@@ -89,7 +91,7 @@ impl RunDriver {
 
     /// Returns `true` if nobody has continued the stored run for too long, and nobody has decided what becomes of it.
     async fn has_expired(&self, store: &dyn RunStore) -> Result<bool, RunErrorKind> {
-        let max_age = self.origin.0.stored_runs.max_age;
+        let max_age = self.performer.origin.0.stored_runs.max_age;
         let Some(age) = max_age.filter(|_| !self.question.ignores_age) else { return Ok(false) };
         let old = RunFilter::new().id(self.run.id().as_str()).min_age(age);
         let listed = store.list_runs(&old).await.map_err(RunErrorKind::Store)?;
@@ -117,7 +119,7 @@ impl RunDriver {
             return Ok(false);
         }
         let mut refused = Vec::new();
-        if let Some(per_run) = self.origin.0.per_run.clone() {
+        if let Some(per_run) = self.performer.origin.0.per_run.clone() {
             for posted in &posted {
                 let waits = self.run.waits();
                 let decided =
@@ -144,7 +146,7 @@ impl RunDriver {
         record: DecisionRecord,
     ) -> Result<(), RunErrorKind> {
         let refused = CallDecision { call_id: wait.path.clone(), tool: wait.tool.clone(), record };
-        self.layers.record_entry(CallEntry::Refused(&refused), self.run.view()).boxed().await
+        self.performer.layers.record_entry(CallEntry::Refused(&refused), self.run.view()).boxed().await
     }
 
     /// Gives the driver the lease of its run.
@@ -170,10 +172,10 @@ impl RunDriver {
     /// Sets what dropping the driver means from now on.
     pub(super) fn set_in_progress(&mut self, is_in_progress: bool) {
         if let RunLease::Held(held) = &mut self.lease {
-            let on_drop = self.question.on_drop.unwrap_or(self.origin.0.stored_runs.on_drop);
+            let on_drop = self.question.on_drop.unwrap_or(self.performer.origin.0.stored_runs.on_drop);
             held.cancels_on_drop = is_in_progress && on_drop == OnDrop::Cancel;
             if held.cancels_on_drop {
-                held.outputs = self.layers.stored_outputs().cloned();
+                held.outputs = self.performer.layers.stored_outputs().cloned();
             }
         }
     }
@@ -191,7 +193,8 @@ impl RunDriver {
 
     /// Returns `true` if a command was posted to a run that waits, before its lease was released.
     pub(super) async fn has_posted(&self) -> bool {
-        let store = self.origin.0.run_store.get().filter(|_| matches!(self.lease, RunLease::NotTaken));
+        let store =
+            self.performer.origin.0.run_store.get().filter(|_| matches!(self.lease, RunLease::NotTaken));
         let Some(store) = store else { return false };
         let posted = store.posted(self.run.id().as_str()).await.unwrap_or_default();
         posted.iter().any(|posted| !self.applied_commands.contains(&posted.id))

@@ -1,6 +1,5 @@
 //! Drives a run with its agent's model, tools, memory and hooks.
 
-mod inside;
 mod sent;
 mod offer;
 mod hold;
@@ -28,7 +27,6 @@ mod tree_calls;
 mod calls;
 mod steps_elsewhere;
 
-pub(super) use self::agent_call::AgentCall;
+pub(super) use self::agent_call::AskedAgent;
 pub(super) use self::lease::HeldLease;
-pub(super) use self::opening::{may_decide, open_run};
 pub use self::run_driver::RunDriver;

@@ -49,9 +49,12 @@ pub(super) enum Asked {
 impl RunDriver {
     /// Returns how the next request passes the layers.
     pub(super) fn passage(&self) -> (Arc<Layers>, Option<BesideVerdicts>, Hold) {
-        let hold = Hold { text: self.layers.see(Phase::Answer), calls: self.layers.see(Phase::Rewrite) };
+        let hold = Hold {
+            text: self.performer.layers.see(Phase::Answer),
+            calls: self.performer.layers.see(Phase::Rewrite),
+        };
         let beside = if self.run.is_asking() { self.review_beside() } else { None };
-        (Arc::clone(&self.layers), beside, hold)
+        (Arc::clone(&self.performer.layers), beside, hold)
     }
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
@@ -69,13 +72,13 @@ impl RunDriver {
         }
         let request = self.offer.request(&self.run, &self.sent);
         let request = request.metered(meter.as_deref().map(|meter| meter as _));
-        self.tools.agent.watch_request(&id, turn, &request);
-        let is_streamed = self.emitter.streams_replies();
-        let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
-        let model = &*self.tools.agent.0.model;
+        self.performer.tools.agent.watch_request(&id, turn, &request);
+        let is_streamed = self.performer.emitter.streams_replies();
+        let span = self.trace.enter_chat(self.performer.tools.agent.model(), &request, is_streamed);
+        let model = &*self.performer.tools.agent.0.model;
         let view = self.run.view();
         let passage = Passage { layers: &layers.of_model(&view), beside, hold };
-        let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
+        let reply = span.instrument(call_model(model, &request, &mut self.performer.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
         self.emit_charge().await;
         if let Some(meter) = &meter {
@@ -177,7 +180,8 @@ impl RunDriver {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
-                    let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
+                    let (layers, end) =
+                        (Arc::clone(&self.performer.layers), self.performer.layers.end_of_reply(ended));
                     let view = self.run.view();
                     let reported = async { layers.review(&view).report(&end, None).await }.boxed();
                     match self.run_until_interrupted(reported).await {

@@ -15,32 +15,32 @@ impl RunDriver {
     /// Resolves the tools and options of this turn, unless a provider of tools asks the user first.
     pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
-        let tools = match self.tools.resolve(&self.run).await? {
+        let tools = match self.performer.tools.resolve(&self.run).await? {
             Resolved::Tools(tools) => tools,
             Resolved::Asks(AskingProvider { name, number, notes }) => {
                 self.change_run().await_tools(&name, number, notes);
                 return Ok(());
             }
         };
-        let (layers, run) = (&self.layers, &self.run);
+        let (layers, run) = (&self.performer.layers, &self.run);
         let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
             true => {
                 let view = run.view();
-                self.tools.choose(tools, |tool| layers.offer(tool, &view))?
+                self.performer.tools.choose(tools, |tool| layers.offer(tool, &view))?
             }
             false => tools,
         };
         if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
-        let agent = &self.tools.agent.0;
+        let agent = &self.performer.tools.agent.0;
         if run.turns() == 0 && !agent.providers.is_empty() {
             check_tools_of_layers(agent, &tools).map_err(invalid_tools)?;
         }
         self.update_view();
         let tools = self.with_reader(tools);
         let run = &self.run;
-        let sends_all = self.tools.agent.0.sends_earlier_turns || !run.is_asking();
+        let sends_all = self.performer.tools.agent.0.sends_earlier_turns || !run.is_asking();
         let messages = if sends_all { None } else { without_earlier_turns(run) };
         self.offer = Offer { tools, searched: None, messages, is_resolved: true };
         let found = self.divide_offer();
@@ -51,14 +51,14 @@ impl RunDriver {
     /// Brings what the model sees of a compacted run up to date. The arguments of calls that are open can still change.
     fn update_view(&mut self) {
         if !self.run.compactions().is_empty() && self.run.is_asking() {
-            self.sent.view.get_or_insert_default().update(&self.run, self.tools.agent.model());
+            self.sent.view.get_or_insert_default().update(&self.run, self.performer.tools.agent.model());
         }
     }
 
     /// Adds the tool that reads what the model does not read in full.
     fn with_reader(&mut self, tools: ToolSet) -> ToolSet {
-        let agent = &self.tools.agent.0;
-        let outputs = self.layers.stored_outputs();
+        let agent = &self.performer.tools.agent.0;
+        let outputs = self.performer.layers.stored_outputs();
         // The provider keeps the reasoning of what stays only if the tools stay, too.
         let is_expected = agent.compaction.is_some() && agent.model.supports_compaction();
         let is_needed = outputs.is_some() || is_expected || !self.run.compactions().is_empty();
@@ -76,16 +76,17 @@ impl RunDriver {
             return Ok(());
         }
         let reader = self.sent.reader.as_ref().map(|_| READ_OUTPUT);
-        let compact = self.tools.agent.0.compaction.as_ref().filter(|one| one.offers_tool).map(|_| COMPACT);
+        let compact =
+            self.performer.tools.agent.0.compaction.as_ref().filter(|one| one.offers_tool).map(|_| COMPACT);
         let always = self.run.required_tool().into_iter().chain(reader).chain(compact);
-        let Some(divided) = self.tools.divide(&self.offer.tools, always)? else {
+        let Some(divided) = self.performer.tools.divide(&self.offer.tools, always)? else {
             self.sent.through = None;
             return Ok(());
         };
         let found =
             self.run.found_tools().iter().filter(|_| divided.mode == Mode::Append).map(String::as_str);
         let names = found.filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
-        let offered = self.tools.offered(&divided, names);
+        let offered = self.performer.tools.offered(&divided, names);
         if divided.mode == Mode::CallThrough && self.run.is_asking() {
             match &mut self.offer.messages {
                 Some(messages) => {
@@ -115,7 +116,7 @@ impl RunDriver {
     }
 
     pub(super) fn apply_tool_policies(&mut self) {
-        let (tools, earlier) = (&self.tools, &self.earlier_tools);
+        let (tools, earlier) = (&self.performer.tools, &self.performer.earlier_tools);
         let was_blocked = self.run.is_blocked();
         self.run.forget_in_flight();
         self.run.apply_tool_policies(self.offer.tools.definitions(), |handoffs, name| {

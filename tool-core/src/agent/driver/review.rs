@@ -37,14 +37,14 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
 impl RunDriver {
     /// Asks the layers about the question that have not judged it, before the model is asked.
     pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
-        match self.run.is_asking() && self.layers.see(Phase::Question) {
+        match self.run.is_asking() && self.performer.layers.see(Phase::Question) {
             true => self.ask_about_question().boxed().await,
             false => Ok(()),
         }
     }
 
     async fn ask_about_question(&mut self) -> Result<(), RunErrorKind> {
-        let layers = Arc::clone(&self.layers);
+        let layers = Arc::clone(&self.performer.layers);
         for open in layers.open_questions(&self.run, false) {
             if !self.run.is_asking() {
                 break;
@@ -62,11 +62,11 @@ impl RunDriver {
 
     /// Asks the layers that judge the question while the model works.
     pub(super) fn review_beside(&self) -> Option<BesideVerdicts> {
-        let open = self.layers.open_questions(&self.run, true);
+        let open = self.performer.layers.open_questions(&self.run, true);
         if open.is_empty() {
             return None;
         }
-        let (layers, view) = (Arc::clone(&self.layers), self.run.view());
+        let (layers, view) = (Arc::clone(&self.performer.layers), self.run.view());
         let verdicts = async move {
             let mut passed = Vec::new();
             for open in open {
@@ -88,12 +88,12 @@ impl RunDriver {
                 let text = question.text().into_owned();
                 self.change_run().rewrite_question(number, question, record);
                 let newer = self.run.questions().skip(number + 1).count();
-                self.emitter.emit(|| Event::QuestionRewritten { newer, text }).await;
+                self.performer.emitter.emit(|| Event::QuestionRewritten { newer, text }).await;
             }
             QuestionEffect::Answer(text) => {
                 self.change_run().answer_by_layer(record, text.clone());
-                if self.emitter.streams_replies() && !text.is_empty() {
-                    self.emitter.emit(|| Event::Text(text)).await;
+                if self.performer.emitter.streams_replies() && !text.is_empty() {
+                    self.performer.emitter.emit(|| Event::Text(text)).await;
                 }
             }
             QuestionEffect::End => self.change_run().stop_by_layer(record),
@@ -102,7 +102,7 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        if self.layers.see_calls() {
+        if self.performer.layers.see_calls() {
             return self.ask_about_calls().boxed().await;
         }
         if self.question.is_elsewhere {
@@ -114,7 +114,7 @@ impl RunDriver {
     }
 
     async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
-        let layers = Arc::clone(&self.layers);
+        let layers = Arc::clone(&self.performer.layers);
         self.refuse_left_out(&layers)?;
         for (call, is_final) in self.run.calls_to_judge() {
             let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
@@ -214,7 +214,7 @@ impl RunDriver {
         if self.run.will_retry(execution) {
             return Some(OutputRuling::Retried);
         }
-        (!self.layers.see_output(execution)).then_some(OutputRuling::Seen(None))
+        (!self.performer.layers.see_output(execution)).then_some(OutputRuling::Seen(None))
     }
 
     /// Asks the layers about the outcome of a call after its last attempt. The run can change meanwhile.
@@ -222,7 +222,7 @@ impl RunDriver {
         &self,
         mut execution: ToolExecution,
     ) -> BoxFuture<'static, (ToolExecution, OutputRuling)> {
-        let (layers, view) = (Arc::clone(&self.layers), self.run.view());
+        let (layers, view) = (Arc::clone(&self.performer.layers), self.run.view());
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());
         let judged = async move {
@@ -240,7 +240,7 @@ impl RunDriver {
     /// Asks the layers about results that they have not seen, before the model reads them. Returns one that can be reported to listeners once it is
     /// saved.
     pub(super) async fn review_results(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
-        if !self.layers.see(Phase::Output) {
+        if !self.performer.layers.see(Phase::Output) {
             return Ok(None);
         }
         for execution in self.run.unjudged_results() {
@@ -278,7 +278,7 @@ impl RunDriver {
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
-        if !self.layers.see(Phase::Answer) {
+        if !self.performer.layers.see(Phase::Answer) {
             return Ok(Some(ReplyRuling::Pass));
         }
         let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
@@ -294,7 +294,7 @@ impl RunDriver {
     }
 
     async fn ask_about_reply(&mut self, text: &str) -> Result<Option<ReplyRuling>, RunErrorKind> {
-        let layers = Arc::clone(&self.layers);
+        let layers = Arc::clone(&self.performer.layers);
         let asked = layers.reply(text, self.run.view()).boxed();
         match self.run_until_interrupted(asked).await {
             Ok(judged) => judged.map(|judged| Some(self.record_judged(judged))),
@@ -327,11 +327,11 @@ impl RunDriver {
         let Some(text) = self.run.returned_text().filter(|_| self.run.has_unjudged_answer()) else {
             return Ok(());
         };
-        if !self.layers.see(Phase::Answer) {
+        if !self.performer.layers.see(Phase::Answer) {
             self.run.set_answer_judged();
             return Ok(());
         }
-        let judged = self.layers.reply(&text, self.run.view()).boxed();
+        let judged = self.performer.layers.reply(&text, self.run.view()).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
             Ok(judged) => self.record_judged(judged?),

@@ -12,25 +12,23 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::hold::Hold;
-use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::sent::Sent;
 use crate::agent::compaction::Compaction;
 use crate::agent::emitter::EventEmitter;
-use crate::agent::layers::Layers;
+use crate::agent::performer::Performer;
 use crate::agent::question::Begun;
 use crate::agent::question_rules::QuestionRules;
-use crate::agent::run_tools::RunTools;
-use crate::agent::spending::{RequestMeter, Spending};
+use crate::agent::spending::RequestMeter;
 use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
 use crate::layer::Phase;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ConversationId, ToolCall};
 use crate::run::{
-    Answer, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    UserMessage, WaitReason,
+    Answer, Decision, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError, UserMessage,
+    WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -92,18 +90,12 @@ use crate::toolset::ToolSet;
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
     pub(in crate::agent) run: Run,
-    pub(in crate::agent) tools: RunTools,
-    /// The tools of the agents before those that the run was handed off to.
-    pub(in crate::agent) earlier_tools: Vec<RunTools>,
-    /// The agent that was asked, with the stores of the run.
-    pub(super) origin: Agent,
-    pub(in crate::agent) emitter: EventEmitter,
+    pub(in crate::agent) performer: Performer,
     pub(super) trace: RunTrace,
     /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
     pub(super) cancellation: CancellationToken,
     pub(super) cancel_on_drop: Option<DropGuard>,
     pub(super) question: QuestionRules,
-    pub(in crate::agent) layers: Arc<Layers>,
     /// Counts the last request, until its response is recorded.
     pub(super) meter: Option<Arc<RequestMeter>>,
     /// The response that `call_model` has returned may be recorded.
@@ -133,44 +125,27 @@ pub struct RunDriver {
     pub(in crate::agent) has_unsaved_changes: bool,
     /// The application has said what the run has.
     pub(super) is_open: bool,
-    /// The outer run. Without one, the agent's own stores contain this run.
-    pub(super) outer: Option<Inside>,
 }
 
 impl RunDriver {
     /// Creates a driver of the agent that the run was handed off to last.
-    pub(in crate::agent) fn new(begun: Begun, outer: Option<Inside>) -> Self {
-        let Begun { mut run, tools, emitter, rules: question } = begun;
-        // What another driver had in flight is spent.
-        run.begin_request(None);
+    pub(in crate::agent) fn new(begun: Begun) -> Self {
+        let Begun { mut run, performer, rules: question } = begun;
         run.forget_in_flight();
         if !question.budgets.is_empty() {
             run.set_own_budget();
         }
-        let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
-        spending.charge_to(&question.budgets);
-        spending.charge_to(&tools.agent.0.budgets);
-        let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
-        let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
-            Some((outer, called_as)) => layers.inside(outer, called_as),
-            None => layers,
-        };
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         let mut driver = Self {
             announced_turn: 0,
             reported: ReportedCalls::all_of(&run),
             run,
-            trace: RunTrace::new(tools.agent.0.trace),
-            origin: tools.agent.clone(),
-            tools,
-            earlier_tools: Vec::new(),
-            emitter,
+            trace: RunTrace::new(performer.origin.0.trace),
+            performer,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
             question,
-            layers: Arc::new(layers),
             meter: None,
             reply: None,
             clock: None,
@@ -185,13 +160,12 @@ impl RunDriver {
             applied_commands: Vec::new(),
             has_unsaved_changes: true,
             is_open: false,
-            outer,
         };
         // A step returns the error if there is no such agent.
         if driver.run.handoffs().iter().all(|handoff| handoff.is_entered) {
             let _ = driver.follow_handoffs();
         }
-        driver.reported = ReportedCalls::before(&driver.run, driver.layers.see(Phase::Answer));
+        driver.reported = ReportedCalls::before(&driver.run, driver.performer.layers.see(Phase::Answer));
         if !driver.question.is_elsewhere {
             driver.run.forget_judgements();
         }
@@ -217,13 +191,13 @@ impl RunDriver {
     /// [handed off](crate::agent::AgentBuilder::handoff_to) to.
     #[must_use]
     pub fn agent(&self) -> &Agent {
-        &self.tools.agent
+        &self.performer.tools.agent
     }
 
     /// Returns the context of the tools, with the values of the agent and of the question.
     #[must_use]
     pub fn context(&self) -> &ToolContext {
-        &self.tools.context
+        &self.performer.tools.context
     }
 
     /// Returns the tools of this step, in which the model's calls are looked up. The model is offered all of them unless the agent has a
@@ -247,10 +221,10 @@ impl RunDriver {
         self.charge_unrecorded();
         self.reply = None;
         let meter = self.new_meter();
-        let (sent, earlier) = (&self.sent, &*self.earlier_tools);
-        Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
+        let (sent, earlier) = (&self.sent, &*self.performer.earlier_tools);
+        Ok(match next_step(&mut self.run, &self.offer, sent, &self.performer.tools, earlier) {
             Step::CallModel(request) => {
-                self.trace.enter_chat(self.tools.agent.model(), &request, false);
+                self.trace.enter_chat(self.performer.tools.agent.model(), &request, false);
                 self.meter = meter;
                 Step::CallModel(request.metered(self.meter.as_deref().map(|meter| meter as _)))
             }
@@ -302,8 +276,8 @@ impl RunDriver {
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         self.open().await.map_err(|kind| self.error(kind))?;
         let hold = self.reply.take();
-        let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();
-        let must_pass = self.layers.see(Phase::Model) || is_open(false) || is_open(true);
+        let is_open = |is_beside| !self.performer.layers.open_questions(&self.run, is_beside).is_empty();
+        let must_pass = self.performer.layers.see(Phase::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");
@@ -460,14 +434,14 @@ impl RunDriver {
         }
         match self.run.finish() {
             Ok(mut answer) => {
-                answer.set_agent_name(self.origin.name());
+                answer.set_agent_name(self.performer.origin.name());
                 self.trace.record_answer(&answer);
-                if !self.emitter.hooks.is_empty() {
-                    self.emitter.call_hooks(&Event::Done(answer.clone()));
+                if !self.performer.emitter.hooks.is_empty() {
+                    self.performer.emitter.call_hooks(&Event::Done(answer.clone()));
                 }
                 Ok(answer)
             }
-            Err(error) => Err(report(error, &mut self.trace, &self.emitter)),
+            Err(error) => Err(report(error, &mut self.trace, &self.performer.emitter)),
         }
     }
 
@@ -503,12 +477,12 @@ impl RunDriver {
     pub(in crate::agent) fn into_error(mut self, kind: RunErrorKind) -> RunError {
         self.record_layer_usage();
         let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
-        report(error, &mut self.trace, &self.emitter)
+        report(error, &mut self.trace, &self.performer.emitter)
     }
 
     /// Enters the span of the run.
     pub(super) fn enter_span(&mut self) -> Scope {
-        self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run)
+        self.trace.enter_run(self.performer.tools.agent.name(), self.performer.tools.agent.model(), &self.run)
     }
 
     /// Returns the run to be changed; it is stored again.
@@ -523,7 +497,7 @@ impl RunDriver {
         self.record_layer_usage();
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());
-        report(error, &mut self.trace, &self.emitter)
+        report(error, &mut self.trace, &self.performer.emitter)
     }
 }
 

@@ -98,12 +98,18 @@ impl RunDriver {
                     return Ok(Work::Save(next));
                 }
                 // The save of the started calls has what has changed before. The outer run checks its limits before calls are started.
-                if self.outer.is_some() || !self.run.is_to_execute_calls() {
+                if self.performer.asked.is_some() || !self.run.is_to_execute_calls() {
                     return Ok(Work::Save(Phase::Prepared));
                 }
             }
         }
-        match next_step(&mut self.run, &self.offer, &self.sent, &self.tools, &self.earlier_tools) {
+        match next_step(
+            &mut self.run,
+            &self.offer,
+            &self.sent,
+            &self.performer.tools,
+            &self.performer.earlier_tools,
+        ) {
             Step::CallModel(_) => {
                 let meter = self.price_request().boxed().await;
                 Ok(Work::Save(Phase::Priced { meter, compacted: None }))
@@ -112,9 +118,9 @@ impl RunDriver {
             Step::Waiting(_) => Ok(Work::Waiting),
             Step::Done => {
                 // The model streams its text; what tools return directly is in no reply.
-                let returned = self.run.returned_text().filter(|_| self.emitter.streams_replies());
+                let returned = self.run.returned_text().filter(|_| self.performer.emitter.streams_replies());
                 if let Some(text) = returned.filter(|text| !text.is_empty()) {
-                    self.emitter.emit(|| Event::Text(text)).await;
+                    self.performer.emitter.emit(|| Event::Text(text)).await;
                 }
                 Ok(Work::Done)
             }
@@ -175,7 +181,8 @@ impl RunDriver {
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
-            let needs_tools = !self.run.awaits_tools() && (!is_elsewhere || self.layers.see_calls());
+            let needs_tools =
+                !self.run.awaits_tools() && (!is_elsewhere || self.performer.layers.see_calls());
             if self.run.is_asking() || !self.offer.is_resolved && needs_tools {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
@@ -239,7 +246,7 @@ impl RunDriver {
         if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }
-        if let Some(layer) = self.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
+        if let Some(layer) = self.performer.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
             let error = format!(
                 "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
                  or return `false` from its `sees` for `Phase::Answer`"
@@ -272,14 +279,14 @@ impl RunDriver {
         if is_blocked {
             self.trace.pause();
             let waits = self.run.waits();
-            self.emitter.emit(|| Event::Waiting(waits)).await;
+            self.performer.emitter.emit(|| Event::Waiting(waits)).await;
             self.release_lease().await;
         }
         let turn = self.run.turn();
         if self.run.is_asking() && self.announced_turn != turn {
             self.announced_turn = turn;
             let messages = self.offer.messages.as_deref().unwrap_or(self.sent.messages(&self.run)).len();
-            self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
+            self.performer.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
         }
         Ok(())
     }
@@ -302,7 +309,7 @@ impl RunDriver {
             }
         };
         let reply = &mut normalized.response_mut().message;
-        if reply.text.is_empty() && reply.refusal.is_none() && self.layers.see(LayerPhase::Answer) {
+        if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(LayerPhase::Answer) {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }
@@ -324,7 +331,7 @@ impl RunDriver {
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
         let mut events = Vec::new();
-        if self.emitter.streams_replies() && !is_retried {
+        if self.performer.emitter.streams_replies() && !is_retried {
             events.extend(hold.held_events(&response));
         }
         let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());

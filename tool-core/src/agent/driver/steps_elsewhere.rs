@@ -2,27 +2,18 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::agent_call::AgentCall;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
-use crate::agent::{AgentTool, Event, RunDriver};
+use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
 use crate::run::{ReportedCalls, RunError, RunErrorKind, StepError};
-use crate::tool::{Attempt, CallNotes, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, ToolExecution};
 
 /// A call of an agent whose run is driven by others.
 struct CallOfAgent {
     executor: CallExecutor,
     call: ToolCall,
     attempt: Attempt,
-    agent_call: AgentCall,
-}
-
-impl CallOfAgent {
-    fn tool(&self) -> Result<AgentTool, Box<ToolExecution>> {
-        let tool = self.executor.agent_of(&self.call).cloned();
-        tool.ok_or_else(|| ToolExecution::new(self.call.clone(), Err(ToolError::interrupted())).into())
-    }
 }
 
 #[doc(hidden)] // For the crates of this project.
@@ -33,8 +24,9 @@ impl RunDriver {
     ///
     /// Fails if the call was not started, or if the application does not say what the run has.
     pub async fn descend(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
-        let asking = self.call_of_agent(call_id).await?;
-        Ok(asking.tool().map(|tool| asking.agent_call.begin(&tool, String::new()).driver))
+        let CallOfAgent { executor, call, .. } = self.call_of_agent(call_id).await?;
+        let asked = self.ask_agent(&executor, &call, String::new());
+        Ok(asked.map(|asked| asked.driver).map_err(|error| ToolExecution::new(call, Err(error)).into()))
     }
 
     /// Executes a started call until it asks its agent. Returns the driver of the agent's run, which is a new one before it is part of
@@ -48,18 +40,18 @@ impl RunDriver {
         &mut self,
         call_id: &str,
     ) -> Result<Result<(Self, ToolExecution), Box<ToolExecution>>, RunError> {
-        let asking = self.call_of_agent(call_id).await?;
-        let CallOfAgent { executor, call, attempt, agent_call } = &asking;
-        let (question, asked) = match executor.ask(call.clone(), attempt.clone()).await {
+        let CallOfAgent { executor, call, attempt } = self.call_of_agent(call_id).await?;
+        let (question, asked) = match executor.ask(call, attempt).await {
             Ok(execution) => return Ok(Err(execution.into())),
             Err(asked) => asked,
         };
-        if let Some(error) = agent_call.is_too_deep() {
-            return Ok(Err(executor.answer(*asked, Err(error)).await.into()));
-        }
+        let agent = match self.ask_agent(&executor, &asked.call, question) {
+            Ok(agent) => agent,
+            Err(error) => return Ok(Err(executor.answer(*asked, Err(error)).await.into())),
+        };
         asked.span.suspend();
         let waiting = ToolExecution::waiting(asked.call, Some(CallNotes::of_agent(asked.note)));
-        Ok(asking.tool().map(|tool| (asking.agent_call.begin(&tool, question).driver, waiting)))
+        Ok(Ok((agent.driver, waiting)))
     }
 
     /// Executes a call again whose agent's run is done, and returns its outcome, or the driver of the run if the answer is rejected, with which
@@ -69,13 +61,12 @@ impl RunDriver {
     ///
     /// Fails if the call was not started, or if the application does not say what the run has.
     pub async fn end_agent(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
-        let asking = self.call_of_agent(call_id).await?;
-        let tool = match asking.tool() {
-            Ok(tool) => tool,
-            Err(execution) => return Ok(Err(execution)),
+        let CallOfAgent { executor, call, attempt } = self.call_of_agent(call_id).await?;
+        let answer = match self.ask_agent(&executor, &call, String::new()) {
+            Ok(agent) => agent.end(),
+            Err(error) => return Ok(Err(ToolExecution::new(call, Err(error)).into())),
         };
-        let CallOfAgent { executor, call, attempt, agent_call } = asking;
-        let answer = match agent_call.begin(&tool, String::new()).end() {
+        let answer = match answer {
             Ok(answer) => answer,
             Err(driver) => return Ok(Ok(*driver)),
         };
@@ -89,18 +80,16 @@ impl RunDriver {
         let not_started = RunErrorKind::Step(StepError("the call was not started"));
         let (call, attempt) = in_flight.ok_or_else(|| self.error(not_started))?;
         let executor = self.executor();
-        // The caller drives the run of the agent without this one.
-        let agent_call =
-            AgentCall { cancellation: CancellationToken::new(), ..self.agent_call(&executor, &call) };
         let executor = CallExecutor {
             // The tools of a turn need not be known for it.
-            tools: self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools.clone(),
+            tools: self.earlier_undoing().unwrap_or(&self.performer.tools).agent.0.tools.clone(),
             // The caller reports what happens to the call.
             emitter: EventEmitter::default(),
+            // The caller drives the run of the agent without this one.
             cancellation: CancellationToken::new(),
             ..executor
         };
-        Ok(CallOfAgent { executor, call, attempt: Attempt { is_continued: true, ..attempt }, agent_call })
+        Ok(CallOfAgent { executor, call, attempt: Attempt { is_continued: true, ..attempt } })
     }
 
     /// Lets the layers see what precedes the next step: an answer that is an output, or calls that were decided about. Calls keep the
@@ -179,6 +168,6 @@ impl RunDriver {
     /// Returns `true` if this run does not count for the limits of the one around it.
     #[must_use]
     pub fn has_own_limits(&self) -> bool {
-        self.outer.as_ref().is_some_and(|outer| outer.has_own_limits)
+        self.performer.asked.as_ref().is_some_and(|outer| outer.has_own_limits)
     }
 }

@@ -25,7 +25,7 @@ use crate::tool::Timestamp;
 impl RunDriver {
     /// Fails if another agent was asked, before anything is stored or executed.
     pub(super) fn check_agent(&self) -> Result<(), RunErrorKind> {
-        let name = self.origin.name();
+        let name = self.performer.origin.name();
         if self.run.is_driven_by(name) {
             return Ok(());
         }
@@ -35,7 +35,7 @@ impl RunDriver {
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
         let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
-        match self.memory_of(&self.origin).filter(|_| is_needed).cloned() {
+        match self.memory_of(&self.performer.origin).filter(|_| is_needed).cloned() {
             // Boxed, because most steps load nothing.
             Some(memory) => self.load_conversation(memory).boxed().await,
             None => Ok(()),
@@ -66,7 +66,7 @@ impl RunDriver {
 
     /// Returns `true` if a summary can take the place of messages, which the model can read only if the agent compacts.
     fn reads_summary(&self) -> bool {
-        self.origin.0.compaction.is_some()
+        self.performer.origin.0.compaction.is_some()
     }
 
     /// Inserts what is sent of a stored conversation before the question, with the summary that stands for its first messages.
@@ -90,11 +90,13 @@ impl RunDriver {
     /// effects, or waits and takes questions. Fails if another one waits, is expired with effects, or has a driver. One that has failed and
     /// changed nothing is removed: what made it fail must not stop its conversation.
     async fn earlier_run(&self, conversation: &ConversationId) -> Result<Option<Run>, RunErrorKind> {
-        let agent = &self.origin.0;
-        let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(None) };
+        let agent = &self.performer.origin.0;
+        let Some(store) = agent.run_store.get().filter(|_| self.performer.asked.is_none()) else {
+            return Ok(None);
+        };
         let mut earlier = None;
         for listed in self.others_of(&**store, conversation).await? {
-            let is_own = listed.is_driven_by(self.origin.name());
+            let is_own = listed.is_driven_by(self.performer.origin.name());
             let goes_on = match listed.status {
                 RunStatus::Failed | RunStatus::Interrupted if is_own => true,
                 RunStatus::Waiting if is_own && agent.stored_runs.while_waiting == WhileWaiting::GoOn => true,
@@ -133,7 +135,7 @@ impl RunDriver {
     /// Removes a run that has failed and changed nothing, unless another driver has taken it meanwhile.
     async fn forget_failed(&self, store: &Arc<dyn RunStore>, listed: RunSummary) -> Result<(), RunErrorKind> {
         let lease = HeldLease::new(Arc::clone(store), listed.id.clone());
-        let taken = LeaseRequest::Take(self.origin.0.stored_runs.lease);
+        let taken = LeaseRequest::Take(self.performer.origin.0.stored_runs.lease);
         let state = lease.request(taken).await.map_err(RunErrorKind::Store)?;
         let run = store.load_run(&listed.id).await.map_err(RunErrorKind::Store)?;
         if state == LeaseState::HeldElsewhere || run.is_some_and(|run| run.may_have_had_effects()) {
@@ -157,7 +159,7 @@ impl RunDriver {
             })?;
         listed.retain(|run| run.id != self.run.id().as_str() && run.status != RunStatus::Finished);
         for run in &mut listed {
-            run.status = run.status_of(run.status, self.origin.0.stored_runs.max_age);
+            run.status = run.status_of(run.status, self.performer.origin.0.stored_runs.max_age);
         }
         Ok(listed)
     }
@@ -173,13 +175,13 @@ impl RunDriver {
         }
         run.set_failed(false);
         self.release_lease().await;
-        let (tools, mut emitter) = (self.tools.anew(), self.emitter.clone());
+        let (tools, mut emitter) = (self.performer.tools.anew(), self.performer.emitter.clone());
         let rules = QuestionRules { uncounted: Uncounted::All, ..std::mem::take(&mut self.question) };
-        emitter.hooks.extend(self.origin.watch_run(&run));
-        let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.origin.0.trace));
+        emitter.hooks.extend(self.performer.origin.watch_run(&run));
+        let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.performer.origin.0.trace));
         // Otherwise messages were added to the conversation since the run began, which can be its own.
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
-        *self = Self::new(Begun { run, tools, emitter, rules }, None);
+        *self = Self::new(Begun::new(run, tools, emitter, rules));
         self.trace = trace;
         self.conversation = is_unchanged.then_some(conversation);
         self.take_lease().await?;
@@ -192,8 +194,10 @@ impl RunDriver {
 
     /// Fails if another process has begun a run of this conversation at the same moment. Both can fail then.
     async fn refuse_beside(&mut self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
-        let Some(store) = agent.0.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        let agent = self.performer.origin.clone();
+        let Some(store) = agent.0.run_store.get().filter(|_| self.performer.asked.is_none()) else {
+            return Ok(());
+        };
         self.store_run().await?;
         let others = self.others_of(&**store, conversation).await?;
         let Some(other) = others.into_iter().find(|run| run.status == RunStatus::RunningElsewhere) else {
@@ -207,7 +211,7 @@ impl RunDriver {
     /// the store.
     pub(super) async fn store_failure(&mut self, kind: &RunErrorKind) {
         if kind.keeps_run() {
-            if !matches!(kind, RunErrorKind::Waiting) && self.outer.is_none() {
+            if !matches!(kind, RunErrorKind::Waiting) && self.performer.asked.is_none() {
                 self.change_run().set_failed(true);
             }
             let _ = self.store_run().await;
@@ -235,7 +239,7 @@ impl RunDriver {
     }
 
     pub(super) async fn end_commit(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
+        let agent = self.performer.origin.clone();
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
@@ -256,7 +260,11 @@ impl RunDriver {
 
     /// Returns the agent's memory, if the run has a conversation in it.
     fn memory_of<'a>(&self, agent: &'a Agent) -> Option<&'a ChatMemory> {
-        agent.0.memory.as_ref().filter(|_| self.outer.as_ref().is_none_or(|outer| outer.has_conversation))
+        agent
+            .0
+            .memory
+            .as_ref()
+            .filter(|_| self.performer.asked.as_ref().is_none_or(|outer| outer.has_conversation))
     }
 
     /// Stores the run in its current state, if the agent has a run store and it is the outermost one. Fails if the run was continued
@@ -266,7 +274,9 @@ impl RunDriver {
         if !self.has_unsaved_changes {
             return Ok(());
         }
-        if let Some(store) = self.origin.0.run_store.get().filter(|_| self.outer.is_none()) {
+        if let Some(store) =
+            self.performer.origin.0.run_store.get().filter(|_| self.performer.asked.is_none())
+        {
             let id = self.run.id().clone();
             let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
             saved.map_err(|error| match error.is::<RunConflict>() {
@@ -281,12 +291,12 @@ impl RunDriver {
 
     /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
-        if let Some(outputs) = self.layers.stored_outputs().filter(|_| self.run.is_done()) {
+        let agent = self.performer.origin.clone();
+        if let Some(outputs) = self.performer.layers.stored_outputs().filter(|_| self.run.is_done()) {
             // The run has ended well, whatever remains in the store.
             let _ = outputs.remove(&self.run).await;
         }
-        match agent.0.run_store.get().filter(|_| self.run.is_done() && self.outer.is_none()) {
+        match agent.0.run_store.get().filter(|_| self.run.is_done() && self.performer.asked.is_none()) {
             Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
                 self.change_run().set_finished();
                 self.store_run().await?;

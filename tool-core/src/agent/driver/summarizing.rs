@@ -94,7 +94,8 @@ impl RunDriver {
     /// Returns what takes the place of the messages before a position if there is no text of a summary.
     pub(super) fn without_summary(&self, before: usize, max_output_chars: usize) -> String {
         // Without what is added anew.
-        let earlier = self.run.hidden_for(Some(self.tools.agent.model())).summary.unwrap_or_default();
+        let earlier =
+            self.run.hidden_for(Some(self.performer.tools.agent.model())).summary.unwrap_or_default();
         let earlier = [FACTS, FOUND, NO_SUMMARY]
             .into_iter()
             .fold(earlier, |earlier, text| earlier.rsplit_once(text).map_or(earlier, |(before, _)| before));
@@ -109,13 +110,14 @@ impl RunDriver {
     pub(super) fn is_shorter_by_usage(&self, usage: Usage, note: &str, before: usize) -> bool {
         let written = usage.output_tokens.saturating_sub(usage.reasoning_tokens.unwrap_or_default());
         let written = written.saturating_add(estimate_tokens(&Message::user(note)) as u64);
-        written <= self.run.visible_tokens(before, self.tools.agent.model()) as u64
+        written <= self.run.visible_tokens(before, self.performer.tools.agent.model()) as u64
     }
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
     pub(super) fn is_shorter(&self, summary: &str, before: usize) -> bool {
         let tokens = estimate_tokens(&Message::user(summary));
-        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before, self.tools.agent.model())
+        !summary.trim().is_empty()
+            && tokens <= self.run.visible_tokens(before, self.performer.tools.agent.model())
     }
 
     /// Asks for a summary: the provider, if this is the position of the first message that stays.
@@ -125,7 +127,7 @@ impl RunDriver {
         end_for_provider: Option<usize>,
     ) -> Result<ChatResponse, NoSummary> {
         let meter = self.new_meter();
-        let (layers, agent) = (Arc::clone(&self.layers), self.tools.agent.clone());
+        let (layers, agent) = (Arc::clone(&self.performer.layers), self.performer.tools.agent.clone());
         let (prompt, messages);
         let is_by_provider = end_for_provider.is_some();
         let own_model = options.model.as_ref().filter(|_| !is_by_provider);
@@ -181,7 +183,7 @@ impl RunDriver {
                     // A layer can end the run by any of its requests.
                     match error.downcast::<RunEnded>() {
                         Ok(ended) => {
-                            let end = self.layers.end_of_reply(ended);
+                            let end = self.performer.layers.end_of_reply(ended);
                             self.change_run().stop_by_layer(end);
                         }
                         Err(error) => is_invalid = error.kind() == ModelErrorKind::InvalidRequest,
@@ -225,10 +227,10 @@ impl RunDriver {
 
     /// Lets the layers judge a summary as the output of a call.
     pub(super) async fn judge_summary(&mut self, text: String) -> Result<Option<String>, RunErrorKind> {
-        if !self.layers.see(Phase::Output) {
+        if !self.performer.layers.see(Phase::Output) {
             return Ok(Some(text));
         }
-        let layers = Arc::clone(&self.layers);
+        let layers = Arc::clone(&self.performer.layers);
         let call = ToolCall::new("compaction", "summarize", "{}");
         let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
         let view = self.run.view();

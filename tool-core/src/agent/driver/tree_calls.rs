@@ -15,7 +15,7 @@ use super::run_tree::{AgentNode, Calling, NodeId, OUTERMOST, Progress, RunTree};
 use crate::agent::executor::AskedCall;
 use crate::model::ToolCall;
 use crate::run::RunErrorKind;
-use crate::tool::{Attempt, CallNotes, Outcome, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, Outcome, ToolExecution};
 
 impl RunTree<'_> {
     /// Records the notes of a call in flight. Returns the run that has changed.
@@ -56,13 +56,7 @@ impl RunTree<'_> {
             // The run has stopped meanwhile.
             return Ok(Some(id));
         }
-        let agent_call = driver.agent_call(&calls.executor, &asked_by.call);
-        let asked = match (agent_call.is_too_deep(), calls.executor.agent_of(&asked_by.call)) {
-            (Some(error), _) => Err(error),
-            (None, None) => Err(ToolError::interrupted()),
-            (None, Some(tool)) => Ok(agent_call.begin(tool, question)),
-        };
-        match asked {
+        match driver.ask_agent(&calls.executor, &asked_by.call, question) {
             Ok(asked) => {
                 let notes = CallNotes::of_agent(asked_by.note.clone());
                 driver.change_run().record_notes(&asked_by.call.id, notes).map_err(RunErrorKind::Step)?;
