@@ -1,5 +1,7 @@
 //! The events of a run as they are sent, and which calls they name.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
@@ -276,4 +278,28 @@ async fn a_call_without_an_execution_of_its_own_is_reported() {
     let model = ScriptedModel::new().calls("price", "{}").calls("price", "{}").says("3");
     let agent = Agent::builder(model).tools(tools![price]).build().unwrap();
     assert_eq!(finished(agent).await, ["price {} returns: 3 []", "price {} returns: 3 []"]);
+}
+
+/// A driver does not run far ahead of the reader of its events: each sender of a call has one place beside those of the stream.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_stream_nobody_reads_stops_after_a_few_events() {
+    let ahead = async |agent: Agent| {
+        let emitted = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&emitted);
+        let ask = agent.ask("Go").on_event(move |_| _ = counted.fetch_add(1, Ordering::SeqCst));
+        let (mut driver, _events) = ask.start_streamed();
+        let driving = async { while driver.advance().await.unwrap() {} };
+        assert!(tokio::time::timeout(Duration::from_secs(3_600), driving).await.is_err());
+        emitted.load(Ordering::SeqCst)
+    };
+    let one = |model: ScriptedModel| model.calls("add", r#"{"a": 2, "b": 40}"#);
+    let turns = (0..12).fold(ScriptedModel::new(), |model, _| one(model));
+    assert_eq!(ahead(Agent::builder(turns).tools(tools![add]).build().unwrap()).await, 18);
+    let calls = [("add", r#"{"a": 2, "b": 40}"#); 12];
+    let adds = || ScriptedModel::new().calls_all(calls).says("Done.");
+    assert_eq!(ahead(Agent::builder(adds()).tools(tools![add]).build().unwrap()).await, 18);
+    let expert = Agent::builder(adds()).tools(tools![add]).build().unwrap();
+    let expert = expert.as_tool("expert", "Knows numbers").stream_text();
+    let asks = ScriptedModel::new().calls("expert", r#"{"question": "?"}"#).says("Done.");
+    assert_eq!(ahead(Agent::builder(asks).tool(expert).build().unwrap()).await, 18);
 }

@@ -328,7 +328,7 @@ impl Ask {
     #[must_use]
     pub fn stream(mut self) -> EventStream {
         EventStream::new(|events| {
-            self.question.emitter.stream = Some(events);
+            self.question.emitter.stream_into(events);
             self.start().drive()
         })
     }
@@ -337,7 +337,7 @@ impl Ask {
     #[doc(hidden)] // For the crates of this project.
     pub fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + use<>) {
         let (sender, events) = futures_channel::mpsc::channel(16);
-        self.question.emitter.stream = Some(sender);
+        self.question.emitter.stream_into(sender);
         let events = futures_util::StreamExt::filter_map(events, |event| std::future::ready(event.ok()));
         (self.start(), events)
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use futures_util::{FutureExt, SinkExt};
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::event::EventSender;
 use super::lock::lock;
@@ -18,11 +19,30 @@ pub(super) type Hook = Arc<dyn Fn(&Event) + Send + Sync>;
 #[derive(Clone, Default)]
 pub(super) struct EventEmitter {
     pub(super) hooks: Vec<Hook>,
-    pub(super) stream: Option<EventSender>,
+    stream: Option<Outlet>,
     /// The calls that asked the agent whose events these are, the innermost first.
     path: Vec<Speaker>,
     /// The stream does not contain the deltas of the replies.
     hides_replies: bool,
+}
+
+/// The stream of a run. Clones share a sender, because each that has sent adds a place to the buffer. What emits beside others needs one of
+/// its own: it can hold the shared one while nobody polls it.
+#[derive(Clone)]
+struct Outlet {
+    /// Sends nothing.
+    source: EventSender,
+    sender: Arc<AsyncMutex<EventSender>>,
+}
+
+impl Outlet {
+    fn new(source: EventSender) -> Self {
+        Self { sender: Arc::new(AsyncMutex::new(source.clone())), source }
+    }
+
+    fn apart(&self) -> Self {
+        Self::new(self.source.clone())
+    }
 }
 
 /// A call that asked an agent, and the name of its tool.
@@ -44,6 +64,16 @@ impl EventEmitter {
         Self { hooks, ..Self::default() }
     }
 
+    /// Returns this emitter for what emits beside others.
+    pub(super) fn apart(&self) -> Self {
+        Self { stream: self.stream.as_ref().map(Outlet::apart), ..self.clone() }
+    }
+
+    /// Sends the events to a stream, too.
+    pub(super) fn stream_into(&mut self, stream: EventSender) {
+        self.stream = Some(Outlet::new(stream));
+    }
+
     /// Returns this emitter for an agent that a call of another run asked: the listeners of that run receive its events,
     /// too.
     pub(super) fn inside(mut self, outer: &Self, call: &ToolCall, streams_replies: bool) -> Self {
@@ -52,7 +82,7 @@ impl EventEmitter {
             let (speaker, hooks) = (speaker.clone(), Self::with_hooks(outer.hooks.clone()));
             self.hooks.push(Arc::new(move |event| hooks.call_hooks(&speaker.attribute(event.clone()))));
         }
-        self.stream = outer.stream.clone();
+        self.stream = outer.stream.as_ref().map(Outlet::apart);
         self.path = vec![speaker];
         self.path.extend(outer.path.iter().cloned());
         self.hides_replies = outer.hides_replies || !streams_replies;
@@ -71,18 +101,25 @@ impl EventEmitter {
     /// Emits an event, which is created only if there are listeners. A closed stream is ignored, because the driver is
     /// dropped with it.
     ///
-    /// Calls the hooks immediately. The future waits until the stream has room, and captures the emitter only for that.
-    pub(super) fn emit(&mut self, event: impl FnOnce() -> Event) -> Either<Ready<()>, BoxFuture<'_, ()>> {
+    /// Calls the hooks immediately. The future waits until the stream has room.
+    pub(super) fn emit(&self, event: impl FnOnce() -> Event) -> Either<Ready<()>, BoxFuture<'static, ()>> {
         if !self.has_listeners() {
             return Either::Left(ready(()));
         }
         let event = event();
         self.call_hooks(&event);
-        let Some(stream) = &mut self.stream else { return Either::Left(ready(())) };
-        let event = self.path.iter().fold(event, |event, speaker| speaker.attribute(event));
-        let Err(full) = stream.try_send(Ok(event)) else { return Either::Left(ready(())) };
+        let Some(stream) = &self.stream else { return Either::Left(ready(())) };
+        let event = Ok(self.path.iter().fold(event, |event, speaker| speaker.attribute(event)));
+        let event = match stream.sender.try_lock() {
+            Ok(mut stream) => match stream.try_send(event) {
+                Ok(()) => return Either::Left(ready(())),
+                Err(full) => full.into_inner(),
+            },
+            Err(_) => event,
+        };
+        let sender = Arc::clone(&stream.sender);
         let sending = async move {
-            let _ = stream.send(full.into_inner()).await;
+            let _ = sender.lock().await.send(event).await;
         };
         Either::Right(sending.boxed())
     }
@@ -103,7 +140,7 @@ impl EventEmitter {
         let hooks = Self::with_hooks(self.hooks.clone());
         let path = self.path.clone();
         // One sender for the whole call: every new sender adds a slot to the buffer and would always find room.
-        let stream = self.stream.clone().map(Mutex::new);
+        let stream = self.stream.as_ref().map(|stream| Mutex::new(stream.source.clone()));
         let (id, name) = (call.id.clone(), call.name.clone());
         Some(Arc::new(move |progress: ToolProgress| {
             let event = Event::CallProgress { id: id.clone(), name: name.clone(), progress };

@@ -172,7 +172,7 @@ impl CallExecutor {
             tokio::time::sleep(delay).await;
         }
         if !attempt.is_continued {
-            self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
+            self.emitter.apart().emit(|| Event::CallStarted(call.clone())).await;
         }
     }
 

@@ -383,7 +383,7 @@ impl Layers {
     }
 
     /// Reports to the layers what happened to a call, if the event states it.
-    pub(super) async fn record(&self, event: &Event, run: RunView) -> Result<(), RunErrorKind> {
+    pub(super) async fn record(&self, event: &Event, run: &RunView) -> Result<(), RunErrorKind> {
         match event {
             Event::CallDecided(decision) => self.record_entry(CallEntry::Decided(decision), run).await,
             Event::CallFinished(execution) => self.record_entry(CallEntry::Finished(execution), run).await,
@@ -393,10 +393,10 @@ impl Layers {
 
     /// Reports to the layers that record what happened to a call. All of them get the report, also if one fails. Neither a cancellation nor the
     /// limit of the run interrupts them, because they record its end as well.
-    pub(super) async fn record_entry(&self, entry: CallEntry<'_>, run: RunView) -> Result<(), RunErrorKind> {
+    pub(super) async fn record_entry(&self, entry: CallEntry<'_>, run: &RunView) -> Result<(), RunErrorKind> {
         let mut told = Ok(());
         for placed in self.that_see(Phase::Record) {
-            let seat = self.seat(placed, &run);
+            let seat = self.seat(placed, run);
             let recorded = seat.ask(&entry, |layer, entry, at| layer.record(*entry, at)).boxed();
             let recorded = run_until_interrupted(recorded, None, Some(RECORD_PATIENCE)).await;
             told = told.and(recorded.unwrap_or_else(|_| {

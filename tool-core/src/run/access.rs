@@ -7,12 +7,13 @@ use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
 use super::revision::Format;
+use super::shared_cache::SharedCache;
 use super::shared_vec::SharedVec;
 use super::state::{CallRecord, Fact, Head, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::model::{
-    ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, RunUser, ToolCall, ToolChoice, Usage,
+    ConversationId, Message, ModelOptions, ResponseFormat, RunUser, ToolCall, ToolChoice, Usage,
 };
 use crate::tool::{Timestamp, ToolErrorKind, ToolExecution};
 
@@ -30,7 +31,7 @@ impl Run {
             inner_runs: SharedVec::default(),
             stage: Stage::Asking,
             recording: None,
-            cache: RequestCache::default(),
+            cache: SharedCache::default(),
             call_index: None,
             given_up: Vec::new(),
             driving: None,

@@ -13,9 +13,10 @@ use super::call_state::CallState;
 use super::compaction::CompactionRecord;
 use super::history::History;
 use super::revision::Format;
+use super::shared_cache::SharedCache;
 use super::shared_vec::SharedVec;
 use super::state::{CallRecord, Driving, GivenUp, Head, Recording, Stage};
-use crate::model::{Message, RequestCache, ToolCall};
+use crate::model::{Message, ToolCall};
 use crate::run::{InnerRun, Run, RunId};
 use crate::tool::timing::micros;
 use crate::tool::{Timestamp, ToolExecution};
@@ -38,7 +39,7 @@ struct SavedRun {
     #[serde(skip)]
     recording: Option<Box<Recording>>,
     #[serde(skip)]
-    cache: RequestCache,
+    cache: SharedCache,
     #[serde(skip)]
     call_index: Option<Box<CallIndex>>,
     #[serde(skip)]

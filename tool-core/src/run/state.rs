@@ -20,12 +20,13 @@ use super::history::History;
 use super::id::RunId;
 use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
+use super::shared_cache::SharedCache;
 use super::shared_vec::SharedVec;
 use super::stop_reason::StopReason;
 use super::user_message::UserMessage;
 use crate::model::{
-    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, RunUser, TokensPerText,
-    ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
+    AssistantMessage, ConversationId, Cost, FinishReason, Message, RunUser, TokensPerText, ToolCall,
+    ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
     CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, ProviderNotes, Timestamp,
@@ -52,7 +53,7 @@ pub struct Run {
     /// What has changed since the last save, once there was one.
     pub(super) recording: Option<Box<Recording>>,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
-    pub(super) cache: RequestCache,
+    pub(super) cache: SharedCache,
     /// Built with the first response, to keep waiting runs small.
     pub(super) call_index: Option<Box<CallIndex>>,
     /// The calls that will not be continued, until their tools know it.

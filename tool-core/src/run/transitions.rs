@@ -2,7 +2,7 @@
 
 use super::handoff::executions_of_agent;
 use super::state::{CallRecord, Fact, GivenUp, Stage};
-use crate::model::{ChatRequest, ChatResponse, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
+use crate::model::{ChatResponse, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolExecution};
 
@@ -36,17 +36,6 @@ impl Run {
             Stage::Undoing(_) => Step::CallTools(self.startable()),
             Stage::Answered(_) | Stage::Returned { .. } | Stage::Ended(_) => Step::Done,
         }
-    }
-
-    /// Returns the next request to the model.
-    pub(crate) fn request(&self, tools: &ToolDefinitions) -> ChatRequest<'_> {
-        ChatRequest::borrowing(self.history.messages())
-            .with_cache(&self.cache)
-            .with_tools(tools.clone())
-            .with_tool_choice(self.current_tool_choice().clone())
-            .with_parallel_tool_calls(self.head.settings.parallel_tool_calls)
-            .with_borrowed_options(&self.head.settings.options)
-            .with_response_format(self.head.settings.response_format.clone())
     }
 
     /// Applies the policies of the tools to the open calls that are not in flight, and finishes those that need no execution.

@@ -54,7 +54,7 @@ pub(in crate::agent) fn check_reader_name(tools: &ToolSet) -> Result<(), ToolSet
 }
 
 /// The tool that reads, for the state of a run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::agent) struct Reader {
     /// The number of compactions that it knows, and the tool.
     tool: Option<(usize, ToolSet)>,

@@ -4,7 +4,7 @@ use crate::model::{ChatModel, Message, RequestCache};
 use crate::run::Run;
 
 /// The messages of a run as the model sees them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::agent) struct CompactedView {
     pub(in crate::agent) messages: Vec<Message>,
     pub(in crate::agent) cache: RequestCache,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::RunDriver;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter};
-use crate::agent::{Event, RunDriver};
 use crate::model::{ChatResponse, Cost, Meter};
 use crate::run::{RunErrorKind, StopReason};
 
@@ -53,14 +53,6 @@ impl RunDriver {
         let cost = meter.worst_cost(attempt, model.passes_requests_on());
         self.change_run().begin_request(cost);
         Some(meter)
-    }
-
-    /// Emits what the request has cost.
-    pub(super) async fn emit_charge(&mut self) {
-        self.trace.record_charges();
-        if let Some(cost) = self.charged() {
-            self.performer.emitter.emit(|| Event::Charged(cost)).await;
-        }
     }
 
     /// Returns what the request has cost whose response is not recorded.

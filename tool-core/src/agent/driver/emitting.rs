@@ -1,5 +1,7 @@
 //! Emits what has happened in a run.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 
@@ -7,23 +9,31 @@ use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::run::RunErrorKind;
 
-/// The future of emitting events, boxed if there are any.
-type Emitting<'a> = Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'a, Result<(), RunErrorKind>>>;
+/// The future of emitting events, boxed if there are any. It borrows nothing.
+type Emitting = Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'static, Result<(), RunErrorKind>>>;
 
 impl RunDriver {
+    /// Emits what is queued.
+    pub(super) fn emit_queued(&mut self) -> Emitting {
+        let events = std::mem::take(&mut self.events);
+        self.emit_all(events)
+    }
+
     /// Emits events. Layers that record what happens to calls receive them before the listeners.
-    pub(super) fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) -> Emitting<'_> {
+    pub(super) fn emit_all(&self, events: impl IntoIterator<Item = Event>) -> Emitting {
         let events: Vec<_> = events.into_iter().collect();
         if events.is_empty() || !self.has_listeners() {
             return Either::Left(ready(Ok(())));
         }
+        let (layers, emitter) = (Arc::clone(&self.performer.layers), self.performer.emitter.clone());
+        let view = self.run.view();
         // Boxed, because events are large.
         let emitting = async move {
             // The run no longer has the events, so all of them are recorded and emitted before a failure is reported.
             let mut recorded = Ok(());
             for event in events {
-                recorded = recorded.and(self.performer.layers.record(&event, self.run.view()).await);
-                self.performer.emitter.emit(|| event).await;
+                recorded = recorded.and(layers.record(&event, &view).await);
+                emitter.emit(|| event).await;
             }
             recorded
         };

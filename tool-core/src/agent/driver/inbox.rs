@@ -146,7 +146,8 @@ impl RunDriver {
         record: DecisionRecord,
     ) -> Result<(), RunErrorKind> {
         let refused = CallDecision { call_id: wait.path.clone(), tool: wait.tool.clone(), record };
-        self.performer.layers.record_entry(CallEntry::Refused(&refused), self.run.view()).boxed().await
+        let view = self.run.view();
+        self.performer.layers.record_entry(CallEntry::Refused(&refused), &view).boxed().await
     }
 
     /// Gives the driver the lease of its run.

@@ -5,6 +5,7 @@ mod offer;
 mod hold;
 mod lease;
 mod run_driver;
+mod job;
 mod interruption;
 mod opening;
 mod storage;

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
+use tokio::time::Instant;
+
 use super::hold::{Hold, delta_event};
+use super::job::Job;
 use super::review::{BesideVerdicts, passes};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
-use crate::agent::layers::{Layers, QuestionRuling};
+use crate::agent::layers::QuestionRuling;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{Layer, LayerPanicked, Phase, Place, Route, RunEnded};
+use crate::layer::{Layer, LayerFailure, LayerPanicked, Phase, Place, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
 use crate::run::{RunErrorKind, StepError};
+use crate::tool::VerdictRecord;
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
@@ -38,6 +42,16 @@ impl Reply {
     }
 }
 
+/// What has become of a request that was not interrupted.
+enum Replied {
+    Response(Box<ChatResponse>),
+    Failed(ModelError),
+    /// A layer has ended the run, which is reported to the layers unless that was interrupted.
+    Ended(VerdictRecord, Result<Result<(), LayerFailure>, Interruption>),
+    /// A verdict has ended the request.
+    Blocked,
+}
+
 /// What a request has led to.
 pub(super) enum Asked {
     /// The model has replied, unless the request was interrupted or a layer has ended it.
@@ -47,64 +61,63 @@ pub(super) enum Asked {
 }
 
 impl RunDriver {
-    /// Returns how the next request passes the layers.
-    pub(super) fn passage(&self) -> (Arc<Layers>, Option<BesideVerdicts>, Hold) {
-        let hold = Hold {
-            text: self.performer.layers.see(Phase::Answer),
-            calls: self.performer.layers.see(Phase::Rewrite),
-        };
-        let beside = if self.run.is_asking() { self.review_beside() } else { None };
-        (Arc::clone(&self.performer.layers), beside, hold)
-    }
-
-    /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
-    pub(super) async fn ask_model(
+    /// Sends the request of this step. The job gives no response if the request was interrupted or a layer has ended it.
+    pub(super) fn ask_model(
         &mut self,
         meter: Option<Arc<RequestMeter>>,
-    ) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
-        let time_left = self.time_left();
-        let (layers, beside, hold) = self.passage();
-        self.meter.clone_from(&meter);
-        self.trace.set_meter(meter.clone());
-        let (id, turn) = (self.run.id().clone(), self.run.turn());
+    ) -> Result<Job<Option<(ChatResponse, Hold)>>, RunErrorKind> {
         if !self.run.is_asking() {
             return Err(RunErrorKind::Step(StepError("no model response is expected in this state")));
         }
-        let request = self.offer.request(&self.run, &self.sent);
-        let request = request.metered(meter.as_deref().map(|meter| meter as _));
-        self.performer.tools.agent.watch_request(&id, turn, &request);
-        let is_streamed = self.performer.emitter.streams_replies();
-        let span = self.trace.enter_chat(self.performer.tools.agent.model(), &request, is_streamed);
-        let model = &*self.performer.tools.agent.0.model;
-        let view = self.run.view();
-        let passage = Passage { layers: &layers.of_model(&view), beside, hold };
-        let reply = span.instrument(call_model(model, &request, &mut self.performer.emitter, passage));
-        let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
-        self.emit_charge().await;
-        if let Some(meter) = &meter {
-            self.record_tokens_per_text(meter);
-        }
-        if !matches!(&reply, Ok(Ok(Reply { response: Some(Ok(_)), .. }))) {
-            self.charge_unrecorded();
-        }
-        match reply {
-            Ok(reply) => {
-                Ok(self.accept_reply(reply?, meter.as_deref()).await?.map(|response| (response, hold)))
+        let (layers, agent) = (Arc::clone(&self.performer.layers), self.performer.tools.agent.clone());
+        let hold = Hold { text: layers.see(Phase::Answer), calls: layers.see(Phase::Rewrite) };
+        let (beside, view, emitter) = (self.review_beside(), self.run.view(), self.performer.emitter.clone());
+        let (cancellation, clock) = (self.question.cancellation.clone(), Instant::now());
+        let time_left = self.time_left();
+        let left = move || time_left.map(|left| left.saturating_sub(clock.elapsed()));
+        self.meter.clone_from(&meter);
+        self.trace.set_meter(meter.clone());
+        let of_run = self.run.share_request();
+        let (offer, sent) = (Arc::clone(&self.offer), Arc::clone(&self.sent));
+        let request = offer.request_of(&of_run, &sent);
+        agent.watch_request(&view.id, view.turn, &request);
+        let span = self.trace.enter_chat(agent.model(), &request, emitter.streams_replies());
+        drop(request);
+        let used = meter.clone();
+        let asking = async move {
+            let request = offer.request_of(&of_run, &sent);
+            let request = request.metered(meter.as_deref().map(|meter| meter as _));
+            let passage = Passage { layers: &layers.of_model(&view), beside, hold };
+            let reply = span.instrument(call_model(agent.model(), &request, &emitter, passage));
+            let reply = run_until_interrupted(reply, cancellation.as_ref(), left()).await;
+            if let Some(cost) = meter.and_then(|meter| meter.charged()) {
+                emitter.emit(|| Event::Charged(cost)).await;
             }
-            Err(interruption) => {
-                let refusal = meter.and_then(|meter| meter.take_refusals().refused_by);
-                if let (Interruption::TimeLimit, Some(refusal @ Refusal::BudgetInUse { .. })) =
-                    (&interruption, refusal)
-                {
-                    // The run can be resumed with the time that it had.
-                    self.trace.interrupt();
-                    self.restart_clock();
-                    return self.refuse(refusal);
+            match reply {
+                Ok(Ok(Reply { verdicts, response: Some(Err(error)) })) => {
+                    match error.downcast::<RunEnded>() {
+                        Ok(ended) => {
+                            let end = layers.end_of_reply(ended);
+                            let reported = async { layers.review(&view).report(&end, None).await }.boxed();
+                            let reported =
+                                run_until_interrupted(reported, cancellation.as_ref(), left()).await;
+                            Ok(Ok((verdicts, Replied::Ended(end, reported))))
+                        }
+                        Err(error) => Ok(Ok((verdicts, Replied::Failed(error)))),
+                    }
                 }
-                self.interrupt(&interruption);
-                Ok(None)
+                Ok(Ok(Reply { verdicts, response: Some(Ok(response)) })) => {
+                    Ok(Ok((verdicts, Replied::Response(response.into()))))
+                }
+                Ok(Ok(Reply { verdicts, response: None })) => Ok(Ok((verdicts, Replied::Blocked))),
+                Ok(Err(kind)) => Ok(Err(kind)),
+                Err(interruption) => Err(interruption),
             }
-        }
+        };
+        Ok(Job::new(asking.boxed(), move |driver, replied| {
+            let response = driver.accept_reply(replied, used.as_deref())?;
+            Ok(response.map(|response| (response, hold)))
+        }))
     }
 
     /// Sends the request of this step. A run whose request is too long for the model is compacted, unless it was for this request.
@@ -113,7 +126,10 @@ impl RunDriver {
         meter: Option<Arc<RequestMeter>>,
         is_compacted: bool,
     ) -> Result<Asked, RunErrorKind> {
-        match self.ask_model(meter).await {
+        let asking = self.ask_model(meter)?;
+        let asked = self.perform(asking).await;
+        self.emit_queued().await?;
+        match asked {
             Err(RunErrorKind::Model(error))
                 if error.kind() == ModelErrorKind::ContextLength && !is_compacted =>
             {
@@ -153,60 +169,75 @@ impl RunDriver {
         Ok(response)
     }
 
-    /// Records the verdicts that came beside a reply. Returns the response, if they let it pass.
-    async fn accept_reply(
+    /// Records what a request has used, and the verdicts that came beside its reply. Returns the response, if they let it pass.
+    fn accept_reply(
         &mut self,
-        reply: Reply,
+        replied: Result<Result<(Vec<QuestionRuling>, Replied), RunErrorKind>, Interruption>,
         meter: Option<&RequestMeter>,
     ) -> Result<Option<ChatResponse>, RunErrorKind> {
-        let is_blocked = !reply.verdicts.iter().all(passes);
-        for ruling in reply.verdicts {
-            self.rule_on_question(ruling).await;
+        self.trace.record_charges();
+        if let Some(meter) = meter {
+            self.record_tokens_per_text(meter);
         }
-        match reply.response {
-            Some(Ok(mut response)) => {
+        if !matches!(&replied, Ok(Ok((_, Replied::Response(_))))) {
+            self.charge_unrecorded();
+        }
+        let (verdicts, replied) = match replied {
+            Ok(replied) => replied?,
+            Err(interruption) => {
+                let refusal = meter.and_then(|meter| meter.take_refusals().refused_by);
+                if let (Interruption::TimeLimit, Some(refusal @ Refusal::BudgetInUse { .. })) =
+                    (&interruption, refusal)
+                {
+                    // The run can be resumed with the time that it had.
+                    self.trace.interrupt();
+                    self.restart_clock();
+                    return self.refuse(refusal);
+                }
+                self.interrupt(&interruption);
+                return Ok(None);
+            }
+        };
+        let is_blocked = !verdicts.iter().all(passes);
+        verdicts.into_iter().for_each(|ruling| self.rule_on_question(ruling));
+        match replied {
+            Replied::Response(mut response) => {
                 if let Some(cost) = self.charged() {
                     response.usage.get_or_insert_default().cost = Some(cost);
                 }
                 let limit = self.limit_of_calls(&response);
                 if !is_blocked && limit.is_none() {
-                    return Ok(Some(response));
+                    return Ok(Some(*response));
                 }
                 self.meter = None;
                 self.change_run().add_usage(response.usage.unwrap_or_default());
                 self.trace.interrupt();
                 limit.filter(|_| !is_blocked).map_or(Ok(None), |limit| self.refuse(limit))
             }
-            Some(Err(error)) => match error.downcast::<RunEnded>() {
-                Ok(ended) => {
-                    self.trace.interrupt();
-                    let (layers, end) =
-                        (Arc::clone(&self.performer.layers), self.performer.layers.end_of_reply(ended));
-                    let view = self.run.view();
-                    let reported = async { layers.review(&view).report(&end, None).await }.boxed();
-                    match self.run_until_interrupted(reported).await {
-                        Ok(reported) => {
-                            reported?;
-                            self.change_run().stop_by_layer(end);
-                        }
-                        Err(interruption) => self.interrupt(&interruption),
+            Replied::Ended(end, reported) => {
+                self.trace.interrupt();
+                match reported {
+                    Ok(reported) => {
+                        reported?;
+                        self.change_run().stop_by_layer(end);
                     }
-                    Ok(None)
+                    Err(interruption) => self.interrupt(&interruption),
                 }
-                Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
-                    self.trace.interrupt();
-                    let LayerPanicked { layer, text } = error.downcast().map_err(RunErrorKind::Model)?;
-                    Err(RunErrorKind::Layer { layer, error: text.into() })
+                Ok(None)
+            }
+            Replied::Failed(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
+                self.trace.interrupt();
+                let LayerPanicked { layer, text } = error.downcast().map_err(RunErrorKind::Model)?;
+                Err(RunErrorKind::Layer { layer, error: text.into() })
+            }
+            Replied::Failed(error) => {
+                self.trace.record_model_error(&error);
+                match meter.and_then(|meter| meter.take_refusals().refused_by) {
+                    Some(refusal) => self.refuse(refusal),
+                    None => Err(RunErrorKind::Model(error)),
                 }
-                Err(error) => {
-                    self.trace.record_model_error(&error);
-                    match meter.and_then(|meter| meter.take_refusals().refused_by) {
-                        Some(refusal) => self.refuse(refusal),
-                        None => Err(RunErrorKind::Model(error)),
-                    }
-                }
-            },
-            _ => {
+            }
+            Replied::Blocked => {
                 self.trace.interrupt();
                 Ok(None)
             }
@@ -218,7 +249,7 @@ impl RunDriver {
 pub(super) async fn call_model(
     model: &dyn ChatModel,
     request: &ChatRequest<'_>,
-    emitter: &mut EventEmitter,
+    emitter: &EventEmitter,
     passage: Passage<'_>,
 ) -> Result<Reply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
@@ -270,7 +301,7 @@ pub(super) async fn call_model(
 }
 
 /// Emits the deltas that are not held back.
-async fn emit(emitter: &mut EventEmitter, hold: Hold, deltas: Vec<Delta>) {
+async fn emit(emitter: &EventEmitter, hold: Hold, deltas: Vec<Delta>) {
     for event in deltas.into_iter().filter(|delta| !hold.holds(delta)).filter_map(delta_event) {
         emitter.emit(|| event).await;
     }

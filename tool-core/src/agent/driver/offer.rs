@@ -6,11 +6,11 @@ use super::sent::Sent;
 use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Divided, Mode};
 use crate::model::{ChatRequest, Message, ToolDefinitions, ToolPolicy};
-use crate::run::{Run, Step};
+use crate::run::{Run, SharedRequest, Step};
 use crate::toolset::ToolSet;
 
 /// The tools and options of a turn.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::agent) struct Offer {
     /// The tools in which calls are looked up, and which the model is offered if there is no search.
     pub(super) tools: ToolSet,
@@ -26,6 +26,11 @@ impl Offer {
     /// Returns the request for the model, with what is offered.
     pub(super) fn request<'a>(&'a self, run: &'a Run, sent: &'a Sent) -> ChatRequest<'a> {
         self.add_to(run.request(self.tools.definitions()), sent)
+    }
+
+    /// Returns the request of a run that is not borrowed, with what is offered.
+    pub(super) fn request_of<'a>(&'a self, run: &'a SharedRequest, sent: &'a Sent) -> ChatRequest<'a> {
+        self.add_to(run.with_tools(self.tools.definitions()), sent)
     }
 
     fn add_to<'a>(&'a self, mut request: ChatRequest<'a>, sent: &'a Sent) -> ChatRequest<'a> {

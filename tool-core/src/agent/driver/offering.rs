@@ -1,5 +1,7 @@
 //! What the model is offered in a turn, and what it asks for in return.
 
+use std::sync::Arc;
+
 use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
@@ -14,7 +16,7 @@ use crate::toolset::ToolSet;
 impl RunDriver {
     /// Resolves the tools and options of this turn, unless a provider of tools asks the user first.
     pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
-        self.offer.is_resolved = false;
+        Arc::make_mut(&mut self.offer).is_resolved = false;
         let tools = match self.performer.tools.resolve(&self.run).await? {
             Resolved::Tools(tools) => tools,
             Resolved::Asks(AskingProvider { name, number, notes }) => {
@@ -42,16 +44,19 @@ impl RunDriver {
         let run = &self.run;
         let sends_all = self.performer.tools.agent.0.sends_earlier_turns || !run.is_asking();
         let messages = if sends_all { None } else { without_earlier_turns(run) };
-        self.offer = Offer { tools, searched: None, messages, is_resolved: true };
+        self.offer = Arc::new(Offer { tools, searched: None, messages, is_resolved: true });
         let found = self.divide_offer();
-        self.offer.is_resolved = found.is_ok();
+        Arc::make_mut(&mut self.offer).is_resolved = found.is_ok();
         found
     }
 
     /// Brings what the model sees of a compacted run up to date. The arguments of calls that are open can still change.
     fn update_view(&mut self) {
         if !self.run.compactions().is_empty() && self.run.is_asking() {
-            self.sent.view.get_or_insert_default().update(&self.run, self.performer.tools.agent.model());
+            Arc::make_mut(&mut self.sent)
+                .view
+                .get_or_insert_default()
+                .update(&self.run, self.performer.tools.agent.model());
         }
     }
 
@@ -65,14 +70,19 @@ impl RunDriver {
         if !self.run.is_in_turn() || !is_needed {
             return tools;
         }
-        self.sent.reader.get_or_insert_default().add_to(tools, &self.run, &agent.model, outputs)
+        Arc::make_mut(&mut self.sent).reader.get_or_insert_default().add_to(
+            tools,
+            &self.run,
+            &agent.model,
+            outputs,
+        )
     }
 
     /// Divides the tools of this turn if the agent has a search, and converts the messages to send if tools are called through
     /// another one.
     fn divide_offer(&mut self) -> Result<(), RunErrorKind> {
         if !self.run.is_in_turn() {
-            self.sent.through = None;
+            self.forget_converted();
             return Ok(());
         }
         let reader = self.sent.reader.as_ref().map(|_| READ_OUTPUT);
@@ -80,7 +90,7 @@ impl RunDriver {
             self.performer.tools.agent.0.compaction.as_ref().filter(|one| one.offers_tool).map(|_| COMPACT);
         let always = self.run.required_tool().into_iter().chain(reader).chain(compact);
         let Some(divided) = self.performer.tools.divide(&self.offer.tools, always)? else {
-            self.sent.through = None;
+            self.forget_converted();
             return Ok(());
         };
         let found =
@@ -88,20 +98,29 @@ impl RunDriver {
         let names = found.filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
         let offered = self.performer.tools.offered(&divided, names);
         if divided.mode == Mode::CallThrough && self.run.is_asking() {
-            match &mut self.offer.messages {
+            match &mut Arc::make_mut(&mut self.offer).messages {
                 Some(messages) => {
                     messages.iter_mut().for_each(|message| *message = wrap_calls(message, &offered));
                 }
                 None => {
-                    let mut through = self.sent.through.take().unwrap_or_default();
-                    through.update(self.sent.messages(&self.run), &offered);
-                    self.sent.through = Some(through);
+                    let sent = Arc::make_mut(&mut self.sent);
+                    let mut through = sent.through.take().unwrap_or_default();
+                    through.update(sent.messages(&self.run), &offered);
+                    sent.through = Some(through);
                 }
             }
         }
-        self.offer.tools = divided.tools.clone();
-        self.offer.searched = Some((divided, offered));
+        let offer = Arc::make_mut(&mut self.offer);
+        offer.tools = divided.tools.clone();
+        offer.searched = Some((divided, offered));
         Ok(())
+    }
+
+    /// Forgets the messages that were sent with converted calls.
+    fn forget_converted(&mut self) {
+        if self.sent.through.is_some() {
+            Arc::make_mut(&mut self.sent).through = None;
+        }
     }
 
     /// Adds the tools that the model has called unsearched to those that it has found. It knows them, and may have mistaken their

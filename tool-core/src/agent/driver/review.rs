@@ -53,7 +53,10 @@ impl RunDriver {
             let open = open.updated(&self.run);
             let asked = layers.question(&open, self.run.view()).boxed();
             match self.run_until_interrupted(asked).await {
-                Ok(ruling) => self.rule_on_question(ruling?).await,
+                Ok(ruling) => {
+                    self.rule_on_question(ruling?);
+                    self.emit_queued().await?;
+                }
                 Err(interruption) => self.interrupt(&interruption),
             }
         }
@@ -81,19 +84,19 @@ impl RunDriver {
         Some(verdicts.boxed())
     }
 
-    pub(super) async fn rule_on_question(&mut self, QuestionRuling { record, effect }: QuestionRuling) {
+    pub(super) fn rule_on_question(&mut self, QuestionRuling { record, effect }: QuestionRuling) {
         match effect {
             QuestionEffect::Pass => self.change_run().record_verdict(record),
             QuestionEffect::Rewrite(number, question) => {
                 let text = question.text().into_owned();
                 self.change_run().rewrite_question(number, question, record);
                 let newer = self.run.questions().skip(number + 1).count();
-                self.performer.emitter.emit(|| Event::QuestionRewritten { newer, text }).await;
+                self.events.push(Event::QuestionRewritten { newer, text });
             }
             QuestionEffect::Answer(text) => {
                 self.change_run().answer_by_layer(record, text.clone());
                 if self.performer.emitter.streams_replies() && !text.is_empty() {
-                    self.performer.emitter.emit(|| Event::Text(text)).await;
+                    self.events.push(Event::Text(text));
                 }
             }
             QuestionEffect::End => self.change_run().stop_by_layer(record),

@@ -104,9 +104,11 @@ pub struct RunDriver {
     pub(super) clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
     pub(super) announced_turn: u32,
-    pub(in crate::agent) offer: Offer,
+    pub(in crate::agent) offer: Arc<Offer>,
     /// The messages to send, if they differ from the messages of the run.
-    pub(in crate::agent) sent: Sent,
+    pub(in crate::agent) sent: Arc<Sent>,
+    /// What is to be emitted before the next step goes on.
+    pub(super) events: Vec<Event>,
     /// The tokens that the next request sends again and that could be hidden.
     pub(super) hideable: u64,
     /// The provider could not be asked for the model's context window.
@@ -149,8 +151,9 @@ impl RunDriver {
             meter: None,
             reply: None,
             clock: None,
-            offer: Offer::default(),
-            sent: Sent::default(),
+            offer: Arc::default(),
+            sent: Arc::default(),
+            events: Vec::new(),
             hideable: 0,
             has_no_window: false,
             ordered_compaction: None,

@@ -6,7 +6,7 @@ use crate::model::{ChatRequest, Message};
 use crate::run::Run;
 
 /// The messages to send, if they differ from the messages of the run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::agent) struct Sent {
     /// The compacted messages, after the first compaction.
     pub(super) view: Option<CompactedView>,

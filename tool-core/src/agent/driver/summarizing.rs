@@ -171,10 +171,10 @@ impl RunDriver {
         let view = self.run.view();
         let of_model = layers.of_model(&view);
         let passage = Passage { layers: &of_model, beside: None, hold: Hold::default() };
-        let mut nobody = EventEmitter::default();
+        let nobody = EventEmitter::default();
         let left = self.time_left();
         let limit = left.map_or(options.timeout, |left| left.min(options.timeout));
-        let asked = call_model(model, &request, &mut nobody, passage);
+        let asked = call_model(model, &request, &nobody, passage);
         let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
         let mut is_invalid = false;
         let reply = match asked {

@@ -67,7 +67,7 @@ fn wrap(call: &ToolCall) -> String {
 }
 
 /// The messages of a run as they are sent. Every turn adds only the new ones.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::agent) struct SentMessages {
     pub(in crate::agent) messages: Vec<Message>,
     pub(in crate::agent) cache: RequestCache,
