@@ -162,9 +162,14 @@ impl Run {
     pub(crate) fn calls_to_judge(&self) -> Vec<(ToolCall, bool)> {
         let calls = self.calls_with_records();
         let calls = calls.filter(|(_, record)| record.awaits_layers());
-        // A call that asked a person continues with the arguments that it began with.
-        let is_final = |record: &CallRecord| record.rewriters.is_some() || record.has_begun();
-        calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
+        calls.map(|(call, record)| (call.clone(), has_final_arguments(record))).collect()
+    }
+
+    /// Returns the first of these calls from a position in the turn on, with its position.
+    pub(crate) fn next_to_judge(&self, from: usize) -> Option<(usize, ToolCall, bool)> {
+        let mut calls = self.calls_with_records().enumerate().skip(from);
+        let (position, (call, record)) = calls.find(|(_, (_, record))| record.awaits_layers())?;
+        Some((position, call.clone(), has_final_arguments(record)))
     }
 
     /// Returns the ids of the finished calls of the last turn whose outputs layers have not judged as the answer, or that can become one.
@@ -346,4 +351,9 @@ impl AssistantMessage {
         let tool_calls = std::mem::take(&mut self.tool_calls);
         *self = Self { text: text.to_owned(), tool_calls, ..Self::default() };
     }
+}
+
+/// A call that asked a person continues with the arguments that it began with.
+fn has_final_arguments(record: &CallRecord) -> bool {
+    record.rewriters.is_some() || record.has_begun()
 }

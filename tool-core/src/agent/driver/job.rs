@@ -9,12 +9,25 @@ use crate::run::RunErrorKind;
 /// Work for a run, which owns what it needs, and what follows from it for the run. A job that is dropped has changed nothing.
 pub(super) struct Job<T = ()>(BoxFuture<'static, Apply<T>>);
 
-type Apply<T> = Box<dyn FnOnce(&mut RunDriver) -> Result<T, RunErrorKind> + Send>;
+type Apply<T> = Box<dyn FnOnce(&mut RunDriver) -> Result<Applied<T>, RunErrorKind> + Send>;
+
+/// What follows from a job.
+pub(super) enum Applied<T = ()> {
+    Done(T),
+    Next(Job<T>),
+}
 
 impl<T: 'static> Job<T> {
     pub(super) fn new<R: Send + 'static>(
         work: impl Future<Output = R> + Send + 'static,
         apply: impl FnOnce(&mut RunDriver, R) -> Result<T, RunErrorKind> + Send + 'static,
+    ) -> Self {
+        Self::with_next(work, |driver, result| apply(driver, result).map(Applied::Done))
+    }
+
+    pub(super) fn with_next<R: Send + 'static>(
+        work: impl Future<Output = R> + Send + 'static,
+        apply: impl FnOnce(&mut RunDriver, R) -> Result<Applied<T>, RunErrorKind> + Send + 'static,
     ) -> Self {
         let work = async move {
             let result = work.await;
@@ -27,8 +40,13 @@ impl<T: 'static> Job<T> {
 
 impl RunDriver {
     /// Awaits a job, and applies what follows from it.
-    pub(super) async fn perform<T>(&mut self, job: Job<T>) -> Result<T, RunErrorKind> {
-        let apply = job.0.await;
-        apply(self)
+    pub(super) async fn perform<T>(&mut self, mut job: Job<T>) -> Result<T, RunErrorKind> {
+        loop {
+            let apply = job.0.await;
+            match apply(self)? {
+                Applied::Done(done) => return Ok(done),
+                Applied::Next(next) => job = next,
+            }
+        }
     }
 }

@@ -56,8 +56,8 @@ enum Replied {
 pub(super) enum Asked {
     /// The model has replied, unless the request was interrupted or a layer has ended it.
     Replied(Option<Box<(ChatResponse, Hold)>>),
-    /// The run was compacted. It is saved before the event is emitted, and the next request, which this counts, is sent.
-    Compacted(Option<Arc<RequestMeter>>, Box<Event>),
+    /// The run was compacted. It is saved before that is emitted, and the next request, which this counts, is sent.
+    Compacted(Option<Arc<RequestMeter>>),
 }
 
 impl RunDriver {
@@ -134,7 +134,10 @@ impl RunDriver {
                 if error.kind() == ModelErrorKind::ContextLength && !is_compacted =>
             {
                 match self.compact_too_long().await? {
-                    Some(event) => Ok(Asked::Compacted(self.price_request().await, event.into())),
+                    Some(event) => {
+                        self.events.push(event);
+                        Ok(Asked::Compacted(self.price_request().await))
+                    }
                     None if self.run.is_asking() => Err(RunErrorKind::Model(error)),
                     // It was stopped meanwhile.
                     None => Ok(Asked::Replied(None)),
@@ -147,18 +150,17 @@ impl RunDriver {
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
-        let (mut meter, mut compacted) = (self.price_request().await, None);
+        let (mut meter, mut is_compacted) = (self.price_request().await, false);
         let reply = loop {
             self.store_run().await?;
-            let is_compacted = compacted.is_some();
-            self.emit_all(compacted.map(|event: Box<Event>| *event)).await?;
+            self.emit_queued().await?;
             if is_compacted && self.question.is_elsewhere {
                 // The caller records the compaction first.
                 break None;
             }
             match self.ask_or_compact(meter, is_compacted).await? {
                 Asked::Replied(reply) => break reply,
-                Asked::Compacted(next, event) => (meter, compacted) = (next, Some(event)),
+                Asked::Compacted(next) => (meter, is_compacted) = (next, true),
             }
         };
         let Some(reply) = reply else {

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::job::{Applied, Job};
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{Phase, Ruling, Seat};
+use crate::layer::{LayerFailure, Phase, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, RunErrorKind};
 use crate::tool::{Judgement, ToolExecution, VerdictRecord};
@@ -37,30 +38,42 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
 impl RunDriver {
     /// Asks the layers about the question that have not judged it, before the model is asked.
     pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
-        match self.run.is_asking() && self.performer.layers.see(Phase::Question) {
-            true => self.ask_about_question().boxed().await,
-            false => Ok(()),
-        }
-    }
-
-    async fn ask_about_question(&mut self) -> Result<(), RunErrorKind> {
-        let layers = Arc::clone(&self.performer.layers);
-        for open in layers.open_questions(&self.run, false) {
-            if !self.run.is_asking() {
-                break;
-            }
-            // Earlier layers can have rewritten it.
-            let open = open.updated(&self.run);
-            let asked = layers.question(&open, self.run.view()).boxed();
-            match self.run_until_interrupted(asked).await {
-                Ok(ruling) => {
-                    self.rule_on_question(ruling?);
-                    self.emit_queued().await?;
-                }
-                Err(interruption) => self.interrupt(&interruption),
-            }
+        while let Some(job) = self.judge_question() {
+            self.perform(job).await?;
+            self.emit_queued().await?;
         }
         Ok(())
+    }
+
+    /// Lets the first layer judge the question that has not, unless the model is asked without one.
+    fn judge_question(&self) -> Option<Job> {
+        if !self.run.is_asking() || !self.performer.layers.see(Phase::Question) {
+            return None;
+        }
+        // Earlier layers can have rewritten it.
+        let open = self.performer.layers.open_questions(&self.run, false).into_iter().next()?;
+        let (open, layers, view) =
+            (open.updated(&self.run), Arc::clone(&self.performer.layers), self.run.view());
+        let judging = async move { layers.question(&open, view).await };
+        Some(self.interruptible(judging, |driver, ruling| {
+            driver.rule_on_question(ruling?);
+            Ok(Applied::Done(()))
+        }))
+    }
+
+    /// Returns a job of which cancellation and the time limit of the run interrupt the work.
+    fn interruptible<R: Send + 'static>(
+        &self,
+        work: impl Future<Output = R> + Send + 'static,
+        apply: impl FnOnce(&mut Self, R) -> Result<Applied, RunErrorKind> + Send + 'static,
+    ) -> Job {
+        Job::with_next(self.run_until_interrupted(work.boxed()), |driver, result| match result {
+            Ok(result) => apply(driver, result),
+            Err(interruption) => {
+                driver.interrupt(&interruption);
+                Ok(Applied::Done(()))
+            }
+        })
     }
 
     /// Asks the layers that judge the question while the model works.
@@ -106,7 +119,13 @@ impl RunDriver {
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
         if self.performer.layers.see_calls() {
-            return self.ask_about_calls().boxed().await;
+            let layers = Arc::clone(&self.performer.layers);
+            self.refuse_left_out(&layers)?;
+            let mut from = 0;
+            while let Some((position, job)) = self.judge_call(from) {
+                self.perform(job).await?;
+                from = position;
+            }
         }
         if self.question.is_elsewhere {
             for (call, _) in self.run.calls_to_judge() {
@@ -116,21 +135,18 @@ impl RunDriver {
         Ok(())
     }
 
-    async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
+    /// Lets the layers rewrite the first call from a position on that they have not judged, or judge it with its final arguments. Returns its
+    /// position, too.
+    fn judge_call(&self, from: usize) -> Option<(usize, Job)> {
+        let (position, call, is_final) = self.run.next_to_judge(from).filter(|_| self.run.is_in_turn())?;
         let layers = Arc::clone(&self.performer.layers);
-        self.refuse_left_out(&layers)?;
-        for (call, is_final) in self.run.calls_to_judge() {
-            let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
-            let reviewed = self.review_call(&layers, call, is_final).boxed();
-            match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
-                Ok(reviewed) => reviewed?,
-                Err(interruption) => self.interrupt(&interruption),
-            }
-            if !self.run.is_in_turn() {
-                break;
-            }
-        }
-        Ok(())
+        // A layer can be added while a run waits.
+        let rewriters = layers.rewriter_names(&call.id, &self.run);
+        let job = match is_final && rewriters.is_empty() {
+            false => self.rewrite_call(layers, call, rewriters),
+            true => self.judge_final_call(layers, call),
+        };
+        Some((position, job))
     }
 
     /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
@@ -150,36 +166,43 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Rewrites and judges a call, which can finish it without an execution.
-    async fn review_call(
-        &mut self,
-        layers: &Layers,
-        mut call: ToolCall,
-        is_final: bool,
-    ) -> Result<(), RunErrorKind> {
-        // A layer can be added while a run waits.
-        let rewriters = layers.rewriter_names(&call.id, &self.run);
-        if !is_final || !rewriters.is_empty() {
-            let (mut records, view) = (Vec::new(), self.run.view());
+    fn rewrite_call(&self, layers: Arc<Layers>, mut call: ToolCall, rewriters: Vec<(usize, String)>) -> Job {
+        let (view, tools) = (self.run.view(), self.offer.tools.clone());
+        let rewriting = async move {
+            let mut records = Vec::new();
             let can_rewrite = |seat: &Seat<'_>| {
                 rewriters.iter().any(|(level, name)| (*level, &**name) == (seat.level, seat.layer.name()))
             };
-            let check = |call: &ToolCall| self.offer.tools.check_arguments(call);
-            let review = layers.review(&view);
-            let refused = review.rewrite(&mut call, false, &mut records, can_rewrite, check).await?;
-            drop(review);
-            drop(view);
-            self.change_run().rewrite_call(&call, rewriters, records).map_err(RunErrorKind::Step)?;
-            if let Some(error) = refused {
-                let refused = ToolExecution::new(call, Err(error));
-                return self.give_outcome(layers, Vec::new(), refused).await;
+            let check = |call: &ToolCall| tools.check_arguments(call);
+            let refused = layers.review(&view);
+            let refused = refused.rewrite(&mut call, false, &mut records, can_rewrite, check).await?;
+            Ok::<_, LayerFailure>((call, rewriters, records, refused))
+        };
+        self.interruptible(rewriting, |driver, rewritten| {
+            let (call, rewriters, records, refused) = rewritten?;
+            driver.change_run().rewrite_call(&call, rewriters, records).map_err(RunErrorKind::Step)?;
+            Ok(match refused {
+                Some(error) => {
+                    Applied::Next(driver.give_outcome(Vec::new(), ToolExecution::new(call, Err(error))))
+                }
+                None => Applied::Done(()),
+            })
+        })
+    }
+
+    fn judge_final_call(&self, layers: Arc<Layers>, call: ToolCall) -> Job {
+        let (view, verdicts) = (self.run.view(), self.run.verdicts_on(&call.id).to_vec());
+        let judging = async move {
+            let ruled = layers.review(&view).judge(&call, &verdicts).await?;
+            Ok::<_, LayerFailure>((call, ruled))
+        };
+        self.interruptible(judging, |driver, judged| match judged? {
+            (_, (verdicts, Ruling::Give(given))) => Ok(Applied::Next(driver.give_outcome(verdicts, *given))),
+            (call, (verdicts, ruling)) => {
+                driver.rule_on_call(&call, verdicts, ruling)?;
+                Ok(Applied::Done(()))
             }
-        }
-        let ruled = layers.review(&self.run.view()).judge(&call, self.run.verdicts_on(&call.id)).await?;
-        match ruled {
-            (verdicts, Ruling::Give(given)) => self.give_outcome(layers, verdicts, *given).await,
-            (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
-        }
+        })
     }
 
     fn rule_on_call(
@@ -194,19 +217,21 @@ impl RunDriver {
     }
 
     /// Finishes a call without an execution, by an outcome that the layers see as well.
-    async fn give_outcome(
-        &mut self,
-        layers: &Layers,
-        verdicts: Vec<VerdictRecord>,
-        mut given: ToolExecution,
-    ) -> Result<(), RunErrorKind> {
-        let end = layers.output_to_read(&mut given, self.run.view()).await?;
-        let call = given.call().clone();
-        self.rule_on_call(&call, verdicts, Ruling::Give(Box::new(given)))?;
-        if let Some(end) = end {
-            self.change_run().stop_by_layer(end);
-        }
-        Ok(())
+    fn give_outcome(&self, verdicts: Vec<VerdictRecord>, mut given: ToolExecution) -> Job {
+        let (layers, view) = (Arc::clone(&self.performer.layers), self.run.view());
+        let judging = async move {
+            let end = layers.output_to_read(&mut given, view).await;
+            (given, end)
+        };
+        self.interruptible(judging, |driver, (given, end)| {
+            let end = end?;
+            let call = given.call().clone();
+            driver.rule_on_call(&call, verdicts, Ruling::Give(Box::new(given)))?;
+            if let Some(end) = end {
+                driver.change_run().stop_by_layer(end);
+            }
+            Ok(Applied::Done(()))
+        })
     }
 
     /// Returns the ruling about the outcome of a call that no layer has to see.
@@ -240,34 +265,45 @@ impl RunDriver {
         judged.boxed()
     }
 
-    /// Asks the layers about results that they have not seen, before the model reads them. Returns one that can be reported to listeners once it is
-    /// saved.
-    pub(super) async fn review_results(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
-        if !self.performer.layers.see(Phase::Output) {
-            return Ok(None);
+    /// Asks the layers about results that they have not seen, before the model reads them. Returns `true` if one can be reported to listeners
+    /// once it is saved, which is queued.
+    pub(super) async fn review_results(&mut self) -> Result<bool, RunErrorKind> {
+        while let Some(job) = self.judge_result() {
+            let is_interrupted = self.perform(job).await?;
+            if is_interrupted || !self.events.is_empty() {
+                break;
+            }
         }
-        for execution in self.run.unjudged_results() {
-            let was_pending = execution.history.judgement == Some(Judgement::Pending);
-            let (execution, ruling) = self.judge_output(execution).await;
+        Ok(!self.events.is_empty())
+    }
+
+    /// Lets the layers judge the first result that they have not seen. The job returns `true` if it was interrupted.
+    fn judge_result(&self) -> Option<Job<bool>> {
+        if !self.performer.layers.see(Phase::Output) {
+            return None;
+        }
+        let execution = self.run.unjudged_results().into_iter().next()?;
+        let was_pending = execution.history.judgement == Some(Judgement::Pending);
+        Some(Job::new(self.judge_output(execution), move |driver, (execution, ruling)| {
             let end = match ruling {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
-                    self.interrupt(&interruption);
-                    break;
+                    driver.interrupt(&interruption);
+                    return Ok(true);
                 }
                 OutputRuling::Seen(end) => end,
                 OutputRuling::Retried => None,
             };
-            self.change_run().replace_result(execution.clone());
+            driver.change_run().replace_result(execution.clone());
             if let Some(end) = end {
-                self.change_run().stop_by_layer(end);
+                driver.change_run().stop_by_layer(end);
             }
-            if was_pending && self.has_listeners() {
-                self.reported.add(&execution.call().id);
-                return Ok(Some(execution));
+            if was_pending && driver.has_listeners() {
+                driver.reported.add(&execution.call().id);
+                driver.events.push(Event::CallFinished(execution));
             }
-        }
-        Ok(None)
+            Ok(false)
+        }))
     }
 
     /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if that was interrupted.

@@ -29,12 +29,12 @@ use crate::tool::Timestamp;
 pub(super) enum Phase {
     /// Nothing of it has happened.
     Beginning,
-    /// Layers and deciders are asked. This event is not emitted yet.
-    Preparing { event: Option<Box<Event>>, round: Round },
+    /// Layers and deciders are asked, once what is queued is emitted.
+    Preparing(Round),
     /// It is known what to do.
     Prepared,
-    /// The model request can be sent; `meter` counts its tokens. The event of the compaction before it is not emitted yet.
-    Priced { meter: Option<Arc<RequestMeter>>, compacted: Option<Box<Event>> },
+    /// The model request can be sent, once what is queued is emitted; `meter` counts its tokens.
+    Priced { meter: Option<Arc<RequestMeter>>, is_compacted: bool },
 }
 
 /// What a driver has done, or needs before it goes on.
@@ -87,9 +87,8 @@ impl RunDriver {
 
     async fn work_in_span(&mut self, phase: Phase) -> Result<Work, RunErrorKind> {
         match phase {
-            Phase::Priced { meter, compacted } => {
-                let is_compacted = compacted.is_some();
-                self.emit_all(compacted.map(|event| *event)).await?;
+            Phase::Priced { meter, is_compacted } => {
+                self.emit_queued().await?;
                 return self.take_turn(meter, is_compacted).boxed().await;
             }
             Phase::Prepared => self.settle_step().await?,
@@ -112,7 +111,7 @@ impl RunDriver {
         ) {
             Step::CallModel(_) => {
                 let meter = self.price_request().boxed().await;
-                Ok(Work::Save(Phase::Priced { meter, compacted: None }))
+                Ok(Work::Save(Phase::Priced { meter, is_compacted: false }))
             }
             Step::CallTools(calls) => Ok(Work::Calls(calls)),
             Step::Waiting(_) => Ok(Work::Waiting),
@@ -134,8 +133,8 @@ impl RunDriver {
         is_compacted: bool,
     ) -> Result<Work, RunErrorKind> {
         match self.ask_or_compact(meter, is_compacted).await? {
-            Asked::Compacted(meter, event) => {
-                return Ok(Work::Save(Phase::Priced { meter, compacted: Some(event) }));
+            Asked::Compacted(meter) => {
+                return Ok(Work::Save(Phase::Priced { meter, is_compacted: true }));
             }
             Asked::Replied(Some(reply)) => {
                 let (response, hold) = *reply;
@@ -162,8 +161,8 @@ impl RunDriver {
     /// Prepares a step from a phase on. Returns the phase with which it continues once the run is saved, unless it is prepared.
     async fn prepare_from(&mut self, phase: Phase) -> Result<Option<Phase>, RunErrorKind> {
         let mut round = match phase {
-            Phase::Preparing { event, round } => {
-                self.emit_all(event.map(|event| *event)).await?;
+            Phase::Preparing(round) => {
+                self.emit_queued().await?;
                 round
             }
             _ => {
@@ -175,9 +174,8 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await?;
-            if let Some(judged) = self.review_results().await? {
-                let event = Some(Box::new(Event::CallFinished(judged)));
-                return Ok(Some(Phase::Preparing { event, round }));
+            if self.review_results().await? {
+                return Ok(Some(Phase::Preparing(round)));
             }
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
@@ -195,7 +193,8 @@ impl RunDriver {
             }
             if self.run.is_asking() {
                 if let Some(event) = self.compact_if_needed().await? {
-                    return Ok(Some(Phase::Preparing { event: Some(event.into()), round }));
+                    self.events.push(event);
+                    return Ok(Some(Phase::Preparing(round)));
                 }
                 if self.run.is_asking() {
                     break;
@@ -220,7 +219,7 @@ impl RunDriver {
                 break;
             }
             match self.decide(round).await? {
-                Deciding::Unsaved(round) => return Ok(Some(Phase::Preparing { event: None, round })),
+                Deciding::Unsaved(round) => return Ok(Some(Phase::Preparing(round))),
                 Deciding::Decided => round = Round::default(),
                 Deciding::Deferred => {
                     self.clock = None;

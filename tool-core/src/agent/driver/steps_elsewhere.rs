@@ -2,9 +2,9 @@
 
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::CallExecutor;
-use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
 use crate::run::{ReportedCalls, RunError, RunErrorKind, StepError};
 use crate::tool::{Attempt, CallNotes, ToolExecution};
@@ -147,8 +147,8 @@ impl RunDriver {
     pub async fn judge_results(&mut self) -> Result<(), RunError> {
         let judging = async {
             self.open().await?;
-            while let Some(judged) = self.review_results().await? {
-                self.emit_all([Event::CallFinished(judged)]).await?;
+            while self.review_results().await? {
+                self.emit_queued().await?;
             }
             Ok(())
         };
