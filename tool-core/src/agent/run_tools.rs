@@ -21,8 +21,8 @@ use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
 use crate::content::printable;
-use crate::model::{ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
-use crate::run::{Run, RunErrorKind};
+use crate::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
+use crate::run::{Run, RunErrorKind, RunView};
 use crate::tool::{AskError, Asker, Asking, CallNotes, ProviderNotes, ToolContext};
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
@@ -55,6 +55,7 @@ impl Default for QuestionTools {
 ///
 /// Sources supply tools, which are joined, and offered all at once or by a search. The last result of each of these steps is stored
 /// and remains valid while the sets are the same that it was made of.
+#[derive(Clone)]
 pub(super) struct RunTools {
     pub(super) agent: Agent,
     question: QuestionTools,
@@ -75,6 +76,7 @@ pub(super) struct RunTools {
 }
 
 /// The tools of one source.
+#[derive(Clone)]
 struct Supply {
     source: Source,
     tools: ToolSet,
@@ -82,15 +84,34 @@ struct Supply {
     offered: ToolSet,
 }
 
-/// What the sources supply for a step.
-pub(super) enum Resolved {
-    Tools(ToolSet),
-    /// A provider asks the user first.
-    Asks(AskingProvider),
+/// What the providers supply for a step, or which of them asks the user first, and what was supplied before.
+pub(super) type Provided = Result<Vec<(Source, ToolSet)>, (AskingProvider, Vec<(Source, ToolSet)>)>;
+
+/// What providers are asked for a step of a run.
+pub(super) struct ProvidersRequest {
+    view: RunView,
+    notes: Vec<ProviderNotes>,
+    is_asking: bool,
+    is_undoing: bool,
+    /// The names of the tools of open calls.
+    calls: Vec<String>,
+    /// The tool of the next undo call, and whether another agent than the present one has it.
+    undo: Option<(String, bool)>,
 }
 
-/// What the providers supply for a step, or which of them asks the user first.
-type Provided = Result<Vec<(Source, ToolSet)>, AskingProvider>;
+impl ProvidersRequest {
+    pub(super) fn of(run: &Run) -> Self {
+        let is_of_other = run.handoffs_before_undone() != Some(run.handoffs().len());
+        Self {
+            view: run.view(),
+            notes: run.provider_notes().cloned().collect(),
+            is_asking: run.is_asking(),
+            is_undoing: run.is_undoing(),
+            calls: run.open_calls().iter().map(|call| call.name.clone()).collect(),
+            undo: run.next_undo_call().map(|undo| (undo.name.clone(), is_of_other)),
+        }
+    }
+}
 
 /// What a provider replies without a new question.
 pub(super) struct ProviderReply {
@@ -107,6 +128,7 @@ pub(super) struct AskingProvider {
 }
 
 /// The tools of a turn that layers chose among all.
+#[derive(Clone)]
 struct Chosen {
     all: ToolSet,
     names: HashSet<String>,
@@ -114,6 +136,7 @@ struct Chosen {
 }
 
 /// The definitions of divided tools that are offered, with some that the model has found.
+#[derive(Clone)]
 struct Offered {
     divided: Arc<Divided>,
     found: Vec<String>,
@@ -185,26 +208,29 @@ impl RunTools {
         self.joined.clone().unwrap_or_else(|| self.agent.0.tools.clone())
     }
 
-    /// Returns the tools for the next step: those to offer to the model if it is called, or those that it was offered if
-    /// it has called some of them.
-    pub(super) async fn resolve(&mut self, run: &Run) -> Result<Resolved, RunErrorKind> {
+    /// Returns the tools for the next step, if no provider has to be asked: those to offer to the model if it is called, or those that it was
+    /// offered if it has called some of them.
+    pub(super) fn resolve(&mut self, run: &Run) -> Result<Option<ToolSet>, RunErrorKind> {
         if run.is_done() {
-            return Ok(Resolved::Tools(self.joined.clone().unwrap_or_default()));
+            return Ok(Some(self.joined.clone().unwrap_or_default()));
         }
-        let agent = self.agent.clone();
-        let providers: &[_] = if self.question.replaces { &[] } else { &agent.0.providers };
+        let providers = self.providers();
         let is_current = !run.is_asking() || !providers.iter().any(|one| one.is_dynamic());
         if let Some(joined) = self.joined.as_ref().filter(|_| is_current) {
-            return Ok(Resolved::Tools(joined.clone()));
+            return Ok(Some(joined.clone()));
         }
-        let provided = match providers {
-            [] => Vec::new(),
-            // Boxed, because most runs wait without it.
-            _ => match Box::pin(self.ask_providers(providers, run)).await? {
-                Ok(provided) => provided,
-                Err(asking) => return Ok(Resolved::Asks(asking)),
-            },
-        };
+        match providers {
+            [] => self.offer_all(Vec::new()).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn providers(&self) -> &[Box<dyn ToolProvider>] {
+        if self.question.replaces { &[] } else { &self.agent.0.providers }
+    }
+
+    /// Joins what the providers supply with the other tools.
+    pub(super) fn offer_all(&mut self, provided: Vec<(Source, ToolSet)>) -> Result<ToolSet, RunErrorKind> {
         let is_unchanged = |(source, tools): &(Source, ToolSet)| {
             self.supplied_by(*source).is_some_and(|last| last.is_shared_with(tools))
         };
@@ -220,7 +246,7 @@ impl RunTools {
             }
             self.joined = Some(tools.clone());
         }
-        Ok(Resolved::Tools(tools))
+        Ok(tools)
     }
 
     /// Returns the last tools of a source.
@@ -230,28 +256,22 @@ impl RunTools {
 
     /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit. A server that is not available stops
     /// no open calls and no undoing by the application's own tools, and leaves its own calls open.
-    async fn ask_providers(
-        &mut self,
-        providers: &[Box<dyn ToolProvider>],
-        run: &Run,
-    ) -> Result<Provided, RunErrorKind> {
+    pub(super) async fn ask_providers(&self, run: &ProvidersRequest) -> Result<Provided, RunErrorKind> {
+        let providers = self.providers();
         let (mut fixed, mut dynamic, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (index, provider) in providers.iter().enumerate() {
             let source = Source::Provider(index);
             let supplied = self.supplied_by(source).filter(|_| !provider.is_dynamic()).cloned();
             let reply = match supplied {
                 Some(tools) => Ok(ProviderReply { tools: Ok(tools), was_refused: false }),
-                None => self.ask_provider(index, run, run.is_asking()).await,
+                None => self.ask_provider(index, run, run.is_asking).await,
             };
             let ProviderReply { tools, was_refused } = match reply {
                 Ok(reply) => reply,
-                Err(asking) => {
-                    self.remember(fixed);
-                    return Ok(Err(asking));
-                }
+                Err(asking) => return Ok(Err((asking, fixed))),
             };
-            let is_optional = !run.is_asking() && provider.is_dynamic() && provider.has_untrusted_names();
-            let may_ask = was_refused && !run.is_undoing();
+            let is_optional = !run.is_asking && provider.is_dynamic() && provider.has_untrusted_names();
+            let may_ask = was_refused && !run.is_undoing;
             let tools = match tools {
                 // Asked again before the next request to the model.
                 Err(error) if is_optional && (may_ask || !error.is::<AskError>()) => {
@@ -259,7 +279,7 @@ impl RunTools {
                     continue;
                 }
                 // Nobody can be asked, and the run must not stop for that.
-                Err(error) if !run.is_asking() && error.is::<AskError>() => ToolSet::default(),
+                Err(error) if !run.is_asking && error.is::<AskError>() => ToolSet::default(),
                 tools => tools.map_err(|error| provider_failed(&**provider, error))?,
             };
             if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
@@ -275,10 +295,7 @@ impl RunTools {
                 match asked {
                     Ok(Ok(tools)) => dynamic.push((Source::Provider(index), tools)),
                     Ok(Err(error)) => _ = missing.get_or_insert((index, error)),
-                    Err(asking) => {
-                        self.remember(fixed);
-                        return Ok(Err(asking));
-                    }
+                    Err(asking) => return Ok(Err((asking, fixed))),
                 }
             }
             if let Some((index, error)) = missing
@@ -294,18 +311,18 @@ impl RunTools {
     async fn ask_provider(
         &self,
         index: usize,
-        run: &Run,
+        run: &ProvidersRequest,
         may_ask: bool,
     ) -> Result<ProviderReply, AskingProvider> {
-        let request = ToolProviderRequest::new(run.messages(), &self.context);
-        self.agent.ask_provider(index, request, run.provider_notes(), may_ask).await
+        let request = ToolProviderRequest::new(run.view.messages(), &self.context);
+        self.agent.ask_provider(index, request, run.notes.iter(), may_ask).await
     }
 
     /// Returns `true` if the open calls, or the call that undoes another, have their tools without those of the untrusted providers that have
     /// failed: another server must not take the name of a tool that is missing now, even with the same definition.
     fn has_tools_of_calls(
         &self,
-        run: &Run,
+        run: &ProvidersRequest,
         fixed: &[(Source, ToolSet)],
         dynamic: &[(Source, ToolSet)],
     ) -> bool {
@@ -315,18 +332,17 @@ impl RunTools {
             Source::Provider(index) => !self.agent.0.providers[index].has_untrusted_names(),
             _ => true,
         };
-        let has_tool = |call: &ToolCall| {
+        let has_tool = |name: &str| {
             let supplied = fixed.iter().chain(dynamic).filter(|(source, _)| is_trusted(*source));
             let mut sets = own().chain(supplied.map(|(_, tools)| tools));
-            self.is_reserved(&call.name) || sets.any(|tools| tools.get(&call.name).is_some())
+            self.is_reserved(name) || sets.any(|tools| tools.get(name).is_some())
         };
-        match run.next_undo_call() {
-            Some(undo) => {
+        match &run.undo {
+            Some((undo, is_of_other)) => {
                 // The agent before a handoff undoes its own calls.
-                let is_of_other = run.handoffs_before_undone() != Some(run.handoffs().len());
-                is_of_other || self.undo.set_with(&undo.name).is_some() || has_tool(undo)
+                *is_of_other || self.undo.set_with(undo).is_some() || has_tool(undo)
             }
-            None => run.open_calls().iter().all(has_tool),
+            None => run.calls.iter().all(|name| has_tool(name)),
         }
     }
 
@@ -337,7 +353,7 @@ impl RunTools {
     }
 
     /// Records what fixed providers have supplied, which are asked once.
-    fn remember(&mut self, fixed: Vec<(Source, ToolSet)>) {
+    pub(super) fn remember(&mut self, fixed: Vec<(Source, ToolSet)>) {
         let new = fixed.into_iter().filter(|(source, _)| self.supplied_by(*source).is_none());
         let new: Vec<_> =
             new.map(|(source, tools)| Supply { source, offered: tools.clone(), tools }).collect();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::job::Job;
 use crate::agent::RunDriver;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter};
@@ -35,24 +36,31 @@ impl RunDriver {
         }
     }
 
-    /// Records what the next request can cost, so that it is known if the process ends before the response is stored. Returns what counts
-    /// the request.
-    pub(super) async fn price_request(&mut self) -> Option<Arc<RequestMeter>> {
+    /// Returns what counts the next request, and a job that records what it can cost, so that this is known if the process ends before the
+    /// response is stored.
+    pub(super) fn price_request(&mut self) -> (Option<Arc<RequestMeter>>, Option<Job>) {
         self.charge_unrecorded();
-        let meter = self.new_meter()?;
+        let meter = self.new_meter();
         let is_stored = match &self.performer.asked {
             Some(asked) => asked.call.is_some(),
             None => self.performer.origin.0.run_store.get().is_some(),
         };
-        if !is_stored || !self.run.is_asking() {
-            return Some(meter);
-        }
-        let request = self.offer.request(&self.run, &self.sent);
-        let model = self.performer.tools.agent.model();
-        let attempt = request.worst_attempt(model, &*meter).await;
-        let cost = meter.worst_cost(attempt, model.passes_requests_on());
-        self.change_run().begin_request(cost);
-        Some(meter)
+        let Some(counts) = meter.clone().filter(|_| is_stored && self.run.is_asking()) else {
+            return (meter, None);
+        };
+        let (of_run, agent) = (self.run.share_request(), self.performer.tools.agent.clone());
+        let (offer, sent) = (Arc::clone(&self.offer), Arc::clone(&self.sent));
+        let pricing = async move {
+            let model = agent.model();
+            let request = offer.request_of(&of_run, &sent);
+            let attempt = request.worst_attempt(model, &*counts).await;
+            counts.worst_cost(attempt, model.passes_requests_on())
+        };
+        let job = Job::new(pricing, |driver, cost| {
+            driver.change_run().begin_request(cost);
+            Ok(())
+        });
+        (meter, Some(job))
     }
 
     /// Returns what the request has cost whose response is not recorded.

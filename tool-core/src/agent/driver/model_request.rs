@@ -136,7 +136,11 @@ impl RunDriver {
                 match self.compact_too_long().await? {
                     Some(event) => {
                         self.events.push(event);
-                        Ok(Asked::Compacted(self.price_request().await))
+                        let (meter, pricing) = self.price_request();
+                        if let Some(job) = pricing {
+                            self.perform(job).await?;
+                        }
+                        Ok(Asked::Compacted(meter))
                     }
                     None if self.run.is_asking() => Err(RunErrorKind::Model(error)),
                     // It was stopped meanwhile.
@@ -150,7 +154,10 @@ impl RunDriver {
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
-        let (mut meter, mut is_compacted) = (self.price_request().await, false);
+        let ((mut meter, pricing), mut is_compacted) = (self.price_request(), false);
+        if let Some(job) = pricing {
+            self.perform(job).await?;
+        }
         let reply = loop {
             self.store_run().await?;
             self.emit_queued().await?;

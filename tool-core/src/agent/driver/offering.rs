@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::job::Job;
 use super::offer::{Offer, undo_policy, without_earlier_turns};
 use crate::agent::RunDriver;
 use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::compaction::{COMPACT, READ_OUTPUT};
-use crate::agent::run_tools::{AskingProvider, Resolved, invalid_tools};
+use crate::agent::run_tools::{AskingProvider, ProvidersRequest, invalid_tools};
 use crate::agent::tool_search::{Mode, wrap_calls};
 use crate::layer::Phase;
 use crate::run::{ResolveError, RunErrorKind};
@@ -16,14 +17,36 @@ use crate::toolset::ToolSet;
 impl RunDriver {
     /// Resolves the tools and options of this turn, unless a provider of tools asks the user first.
     pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
-        Arc::make_mut(&mut self.offer).is_resolved = false;
-        let tools = match self.performer.tools.resolve(&self.run).await? {
-            Resolved::Tools(tools) => tools,
-            Resolved::Asks(AskingProvider { name, number, notes }) => {
-                self.change_run().await_tools(&name, number, notes);
-                return Ok(());
+        match self.resolve_tools()? {
+            Some(job) => self.perform(job).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves the tools and options of this turn. Returns a job if providers have to be asked.
+    fn resolve_tools(&mut self) -> Result<Option<Job>, RunErrorKind> {
+        if self.offer.is_resolved {
+            Arc::make_mut(&mut self.offer).is_resolved = false;
+        }
+        if let Some(tools) = self.performer.tools.resolve(&self.run)? {
+            return self.offer_tools(tools).map(|()| None);
+        }
+        let (tools, request) = (self.performer.tools.clone(), ProvidersRequest::of(&self.run));
+        let asking = async move { tools.ask_providers(&request).await };
+        Ok(Some(Job::new(asking, |driver, provided| match provided? {
+            Ok(provided) => {
+                let tools = driver.performer.tools.offer_all(provided)?;
+                driver.offer_tools(tools)
             }
-        };
+            Err((AskingProvider { name, number, notes }, fixed)) => {
+                driver.performer.tools.remember(fixed);
+                driver.change_run().await_tools(&name, number, notes);
+                Ok(())
+            }
+        })))
+    }
+
+    fn offer_tools(&mut self, tools: ToolSet) -> Result<(), RunErrorKind> {
         let (layers, run) = (&self.performer.layers, &self.run);
         let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
             true => {

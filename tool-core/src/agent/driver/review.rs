@@ -306,42 +306,26 @@ impl RunDriver {
         }))
     }
 
-    /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if that was interrupted.
-    pub(super) async fn review_reply(
-        &mut self,
-        response: &mut ChatResponse,
-    ) -> Result<Option<ReplyRuling>, RunErrorKind> {
-        let message = &mut response.message;
+    /// Lets the layers judge the text of a reply. The job returns nothing if that was interrupted.
+    pub(super) fn judge_reply(&self, response: &ChatResponse) -> Option<Job<Option<ReplyRuling>>> {
+        let message = &response.message;
         let text: Cow<'_, str> = match (&*message.text, message.refusal.as_deref()) {
-            ("", None) => return Ok(Some(ReplyRuling::Pass)),
+            ("", None) => return None,
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
         if !self.performer.layers.see(Phase::Answer) {
-            return Ok(Some(ReplyRuling::Pass));
+            return None;
         }
-        let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
-        let instead = match &ruling {
-            ReplyRuling::Pass => return Ok(Some(ruling)),
-            ReplyRuling::Replace(text) => text,
-            ReplyRuling::Retry(..) if !message.tool_calls.is_empty() => "",
-            ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
-        };
-        message.replace_text(instead);
-        response.logprobs.clear();
-        Ok(Some(ruling))
-    }
-
-    async fn ask_about_reply(&mut self, text: &str) -> Result<Option<ReplyRuling>, RunErrorKind> {
-        let layers = Arc::clone(&self.performer.layers);
-        let asked = layers.reply(text, self.run.view()).boxed();
-        match self.run_until_interrupted(asked).await {
-            Ok(judged) => judged.map(|judged| Some(self.record_judged(judged))),
+        let (layers, view, text) = (Arc::clone(&self.performer.layers), self.run.view(), text.into_owned());
+        let judging = async move { layers.reply(&text, view).await }.boxed();
+        Some(Job::new(self.run_until_interrupted(judging), |driver, judged| match judged {
+            Ok(judged) => Ok(Some(driver.record_judged(judged?))),
             Err(interruption) => {
-                self.interrupt(&interruption);
+                driver.interrupt(&interruption);
                 Ok(None)
             }
-        }
+        }))
     }
 
     fn record_judged(&mut self, (records, ruling): (Vec<VerdictRecord>, ReplyRuling)) -> ReplyRuling {
@@ -361,34 +345,55 @@ impl RunDriver {
         }
     }
 
-    /// Asks the layers about an answer that is not the model's: outputs that are returned directly.
+    /// Asks the layers about an answer that is not the model's.
     pub(super) async fn review_returned(&mut self) -> Result<(), RunErrorKind> {
-        let Some(text) = self.run.returned_text().filter(|_| self.run.has_unjudged_answer()) else {
-            return Ok(());
-        };
+        match self.judge_returned() {
+            Some(job) => self.perform(job).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the layers judge outputs that are returned directly as the answer.
+    pub(super) fn judge_returned(&mut self) -> Option<Job> {
+        let text = self.run.returned_text().filter(|_| self.run.has_unjudged_answer())?;
         if !self.performer.layers.see(Phase::Answer) {
             self.run.set_answer_judged();
-            return Ok(());
+            return None;
         }
-        let judged = self.performer.layers.reply(&text, self.run.view()).boxed();
+        let (layers, view) = (Arc::clone(&self.performer.layers), self.run.view());
+        let judging = async move { layers.reply(&text, view).await }.boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
-        let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
-            Ok(judged) => self.record_judged(judged?),
-            Err(interruption) => {
-                self.change_run().revoke_answer();
-                self.interrupt(&interruption);
-                return Ok(());
+        Some(Job::new(run_until_interrupted(judging, cancellation, time_left), |driver, judged| {
+            let ruling = match judged {
+                Ok(judged) => driver.record_judged(judged?),
+                Err(interruption) => {
+                    driver.change_run().revoke_answer();
+                    driver.interrupt(&interruption);
+                    return Ok(());
+                }
+            };
+            driver.run.set_answer_judged();
+            match ruling {
+                ReplyRuling::Pass => {}
+                ReplyRuling::Replace(text) => driver.change_run().write_answer(&text),
+                ReplyRuling::Retry(message) => {
+                    driver.change_run().retry_answer(&message).map_err(RunErrorKind::Step)?;
+                }
+                ReplyRuling::End(verdict) => driver.change_run().stop_by_layer(verdict),
             }
-        };
-        self.run.set_answer_judged();
-        match ruling {
-            ReplyRuling::Pass => {}
-            ReplyRuling::Replace(text) => self.change_run().write_answer(&text),
-            ReplyRuling::Retry(message) => {
-                self.change_run().retry_answer(&message).map_err(RunErrorKind::Step)?;
-            }
-            ReplyRuling::End(verdict) => self.change_run().stop_by_layer(verdict),
-        }
-        Ok(())
+            Ok(())
+        }))
     }
+}
+
+/// Writes what takes the place of a reply.
+pub(super) fn replace_reply(response: &mut ChatResponse, ruling: &ReplyRuling) {
+    let instead = match ruling {
+        ReplyRuling::Pass => return,
+        ReplyRuling::Replace(text) => text,
+        ReplyRuling::Retry(..) if !response.message.tool_calls.is_empty() => "",
+        ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
+    };
+    response.message.replace_text(instead);
+    response.logprobs.clear();
 }

@@ -15,6 +15,7 @@ use super::deciding::{Deciding, Round};
 use super::hold::Hold;
 use super::model_request::Asked;
 use super::offer::next_step;
+use super::review::replace_reply;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::layers::ReplyRuling;
 use crate::agent::spending::RequestMeter;
@@ -110,7 +111,10 @@ impl RunDriver {
             &self.performer.earlier_tools,
         ) {
             Step::CallModel(_) => {
-                let meter = self.price_request().boxed().await;
+                let (meter, pricing) = self.price_request();
+                if let Some(job) = pricing {
+                    self.perform(job).await?;
+                }
                 Ok(Work::Save(Phase::Priced { meter, is_compacted: false }))
             }
             Step::CallTools(calls) => Ok(Work::Calls(calls)),
@@ -300,13 +304,18 @@ impl RunDriver {
         let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
         let usage = normalized.response().usage.unwrap_or_default();
-        let ruling = match self.review_reply(normalized.response_mut()).await {
+        let judged = match self.judge_reply(normalized.response()) {
+            Some(job) => self.perform(job).await,
+            None => Ok(Some(ReplyRuling::Pass)),
+        };
+        let ruling = match judged {
             Ok(Some(ruling)) => ruling,
             unjudged => {
                 self.change_run().add_usage(usage);
                 return unjudged.map(|_| Vec::new());
             }
         };
+        replace_reply(normalized.response_mut(), &ruling);
         let reply = &mut normalized.response_mut().message;
         if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(LayerPhase::Answer) {
             // Nothing of the reply was judged. The provider's form of it is sent back.
