@@ -10,6 +10,8 @@ use std::fmt::Write;
 
 use futures_util::FutureExt;
 
+use super::compactor::{Compactor, Reason};
+use super::job::Job;
 use super::summarizing::{MAX_NOTED_CHARS, MAX_OUTPUT_CHARS, NoSummary};
 use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
 use crate::agent::lock::lock;
@@ -17,7 +19,7 @@ use crate::agent::trace::warn_of_compaction;
 use crate::agent::{Event, RunDriver};
 use crate::content::Part;
 use crate::memory::group_start;
-use crate::model::{ChatResponse, FinishReason, Message, ModelInfo, ToolPolicy};
+use crate::model::{ChatResponse, FinishReason, Message, ModelInfo};
 use crate::run::{CompactionRecord, MAX_USELESS, ProviderSummary, RunErrorKind, StepError};
 
 /// Why a run is not compacted.
@@ -25,67 +27,24 @@ const BOUND: &str = "the provider accepts the model's reasoning only after the m
     message of the user";
 
 impl RunDriver {
-    /// Compacts the run before the next request, if that pays or has to be. Returns the event to emit once that is saved.
-    pub(super) async fn compact_if_needed(&mut self) -> Result<Option<Event>, RunErrorKind> {
+    /// Returns a job that compacts the run before the next request, if its agent or the caller wants that.
+    pub(super) fn compact_if_needed(&mut self) -> Option<Job<Option<Event>>> {
         if let Some(options) = self.ordered_compaction.take() {
-            let compacted = self.compact_now(&options, true).await?;
-            let is_bound = self.run.is_asking() && self.has_bound_reasoning();
-            return match compacted {
-                None if is_bound && plan_now(&options, self.measure(&options)).is_some() => {
-                    Err(RunErrorKind::Step(StepError(BOUND)))
-                }
-                compacted => Ok(compacted),
-            };
+            return Some(self.compact(Reason::Order(options)));
         }
-        let agent = self.performer.tools.agent.clone();
-        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
-            return Ok(None);
-        };
-        let measure = self.measure(options);
-        self.hideable = measure.hideable;
-        let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
-        let size = self.run.context_size();
-        let has_failed = self.run.has_useless_compactions() || size.useless_at == self.run.messages().len();
-        if has_failed || is_bound && !by_provider {
-            return Ok(None);
-        }
-        if options.offers_tool && self.has_order() {
-            return self.compact_now(options, true).await;
-        }
-        let rates = Rates::from_prices(agent.0.prices.as_ref(), self.model_name_in_use());
-        let window = match measure.hideable {
-            0 => None,
-            _ => self.context_window().await,
-        };
-        if !self.run.is_asking() {
-            return Ok(None);
-        }
-        let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
-        let reread = self.run.context_size().reread;
-        let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, false);
-        self.compact_by_plan(options, measure, plan, true).await
-    }
-
-    /// Returns `true` if the model has ordered a compaction in the last turn that has not happened yet.
-    fn has_order(&self) -> bool {
-        let before = self.run.compactions().last().map_or(0, |last| last.executions);
-        let new = self.run.tool_executions().get(before..).unwrap_or_default();
-        let results =
-            self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::Assistant(_)));
-        let mut orders = results.filter_map(|one| match one {
-            Message::Tool(result) if result.name == COMPACT => Some(&result.call_id),
-            _ => None,
-        });
-        orders.any(|id| new.iter().any(|one| one.call().id == *id && one.was_executed()))
+        let agent = &self.performer.tools.agent.0;
+        let is_wanted = agent.compaction.is_some() && agent.sends_earlier_turns;
+        is_wanted.then(|| self.compact(Reason::Request))
     }
 
     /// Compacts a run whose request the provider has refused as too long. Returns the event to emit once that is saved.
     pub(super) async fn compact_too_long(&mut self) -> Result<Option<Event>, RunErrorKind> {
-        let agent = self.performer.tools.agent.clone();
-        let Some(options) = agent.0.compaction.as_ref().filter(|_| agent.0.sends_earlier_turns) else {
+        let agent = &self.performer.tools.agent.0;
+        if agent.compaction.is_none() || !agent.sends_earlier_turns {
             return Ok(None);
-        };
-        let compacted = self.compact_now(options, false).await?;
+        }
+        let compacting = self.compact(Reason::TooLong);
+        let compacted = self.perform(compacting).await?;
         if compacted.is_some() {
             self.resolve_offer().await?;
         }
@@ -107,6 +66,89 @@ impl RunDriver {
         self.store_run().await
     }
 
+    /// Records how long the last request was.
+    pub(super) fn record_context_size(&mut self, response: &ChatResponse) {
+        let agent = &self.performer.tools.agent.0;
+        let is_tracked = agent.tracks_cache;
+        if agent.compaction.is_none() && !is_tracked {
+            return;
+        }
+        let hideable = std::mem::take(&mut self.hideable);
+        let usage = response.credible_usage();
+        let messages = self.run.messages().len() + 1;
+        let repeats_earlier = self.offer.messages.is_none();
+        self.run.record_request(usage.unwrap_or_default(), is_tracked, repeats_earlier);
+        self.run.change_context_size(|size| {
+            size.reread = size.reread.saturating_add(hideable);
+            (size.tokens, size.messages) = match usage {
+                Some(usage) => (usage.input_tokens.saturating_add(usage.output_tokens), messages),
+                None => (0, 0),
+            };
+        });
+    }
+}
+
+impl Compactor {
+    /// Compacts the run for a reason. Returns the event to emit once that is saved.
+    pub(super) async fn compact_for(&mut self, reason: Reason) -> Result<Option<Event>, RunErrorKind> {
+        let agent = self.agent.clone();
+        match (reason, &agent.0.compaction) {
+            (Reason::Order(options), _) => {
+                let compacted = self.compact_now(&options, true).await?;
+                let is_bound = self.is_asking() && self.has_bound_reasoning();
+                match compacted {
+                    None if is_bound && plan_now(&options, self.measure(&options)).is_some() => {
+                        Err(RunErrorKind::Step(StepError(BOUND)))
+                    }
+                    compacted => Ok(compacted),
+                }
+            }
+            (Reason::TooLong, Some(options)) => self.compact_now(options, false).await,
+            (Reason::Request, Some(options)) => self.compact_before_request(options).await,
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// Compacts the run before the next request, if that pays or has to be.
+    async fn compact_before_request(&mut self, options: &Compaction) -> Result<Option<Event>, RunErrorKind> {
+        let measure = self.measure(options);
+        self.hideable = measure.hideable;
+        let (is_bound, by_provider) = (self.has_bound_reasoning(), self.is_summarized_by_provider());
+        let size = self.run.context_size();
+        let has_failed = self.run.has_useless_compactions() || size.useless_at == self.run.messages().len();
+        if has_failed || is_bound && !by_provider {
+            return Ok(None);
+        }
+        if options.offers_tool && self.has_order() {
+            return self.compact_now(options, true).await;
+        }
+        let rates = Rates::from_prices(self.agent.0.prices.as_ref(), self.model_name_in_use());
+        let window = match measure.hideable {
+            0 => None,
+            _ => self.context_window().await,
+        };
+        if !self.is_asking() {
+            return Ok(None);
+        }
+        let is_cold = self.run.time_since_request().is_some_and(|time| time > options.cache_lifetime);
+        let reread = self.run.context_size().reread;
+        let plan = |measure: Measure| measure.plan(options, reread, rates, is_cold, window, false);
+        self.compact_by_plan(options, measure, plan, true).await
+    }
+
+    /// Returns `true` if the model has ordered a compaction in the last turn that has not happened yet.
+    fn has_order(&self) -> bool {
+        let before = self.run.compactions().last().map_or(0, |last| last.executions);
+        let new = self.run.tool_executions().get(before..).unwrap_or_default();
+        let results =
+            self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::Assistant(_)));
+        let mut orders = results.filter_map(|one| match one {
+            Message::Tool(result) if result.name == COMPACT => Some(&result.call_id),
+            _ => None,
+        });
+        orders.any(|id| new.iter().any(|one| one.call().id == *id && one.was_executed()))
+    }
+
     /// Compacts the run as far as possible. Without a summary of the provider or the run's own model, if these cannot read the conversation.
     async fn compact_now(
         &mut self,
@@ -125,10 +167,10 @@ impl RunDriver {
         can_read: bool,
     ) -> Result<Option<Event>, RunErrorKind> {
         let by_provider = can_read && self.is_summarized_by_provider();
-        let is_cached = self.performer.tools.agent.model().compacts_from_cache();
+        let is_cached = self.agent.model().compacts_from_cache();
         if by_provider && let Some(plan) = plan(measure.clone().of_summary(is_cached)) {
             let compacted = self.compact_by_provider(options, plan).boxed().await?;
-            if compacted.is_some() || !self.run.is_asking() {
+            if compacted.is_some() || !self.is_asking() {
                 return Ok(compacted);
             }
         }
@@ -149,7 +191,7 @@ impl RunDriver {
             return Ok(None);
         };
         let reply = self.ask_for_summary(options, Some(hidden)).await;
-        let model = self.performer.tools.agent.model();
+        let model = self.agent.model();
         // A summary in a form that the model does not read would move what its reasoning is bound to.
         let is_compaction = |reply: &ChatResponse| reply.finish_reason == FinishReason::Compaction;
         let is_summary = |reply: &ChatResponse| is_compaction(reply) && model.reads_summary(&reply.message);
@@ -171,7 +213,7 @@ impl RunDriver {
             is_refused = self.judge_summary(text.clone()).await?.as_ref() != Some(&text);
             reply = reply.filter(|_| !is_refused);
         }
-        if !self.run.is_asking() {
+        if !self.is_asking() {
             return Ok(None);
         }
         let mut note =
@@ -179,7 +221,7 @@ impl RunDriver {
         let message = reply.filter(|reply| match reply.message.text.as_str() {
             "" => {
                 // It has what the user said, and earlier notes, and the reasoning behind it is not bound to that.
-                let earlier = self.run.hidden_for(Some(self.performer.tools.agent.model())).before;
+                let earlier = self.run.hidden_for(Some(self.agent.model())).before;
                 note += &self.facts(earlier..hidden, MAX_NOTED_CHARS);
                 self.is_shorter_by_usage(reply.usage.unwrap_or_default(), &note, hidden)
             }
@@ -223,7 +265,7 @@ impl RunDriver {
         if messages[leading..].iter().any(|message| matches!(message, Message::System(_))) {
             return None;
         }
-        let model = self.performer.tools.agent.model();
+        let model = self.agent.model();
         let first = self.run.hidden_for(Some(model)).before.max(leading);
         let note = self.run.summary_read_by(model).map_or(0, |one| one.note.0);
         let is_reply =
@@ -236,22 +278,24 @@ impl RunDriver {
 
     /// Returns `true` if the provider summarizes by itself, and has not refused to in this run.
     fn is_summarized_by_provider(&self) -> bool {
-        let (model, size) = (self.performer.tools.agent.model(), self.run.context_size());
+        let (model, size) = (self.agent.model(), self.run.context_size());
         model.supports_compaction()
             && size.refused_by.as_deref() != Some(model.model_name().unwrap_or_default())
     }
 
     /// Records whether the provider has summarized. It is not asked again in this run if it has refused to, or failed several times in a row.
     fn record_provider_attempt(&mut self, has_summarized: bool, is_refused: bool, is_expected: bool) {
-        let name = self.performer.tools.agent.model().model_name().unwrap_or_default().to_owned();
-        let mut is_given_up = false;
-        self.change_run().change_context_size(|size| {
-            size.provider_failures =
-                if has_summarized { 0 } else { size.provider_failures.saturating_add(1) };
-            is_given_up = is_refused || size.provider_failures >= MAX_USELESS;
-            if is_given_up {
-                (size.provider_failures, size.refused_by) = (0, Some(name));
-            }
+        let name = self.agent.model().model_name().unwrap_or_default().to_owned();
+        let earlier = self.run.context_size().provider_failures;
+        let failures = if has_summarized { 0 } else { earlier.saturating_add(1) };
+        let is_given_up = is_refused || failures >= MAX_USELESS;
+        self.change(move |run| {
+            run.change_context_size(|size| {
+                size.provider_failures = if is_given_up { 0 } else { failures };
+                if is_given_up {
+                    size.refused_by = Some(name.clone());
+                }
+            });
         });
         if is_given_up && !is_expected {
             self.warn_of_compaction("the provider does not summarize this run, and is not asked again");
@@ -259,28 +303,21 @@ impl RunDriver {
     }
 
     fn warn_of_compaction(&self, why: &str) {
-        let model = self.performer.tools.agent.model().model_name().unwrap_or_default();
+        let model = self.agent.model().model_name().unwrap_or_default();
         warn_of_compaction(self.run.id().as_str(), model, why);
     }
 
     fn measure(&self, options: &Compaction) -> Measure {
-        Measure::new(options, &self.run, self.performer.tools.agent.model(), |name| {
+        Measure::new(options, &self.run, self.agent.model(), |name| {
             let policy = self.policy(name);
             let is_pure = policy.is_some_and(|policy| policy.pure) || name == READ_OUTPUT;
             ToolFacts { is_pure, keeps_output: policy.is_some_and(|policy| policy.keep_output) }
         })
     }
 
-    /// Returns the policy of a tool, also of one that is not offered now.
-    pub(super) fn policy(&self, name: &str) -> Option<&ToolPolicy> {
-        let agents = [&self.performer.tools].into_iter().chain(&self.performer.earlier_tools);
-        let mut sets = [&self.offer.tools].into_iter().chain(agents.map(|tools| &tools.agent.0.tools));
-        sets.find_map(|tools| tools.get(name)).map(|tool| tool.definition().policy())
-    }
-
     /// Returns the size of the model's context window, if it is known. The provider is asked once, or by each driver while it fails.
     async fn context_window(&mut self) -> Option<u64> {
-        let agent = self.performer.tools.agent.clone();
+        let agent = self.agent.clone();
         let (model, infos) = (agent.model(), &agent.0.model_infos);
         let name = &*self.model_name_in_use()?.to_owned();
         // What several models allow is not what the first of them does, whose name they have.
@@ -308,7 +345,7 @@ impl RunDriver {
                 window
             }
             Err(interruption) => {
-                self.interrupt(&interruption);
+                self.interrupt(interruption);
                 None
             }
         }
@@ -317,7 +354,7 @@ impl RunDriver {
     /// Returns `true` if a reply since the last user message contains reasoning that the provider accepts only after the original messages.
     fn has_bound_reasoning(&self) -> bool {
         let of_turn = self.run.messages().iter().rev().take_while(|one| !matches!(one, Message::User(_)));
-        let model = self.performer.tools.agent.model();
+        let model = self.agent.model();
         of_turn.filter_map(Message::as_assistant).any(|reply| model.binds_reasoning(reply))
     }
 
@@ -333,7 +370,7 @@ impl RunDriver {
             None => {}
             Some(before) if options.model.is_none() && !can_read => {
                 // A summary that only the provider reads stays, because the text has nothing of it.
-                let earlier = self.run.summary_read_by(self.performer.tools.agent.model());
+                let earlier = self.run.summary_read_by(self.agent.model());
                 let earlier = earlier.filter(|one| !one.has_text()).map(|one| one.message.clone());
                 let chars = if earlier.is_some() { MAX_NOTED_CHARS } else { MAX_OUTPUT_CHARS };
                 let text = self.without_summary(before, chars);
@@ -343,7 +380,7 @@ impl RunDriver {
             }
             Some(before) => summary = self.summary(options, before).await?,
         }
-        if !self.run.is_asking() {
+        if !self.is_asking() {
             return Ok(None);
         }
         let has_failed = hide.is_some() && summary.is_none();
@@ -359,18 +396,19 @@ impl RunDriver {
 
     /// Measures anew what is read again, after an attempt to compact the run. Several of them before one request count as one.
     fn restart_measuring(&mut self, is_useless: bool) {
-        let messages = self.run.messages().len();
-        let mut is_given_up = false;
-        self.change_run().change_context_size(|size| {
-            size.reread = 0;
-            match is_useless {
-                true if size.useless_at == messages => {}
-                true => {
-                    (size.useless, size.useless_at) = (size.useless.saturating_add(1), messages);
-                    is_given_up = size.useless == MAX_USELESS;
+        let (messages, size) = (self.run.messages().len(), self.run.context_size());
+        let is_another = is_useless && size.useless_at != messages;
+        let useless = size.useless.saturating_add(1);
+        let is_given_up = is_another && useless == MAX_USELESS;
+        self.change(move |run| {
+            run.change_context_size(|size| {
+                size.reread = 0;
+                match is_useless {
+                    true if !is_another => {}
+                    true => (size.useless, size.useless_at) = (useless, messages),
+                    false => (size.useless, size.useless_at) = (0, 0),
                 }
-                false => (size.useless, size.useless_at) = (0, 0),
-            }
+            });
         });
         if is_given_up {
             self.warn_of_compaction(
@@ -385,35 +423,16 @@ impl RunDriver {
         if outputs == 0 && messages == 0 && record.unreasoned == 0 {
             return None;
         }
-        self.run.record_compaction(record);
-        self.run.change_context_size(|size| {
-            (size.tokens, size.messages, size.sent, size.asked) = Default::default();
+        self.change(move |run| {
+            run.record_compaction(record.clone());
+            run.change_context_size(|size| {
+                (size.tokens, size.messages, size.sent, size.asked) = Default::default();
+            });
         });
         self.sent = Default::default();
         // Measured again before the next request that can be compacted.
         self.hideable = 0;
         Some(Event::Compacted { outputs, messages })
-    }
-
-    /// Records how long the last request was.
-    pub(super) fn record_context_size(&mut self, response: &ChatResponse) {
-        let agent = &self.performer.tools.agent.0;
-        let is_tracked = agent.tracks_cache;
-        if agent.compaction.is_none() && !is_tracked {
-            return;
-        }
-        let hideable = std::mem::take(&mut self.hideable);
-        let usage = response.credible_usage();
-        let messages = self.run.messages().len() + 1;
-        let repeats_earlier = self.offer.messages.is_none();
-        self.run.record_request(usage.unwrap_or_default(), is_tracked, repeats_earlier);
-        self.run.change_context_size(|size| {
-            size.reread = size.reread.saturating_add(hideable);
-            (size.tokens, size.messages) = match usage {
-                Some(usage) => (usage.input_tokens.saturating_add(usage.output_tokens), messages),
-                None => (0, 0),
-            };
-        });
     }
 }
 

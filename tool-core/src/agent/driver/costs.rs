@@ -4,28 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::Job;
-use crate::agent::RunDriver;
+use crate::agent::performer::Performer;
 use crate::agent::question_rules::Uncounted;
-use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter};
+use crate::agent::spending::{LONGEST_WAIT, Refusal, RequestMeter, Spending};
+use crate::agent::{Agent, RunDriver};
 use crate::model::{ChatResponse, Cost, Meter};
-use crate::run::{RunErrorKind, StopReason};
+use crate::run::{Run, RunErrorKind, StopReason};
 
 impl RunDriver {
     /// Returns what counts the next request to the model, if anything does.
     pub(super) fn new_meter(&self) -> Option<Arc<RequestMeter>> {
-        let agent = &self.performer.tools.agent.0;
-        let seen = self.run.tokens_per_text();
-        let wait = match self.question.uncounted {
+        let Performer { layers, tools, .. } = &self.performer;
+        new_meter(&layers.spending, &tools.agent, &self.run, self.longest_wait())
+    }
+
+    /// Returns how long a request waits for what is left of a budget.
+    pub(super) fn longest_wait(&self) -> Duration {
+        match self.question.uncounted {
             // Recovery comes again, and other runs need its place.
             Uncounted::Time => Duration::ZERO,
             _ if self.run.limits().max_time.is_some() => Duration::MAX,
             _ => LONGEST_WAIT,
-        };
-        self.performer
-            .layers
-            .spending
-            .meter(agent.prices.as_ref(), &agent.model_infos, seen, wait)
-            .map(Arc::new)
+        }
     }
 
     /// Records how many tokens a request has used for its text.
@@ -124,4 +124,15 @@ impl RunDriver {
             self.trace.record_cost(usage.cost);
         }
     }
+}
+
+/// Returns what counts the next request of a run to its agent's model, if anything does.
+pub(super) fn new_meter(
+    spending: &Spending,
+    agent: &Agent,
+    run: &Run,
+    longest_wait: Duration,
+) -> Option<Arc<RequestMeter>> {
+    let (agent, seen) = (&agent.0, run.tokens_per_text());
+    spending.meter(agent.prices.as_ref(), &agent.model_infos, seen, longest_wait).map(Arc::new)
 }

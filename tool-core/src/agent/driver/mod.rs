@@ -14,6 +14,7 @@ mod review;
 mod costs;
 mod model_request;
 mod emitting;
+mod compactor;
 mod summarizing;
 mod compacting;
 mod offering;

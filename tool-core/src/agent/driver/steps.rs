@@ -196,7 +196,9 @@ impl RunDriver {
                 }
             }
             if self.run.is_asking() {
-                if let Some(event) = self.compact_if_needed().await? {
+                if let Some(job) = self.compact_if_needed()
+                    && let Some(event) = self.perform(job).await?
+                {
                     self.events.push(event);
                     return Ok(Some(Phase::Preparing(round)));
                 }

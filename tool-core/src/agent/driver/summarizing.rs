@@ -10,9 +10,9 @@ use futures_util::FutureExt;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::compactor::Compactor;
 use super::hold::Hold;
 use super::model_request::{Passage, call_model};
-use crate::agent::RunDriver;
 use crate::agent::compaction::Compaction;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
@@ -61,7 +61,7 @@ pub(super) enum NoSummary {
     Failed,
 }
 
-impl RunDriver {
+impl Compactor {
     /// Returns what takes the place of the messages before a position. Returns nothing if the model fails, or the run has ended.
     pub(super) async fn summary(
         &mut self,
@@ -94,8 +94,7 @@ impl RunDriver {
     /// Returns what takes the place of the messages before a position if there is no text of a summary.
     pub(super) fn without_summary(&self, before: usize, max_output_chars: usize) -> String {
         // Without what is added anew.
-        let earlier =
-            self.run.hidden_for(Some(self.performer.tools.agent.model())).summary.unwrap_or_default();
+        let earlier = self.run.hidden_for(Some(self.agent.model())).summary.unwrap_or_default();
         let earlier = [FACTS, FOUND, NO_SUMMARY]
             .into_iter()
             .fold(earlier, |earlier, text| earlier.rsplit_once(text).map_or(earlier, |(before, _)| before));
@@ -110,14 +109,13 @@ impl RunDriver {
     pub(super) fn is_shorter_by_usage(&self, usage: Usage, note: &str, before: usize) -> bool {
         let written = usage.output_tokens.saturating_sub(usage.reasoning_tokens.unwrap_or_default());
         let written = written.saturating_add(estimate_tokens(&Message::user(note)) as u64);
-        written <= self.run.visible_tokens(before, self.performer.tools.agent.model()) as u64
+        written <= self.run.visible_tokens(before, self.agent.model()) as u64
     }
 
     /// Returns `true` if a summary has a text, which is shorter than the messages before a position.
     pub(super) fn is_shorter(&self, summary: &str, before: usize) -> bool {
         let tokens = estimate_tokens(&Message::user(summary));
-        !summary.trim().is_empty()
-            && tokens <= self.run.visible_tokens(before, self.performer.tools.agent.model())
+        !summary.trim().is_empty() && tokens <= self.run.visible_tokens(before, self.agent.model())
     }
 
     /// Asks for a summary: the provider, if this is the position of the first message that stays.
@@ -127,7 +125,7 @@ impl RunDriver {
         end_for_provider: Option<usize>,
     ) -> Result<ChatResponse, NoSummary> {
         let meter = self.new_meter();
-        let (layers, agent) = (Arc::clone(&self.performer.layers), self.performer.tools.agent.clone());
+        let (layers, agent) = (Arc::clone(&self.layers), self.agent.clone());
         let (prompt, messages);
         let is_by_provider = end_for_provider.is_some();
         let own_model = options.model.as_ref().filter(|_| !is_by_provider);
@@ -175,7 +173,7 @@ impl RunDriver {
         let left = self.time_left();
         let limit = left.map_or(options.timeout, |left| left.min(options.timeout));
         let asked = call_model(model, &request, &nobody, passage);
-        let asked = run_until_interrupted(asked, self.question.cancellation.as_ref(), Some(limit)).await;
+        let asked = run_until_interrupted(asked, self.cancellation.as_ref(), Some(limit)).await;
         let mut is_invalid = false;
         let reply = match asked {
             Ok(Ok(reply)) => match reply.into_response() {
@@ -183,8 +181,8 @@ impl RunDriver {
                     // A layer can end the run by any of its requests.
                     match error.downcast::<RunEnded>() {
                         Ok(ended) => {
-                            let end = self.performer.layers.end_of_reply(ended);
-                            self.change_run().stop_by_layer(end);
+                            let end = self.layers.end_of_reply(ended);
+                            self.change(move |run| run.stop_by_layer(end.clone()));
                         }
                         Err(error) => is_invalid = error.kind() == ModelErrorKind::InvalidRequest,
                     }
@@ -196,14 +194,14 @@ impl RunDriver {
             Err(interruption) => {
                 let is_cancelled = matches!(interruption, Interruption::Cancelled);
                 if is_cancelled || left.is_some_and(|left| left <= options.timeout) {
-                    self.interrupt(&interruption);
+                    self.interrupt(interruption);
                 }
                 None
             }
         };
         let mut usage = reply.as_ref().and_then(|reply| reply.usage).unwrap_or_default();
         usage.cost = meter.and_then(|meter| meter.charged()).or(usage.cost);
-        self.change_run().add_compaction_usage(usage);
+        self.change(move |run| run.add_compaction_usage(usage));
         let is_whole = |reply: &ChatResponse| {
             reply.message.tool_calls.is_empty()
                 && reply.message.refusal.is_none()
@@ -227,10 +225,10 @@ impl RunDriver {
 
     /// Lets the layers judge a summary as the output of a call.
     pub(super) async fn judge_summary(&mut self, text: String) -> Result<Option<String>, RunErrorKind> {
-        if !self.performer.layers.see(Phase::Output) {
+        if !self.layers.see(Phase::Output) {
             return Ok(Some(text));
         }
-        let layers = Arc::clone(&self.performer.layers);
+        let layers = Arc::clone(&self.layers);
         let call = ToolCall::new("compaction", "summarize", "{}");
         let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
         let view = self.run.view();
@@ -238,12 +236,12 @@ impl RunDriver {
         let end = match self.run_until_interrupted(judged).await {
             Ok(judged) => judged?,
             Err(interruption) => {
-                self.interrupt(&interruption);
+                self.interrupt(interruption);
                 return Ok(None);
             }
         };
         if let Some(end) = end {
-            self.change_run().stop_by_layer(end);
+            self.change(move |run| run.stop_by_layer(end.clone()));
             return Ok(None);
         }
         Ok(execution.output().map(ToString::to_string))
