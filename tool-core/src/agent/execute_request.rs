@@ -203,12 +203,10 @@ impl Performer {
     /// Adds what the application gives the run of a call.
     async fn open_for(&mut self, request: &CallRequest) -> Result<(), ToolError> {
         let info = RunInfo::of_call(request.user.clone(), request.conversation.clone());
-        let opened = self.open(&info).await;
-        let opened =
-            opened.and_then(|parts| parts.map(|parts| Ok((parts.offered_tools()?, parts))).transpose());
-        match opened {
-            Ok(opened) => {
-                opened.into_iter().for_each(|(tools, parts)| self.give(&parts, &tools));
+        let Some(opening) = self.open(info) else { return Ok(()) };
+        match opening.await.and_then(|parts| Ok((parts.offered_tools()?, parts))) {
+            Ok((tools, parts)) => {
+                self.give(&parts, &tools);
                 Ok(())
             }
             // An earlier attempt may have had its effect.

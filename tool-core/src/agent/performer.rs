@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use super::emitter::EventEmitter;
 use super::layers::Layers;
 use super::per_run::open_run;
@@ -67,11 +70,9 @@ impl Performer {
     }
 
     /// Asks the application what the run has, if it says that.
-    pub(super) async fn open(&self, run: &RunInfo) -> Result<Option<RunParts>, RunErrorKind> {
-        match &self.origin.0.per_run {
-            Some(per_run) => open_run(&**per_run, run).await.map(Some),
-            None => Ok(None),
-        }
+    pub(super) fn open(&self, run: RunInfo) -> Option<BoxFuture<'static, Result<RunParts, RunErrorKind>>> {
+        let per_run = self.origin.0.per_run.clone()?;
+        Some(async move { open_run(&*per_run, &run).await }.boxed())
     }
 
     /// Adds what the run has, with those of its tools that the run is given.

@@ -108,8 +108,8 @@ impl Run {
     }
 
     /// Returns the ids of the run and of all runs inside, at any depth.
-    pub(crate) fn ids_of_tree(&self) -> Vec<&RunId> {
-        let mut ids = vec![self.id()];
+    pub(crate) fn ids_of_tree(&self) -> Vec<RunId> {
+        let mut ids = vec![self.id().clone()];
         ids.extend(self.inner_runs().flat_map(|inner| inner.run().ids_of_tree()));
         ids
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::memory::OutputStore;
-use crate::run::{Run, RunErrorKind, RunId, reading_hint};
+use crate::run::{RunErrorKind, RunId, reading_hint};
 use crate::tool::{ToolError, ToolExecution, ToolOutput, exceeds, truncate_outcome};
 
 /// The name of the tool that reads what the model does not read in full.
@@ -61,9 +61,9 @@ impl LongOutputs {
         Ok(())
     }
 
-    /// Removes the outputs of a run that has ended, and of the runs inside.
-    pub(in crate::agent) async fn remove(&self, run: &Run) -> Result<(), RunErrorKind> {
-        for id in run.ids_of_tree() {
+    /// Removes the outputs of runs that have ended.
+    pub(in crate::agent) async fn remove(&self, ids: &[RunId]) -> Result<(), RunErrorKind> {
+        for id in ids {
             self.store.remove_outputs(id).await.map_err(RunErrorKind::Store)?;
         }
         Ok(())

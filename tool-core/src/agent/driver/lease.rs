@@ -147,7 +147,7 @@ async fn cancel_stored(
     store.save_run(id, &mut run).await?;
     if run.is_done() && run.answer_text().is_none() {
         if let Some(outputs) = outputs {
-            let _ = outputs.remove(&run).await;
+            let _ = outputs.remove(&run.ids_of_tree()).await;
         }
         store.remove_run(id).await?;
     }

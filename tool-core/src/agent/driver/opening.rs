@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-
+use super::job::Job;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::shared::join_instructions;
 use crate::agent::{RunDriver, RunInfo, RunParts};
@@ -14,12 +13,27 @@ use crate::toolset::ToolSet;
 impl RunDriver {
     /// Asks the application what the run has, and sets its limits, once for each driver.
     pub(super) async fn open(&mut self) -> Result<(), RunErrorKind> {
-        if self.is_open || self.run.is_done() {
-            return Ok(());
+        match self.open_apart()? {
+            Some(job) => self.perform(job).await,
+            None => Ok(()),
         }
+    }
+
+    /// Sets the limits of the run, once for each driver. Returns a job if the application has to be asked what the run has.
+    pub(super) fn open_apart(&mut self) -> Result<Option<Job>, RunErrorKind> {
+        if self.is_open || self.run.is_done() {
+            return Ok(None);
+        }
+        match self.performer.open(RunInfo::of(&self.run)) {
+            Some(opening) => Ok(Some(Job::new(opening, |driver, parts| driver.set_open(Some(parts?))))),
+            None => self.set_open(None).map(|()| None),
+        }
+    }
+
+    fn set_open(&mut self, parts: Option<RunParts>) -> Result<(), RunErrorKind> {
         let (mut limits, mut given) = (None, ToolContext::new());
         let is_new = self.run.turns() == 0 && self.performer.asked.is_none();
-        if let Some(parts) = self.performer.open(&RunInfo::of(&self.run)).boxed().await? {
+        if let Some(parts) = parts {
             let tools = self.given_tools(&parts)?;
             self.performer.give(&parts, &tools);
             limits = parts.limits.map(|change| change(self.run.limits().clone()));

@@ -118,7 +118,7 @@ pub struct RunDriver {
     /// The key of the conversation in the memory, if the application sets one.
     pub(super) memory_key: Option<ConversationId>,
     /// The open conversation, until the run has ended.
-    pub(super) conversation: Option<OpenConversation>,
+    pub(super) conversation: Option<Arc<OpenConversation>>,
     pub(super) lease: RunLease,
     /// The ids of the commands from the inbox that were applied.
     pub(super) applied_commands: Vec<String>,

@@ -9,18 +9,25 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
+use super::job::Job;
 use super::lease::{HeldLease, RunLease};
 use crate::agent::question::Begun;
 use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
-    ChatMemory, ConversationSummary, LeaseRequest, LeaseState, OpenConversation, RunConflict, RunFilter,
-    RunStatus, RunStore, RunSummary, UnreadableRun,
+    ChatMemory, ConversationSummary, LeaseRequest, LeaseState, MemoryError, OpenConversation, RunConflict,
+    RunFilter, RunStatus, RunStore, RunSummary, UnreadableRun,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Carried, Run, RunErrorKind};
 use crate::tool::Timestamp;
+
+/// A conversation that is open, and what stands for its first messages.
+pub(super) struct OpenedConversation {
+    conversation: OpenConversation,
+    summary: Option<ConversationSummary>,
+}
 
 impl RunDriver {
     /// Fails if another agent was asked, before anything is stored or executed.
@@ -34,34 +41,51 @@ impl RunDriver {
 
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
-        let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
-        match self.memory_of(&self.performer.origin).filter(|_| is_needed).cloned() {
+        match self.open_conversation() {
             // Boxed, because most steps load nothing.
-            Some(memory) => self.load_conversation(memory).boxed().await,
+            Some(job) => self.load_conversation(job).boxed().await,
             None => Ok(()),
         }
     }
 
-    async fn load_conversation(&mut self, memory: ChatMemory) -> Result<(), RunErrorKind> {
+    async fn load_conversation(
+        &mut self,
+        opening: Job<Option<OpenedConversation>>,
+    ) -> Result<(), RunErrorKind> {
+        let Some(opened) = self.perform(opening).await? else { return Ok(()) };
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
-        let key = self.memory_key.clone().unwrap_or_else(|| id.clone());
-        let conversation = match self.run_until_interrupted(memory.open(&key)).await {
-            Ok(opened) => opened.map_err(|error| RunErrorKind::Store(error.into()))?,
-            Err(interruption) => {
-                self.interrupt(&interruption);
-                return Ok(());
-            }
-        };
         if let Some(earlier) = self.earlier_run(&id).await? {
-            return self.go_on_with(earlier, conversation).await;
+            return self.go_on_with(earlier, opened.conversation).await;
         }
-        let summary = match self.reads_summary() {
-            true => conversation.summary().await.map_err(|error| RunErrorKind::Store(error.into()))?,
-            false => None,
-        };
-        self.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
-        self.conversation = Some(conversation);
+        self.insert_opened(opened);
         self.refuse_beside(&id).await
+    }
+
+    /// Waits for the conversation, if the run has to read one. The job returns nothing if that was interrupted.
+    pub(super) fn open_conversation(&self) -> Option<Job<Option<OpenedConversation>>> {
+        let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
+        let memory = self.memory_of(&self.performer.origin).filter(|_| is_needed)?.clone();
+        let id = self.memory_key.clone().or_else(|| self.run.conversation().cloned());
+        let (key, reads_summary) = (id.unwrap_or_else(ConversationId::unique), self.reads_summary());
+        let opening = async move {
+            let conversation = memory.open(&key).await?;
+            let summary = if reads_summary { conversation.summary().await? } else { None };
+            Ok::<_, MemoryError>(OpenedConversation { conversation, summary })
+        };
+        Some(Job::new(self.run_until_interrupted(opening.boxed()), |driver, opened| match opened {
+            Ok(opened) => opened.map(Some).map_err(|error| RunErrorKind::Store(error.into())),
+            Err(interruption) => {
+                driver.interrupt(&interruption);
+                Ok(None)
+            }
+        }))
+    }
+
+    /// Inserts what is sent of a conversation before the question, and keeps it open.
+    pub(super) fn insert_opened(&mut self, opened: OpenedConversation) {
+        let OpenedConversation { conversation, summary } = opened;
+        self.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
+        self.conversation = Some(Arc::new(conversation));
     }
 
     /// Returns `true` if a summary can take the place of messages, which the model can read only if the agent compacts.
@@ -183,7 +207,7 @@ impl RunDriver {
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
         *self = Self::new(Begun::new(run, tools, emitter, rules));
         self.trace = trace;
-        self.conversation = is_unchanged.then_some(conversation);
+        self.conversation = is_unchanged.then(|| Arc::new(conversation));
         self.take_lease().await?;
         // Without leases, nobody knows whether another process drives it.
         if was_interrupted && matches!(self.lease, RunLease::Unsupported) {
@@ -239,23 +263,42 @@ impl RunDriver {
     }
 
     pub(super) async fn end_commit(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.performer.origin.clone();
-        let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
-            return self.remove_stored_run().await;
-        };
-        if let Some(messages) = self.run.added_to_conversation() {
-            let summary = ConversationSummary::of_run(&self.run);
-            let committed = match &self.conversation {
-                Some(conversation) => conversation.append(messages, summary.as_ref()).await,
-                None => {
-                    let key = self.memory_key.as_ref().unwrap_or(id);
-                    let stored = self.run.stored_conversation_len();
-                    memory.commit_once(key, messages, stored, summary.as_ref()).await
-                }
-            };
-            committed.map_err(|error| RunErrorKind::Store(error.into()))?;
+        if let Some(job) = self.commit_apart() {
+            self.perform(job).await?;
         }
         self.remove_stored_run().await
+    }
+
+    /// Adds the new messages of a run with an answer to its conversation, and removes its stored outputs.
+    pub(super) fn commit_apart(&self) -> Option<Job> {
+        let outputs = self.performer.layers.stored_outputs().filter(|_| self.run.is_done()).cloned();
+        let memory = self.memory_of(&self.performer.origin).zip(self.run.conversation());
+        let added = memory.and_then(|(memory, id)| {
+            let messages = self.run.added_to_conversation()?.to_vec();
+            let key = self.memory_key.as_ref().unwrap_or(id).clone();
+            Some((memory.clone(), key, messages, self.run.stored_conversation_len()))
+        });
+        if outputs.is_none() && added.is_none() {
+            return None;
+        }
+        let (summary, conversation) = (ConversationSummary::of_run(&self.run), self.conversation.clone());
+        let ids = self.run.ids_of_tree();
+        let committing = async move {
+            if let Some((memory, key, messages, stored)) = added {
+                match &conversation {
+                    Some(conversation) => conversation.append(&messages, summary.as_ref()).await?,
+                    None => memory.commit_once(&key, &messages, stored, summary.as_ref()).await?,
+                }
+            }
+            if let Some(outputs) = outputs {
+                // The run has ended well, whatever remains in the store.
+                let _ = outputs.remove(&ids).await;
+            }
+            Ok::<_, MemoryError>(())
+        };
+        Some(Job::new(committing.boxed(), |_, committed| {
+            committed.map_err(|error| RunErrorKind::Store(error.into()))
+        }))
     }
 
     /// Returns the agent's memory, if the run has a conversation in it.
@@ -292,10 +335,6 @@ impl RunDriver {
     /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.performer.origin.clone();
-        if let Some(outputs) = self.performer.layers.stored_outputs().filter(|_| self.run.is_done()) {
-            // The run has ended well, whatever remains in the store.
-            let _ = outputs.remove(&self.run).await;
-        }
         match agent.0.run_store.get().filter(|_| self.run.is_done() && self.performer.asked.is_none()) {
             Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
                 self.change_run().set_finished();
