@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::steps::{Phase, Work};
 use crate::agent::executor::CallExecutor;
 use crate::agent::layers::Layers;
 use crate::agent::performer::AskedInside;
@@ -69,26 +68,6 @@ impl RunDriver {
     }
 }
 
-/// How far an agent's part of a call is. Between two phases, the runs around it are saved.
-pub(super) enum AgentPhase {
-    /// Its run takes a step.
-    Driving(Phase),
-    /// Its answer is saved, and this is the output.
-    Answered(ToolOutput),
-}
-
-/// What an agent has done, or needs before it goes on.
-pub(super) enum AgentWork {
-    /// The runs around it have to be saved, before it continues with this phase.
-    Save(AgentPhase),
-    /// These calls of its run are to be executed.
-    Calls(Vec<ToolCall>),
-    /// Nothing can be done before somebody decides, or time passes.
-    Waiting,
-    /// The run is done. The output is empty if it stopped without an answer.
-    Done(ToolOutput),
-}
-
 impl AskedAgent {
     fn new(
         tool: &AgentTool,
@@ -119,33 +98,12 @@ impl AskedAgent {
         Self::new(tool, question, tool.asked(), layers, called_as)
     }
 
-    /// Works until the runs around it have to be saved, or others have to act.
-    pub(super) async fn work(&mut self, phase: AgentPhase) -> Result<AgentWork, RunErrorKind> {
-        let mut phase = match phase {
-            AgentPhase::Driving(phase) => phase,
-            AgentPhase::Answered(output) => {
-                self.driver.end_commit().await?;
-                return Ok(AgentWork::Done(output));
-            }
-        };
+    /// Reads the answer of a run that is done. Returns `None` if the model answers again; the output is empty if the run stopped without an
+    /// answer.
+    pub(super) fn read_answer(&mut self) -> Result<Option<ToolOutput>, RunErrorKind> {
         let form = Arc::clone(&self.tool.form);
-        loop {
-            phase = match self.driver.work(phase).await? {
-                Work::Save(next) => return Ok(AgentWork::Save(AgentPhase::Driving(next))),
-                Work::Asked => Phase::Beginning,
-                Work::Calls(calls) => return Ok(AgentWork::Calls(calls)),
-                Work::Waiting => return Ok(AgentWork::Waiting),
-                Work::Done => match self.driver.read_answer(|text| form.output(text))? {
-                    // The model answers again.
-                    None => Phase::Beginning,
-                    Some(output) => {
-                        self.driver.begin_commit().await?;
-                        let output = output.unwrap_or_else(|| ToolOutput::text(""));
-                        return Ok(AgentWork::Save(AgentPhase::Answered(output)));
-                    }
-                },
-            };
-        }
+        let output = self.driver.read_answer(|text| form.output(text))?;
+        Ok(output.map(|output| output.unwrap_or_else(|| ToolOutput::text(""))))
     }
 
     /// Drives the run of a call that belongs to none to its end.
@@ -171,20 +129,12 @@ impl AskedAgent {
 
     /// Drives the run to its end.
     async fn drive(&mut self) -> Result<ToolOutput, RunErrorKind> {
-        let mut phase = AgentPhase::Driving(Phase::Beginning);
         loop {
-            phase = match self.work(phase).await? {
-                AgentWork::Save(next) => {
-                    self.driver.store_run().await?;
-                    next
-                }
-                AgentWork::Calls(calls) => {
-                    self.driver.execute_calls(calls).await?;
-                    AgentPhase::Driving(Phase::Beginning)
-                }
-                AgentWork::Waiting => return Err(RunErrorKind::Waiting),
-                AgentWork::Done(output) => return Ok(output),
-            };
+            while self.driver.take_whole_step().await? {}
+            if let Some(output) = self.read_answer()? {
+                self.driver.commit().await?;
+                return Ok(output);
+            }
         }
     }
 
@@ -196,9 +146,8 @@ impl AskedAgent {
 
     /// Returns the outcome of a call whose run is done, or the driver of the run if the answer is rejected.
     pub(super) fn end(mut self) -> Result<Outcome, Box<RunDriver>> {
-        let form = Arc::clone(&self.tool.form);
-        match self.driver.read_answer(|text| form.output(text)) {
-            Ok(Some(output)) => Ok(self.finish(output.unwrap_or_else(|| ToolOutput::text("")))),
+        match self.read_answer() {
+            Ok(Some(output)) => Ok(self.finish(output)),
             _ => Err(Box::new(self.driver)),
         }
     }

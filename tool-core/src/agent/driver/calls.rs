@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::job::Job;
 use super::review::OutputRuling;
 use super::run_tree::RunTree;
 use crate::agent::executor::CallExecutor;
@@ -98,10 +99,10 @@ impl RunDriver {
     }
 
     /// Reports to their tools which calls will not be continued.
-    pub(super) async fn give_up_calls(&mut self) {
+    pub(super) fn give_up_apart(&mut self) -> Option<Job> {
         let given_up = self.run.take_given_up();
         if given_up.is_empty() {
-            return;
+            return None;
         }
         let (agent, context) = (self.performer.origin.clone(), self.performer.tools.context.clone());
         let reporting = async move {
@@ -111,7 +112,8 @@ impl RunDriver {
             }
         };
         // A provider may have to connect again, for which the end of the run does not wait long.
-        let _ = run_until_interrupted(reporting.boxed(), None, Some(GIVE_UP_TIMEOUT)).await;
+        let reporting = run_until_interrupted(reporting.boxed(), None, Some(GIVE_UP_TIMEOUT));
+        Some(Job::new(reporting, |_, _| Ok(())))
     }
 
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.

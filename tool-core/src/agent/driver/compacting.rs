@@ -37,20 +37,6 @@ impl RunDriver {
         is_wanted.then(|| self.compact(Reason::Request))
     }
 
-    /// Compacts a run whose request the provider has refused as too long. Returns the event to emit once that is saved.
-    pub(super) async fn compact_too_long(&mut self) -> Result<Option<Event>, RunErrorKind> {
-        let agent = &self.performer.tools.agent.0;
-        if agent.compaction.is_none() || !agent.sends_earlier_turns {
-            return Ok(None);
-        }
-        let compacting = self.compact(Reason::TooLong);
-        let compacted = self.perform(compacting).await?;
-        if compacted.is_some() {
-            self.resolve_offer().await?;
-        }
-        Ok(compacted)
-    }
-
     /// Compacts the run for a caller, and stores it. What precedes a request happens before: handoffs, and what layers judge.
     pub(in crate::agent) async fn compact_for_caller(
         &mut self,

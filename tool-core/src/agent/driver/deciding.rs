@@ -6,6 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio::time::Instant;
 
+use super::job::Job;
+use super::work::{Phase, Work};
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::{AgentTool, Decider, RunDriver};
@@ -23,6 +25,20 @@ pub(super) struct Round {
     until: Option<Instant>,
 }
 
+/// What a run waits for, and who is asked about it.
+struct Questions {
+    waits: std::vec::IntoIter<(Wait, usize)>,
+    deciders: Arc<Deciders>,
+    round: Round,
+}
+
+/// A decider that is asked.
+pub(super) struct PendingDecision {
+    wait: Wait,
+    decision: BoxFuture<'static, Decision>,
+    others: Questions,
+}
+
 /// What has become of a question to the deciders.
 enum Asked {
     /// It is decided, or no longer open.
@@ -32,36 +48,30 @@ enum Asked {
     Unanswered,
 }
 
-/// What has become of a round.
-pub(super) enum Deciding {
-    /// The run has to be saved before the next one is asked.
-    Unsaved(Round),
-    Decided,
-    /// Nothing was decided.
-    Deferred,
-}
-
 impl RunDriver {
     /// Asks the deciders about what the run waits for, one by one, or sleeps until a parked call is due. Each wait is saved
     /// before its deciders are asked.
-    pub(super) async fn decide(&mut self, mut round: Round) -> Result<Deciding, RunErrorKind> {
+    pub(super) fn decide(&mut self, round: Round) -> Result<Work, RunErrorKind> {
         self.update_elapsed();
         if self.end_questions_of_missing_providers() {
-            return Ok(Deciding::Decided);
+            return self.prepare_step(Round::default());
         }
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
-            if self.question.leaves_parked {
-                return Ok(Deciding::Deferred);
-            }
-            return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
+            let until = waits.iter().filter_map(|(wait, _)| wait.deadline).min();
+            return self.sleep_until(until.filter(|_| !self.question.leaves_parked));
         }
         let (question, agent) = (&self.question, &self.performer.tools.agent.0);
         let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
         let deciders = Arc::new(Deciders(deciders.cloned().collect()));
-        let has_deciders = !deciders.0.is_empty();
-        for (wait, level) in waits {
-            if deciders.0.is_empty() || !wait.is_for_decider(level) || round.asked.contains(&wait.id) {
+        self.ask_next(Questions { waits: waits.into_iter(), deciders, round })
+    }
+
+    fn ask_next(&mut self, mut questions: Questions) -> Result<Work, RunErrorKind> {
+        let has_deciders = !questions.deciders.0.is_empty();
+        while let Some((wait, level)) = questions.waits.next() {
+            let round = &mut questions.round;
+            if !has_deciders || !wait.is_for_decider(level) || round.asked.contains(&wait.id) {
                 continue;
             }
             self.has_unsaved_changes |= self.run.tick(Timestamp::now());
@@ -69,7 +79,7 @@ impl RunDriver {
                 self.change_run().set_deferred(Vec::new());
             }
             if self.has_unsaved_changes {
-                return Ok(Deciding::Unsaved(round));
+                return Ok(Work::Save(Phase::Preparing(questions.round)));
             }
             if let Some(place) = &mut self.question.recovery_place {
                 if !place.begin_asking() {
@@ -78,37 +88,53 @@ impl RunDriver {
                 let until = place.max_asking.and_then(|max| Instant::now().checked_add(max));
                 round.until = round.until.or(until);
             }
-            let (deciders, asked) = (Arc::clone(&deciders), wait.clone());
-            let decision = async move { deciders.decide(&asked).await }.boxed();
             round.asked.push(wait.id.clone());
-            match self.await_decision(&wait, decision, round.until).await? {
-                Asked::Decided => round.has_decided = true,
-                Asked::Deferred => round.deferred.push(wait.id),
-                Asked::Unanswered => {}
-            }
-            // Time spent waiting for persons does not count.
-            self.clock = Some(Instant::now());
+            let (deciders, asked) = (Arc::clone(&questions.deciders), wait.clone());
+            let decision = async move { deciders.decide(&asked).await }.boxed();
+            return self.await_decision(PendingDecision { wait, decision, others: questions });
         }
+        let Questions { round, .. } = questions;
         if round.has_decided {
-            self.take_place().await;
-            return Ok(Deciding::Decided);
+            return Ok(self.take_place());
         }
         // Otherwise recovery would ask them again.
         if has_deciders && self.performer.asked.is_none() && *self.run.deferred() != round.deferred {
             self.change_run().set_deferred(round.deferred);
         }
-        Ok(Deciding::Deferred)
+        self.defer()
     }
 
-    /// Waits until the recovery that continues the run has a place for it, unless the run is cancelled.
-    async fn take_place(&mut self) {
-        let cancellation = self.question.cancellation.clone();
-        let Some(place) = &mut self.question.recovery_place else { return };
-        let taken = run_until_interrupted(place.end_asking(), cancellation.as_ref(), None).await;
-        if let Err(interruption) = taken {
-            self.interrupt(&interruption);
+    /// Leaves the run waiting, unless it can go on.
+    fn defer(&mut self) -> Result<Work, RunErrorKind> {
+        self.clock = None;
+        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        let needs_tools = !self.offer.is_resolved && !self.run.awaits_tools();
+        match self.run.is_asking() || needs_tools {
+            // What a provider has asked is over, and its tools are still unknown.
+            true => self.prepare_step(Round::default()),
+            false => self.prepared(),
         }
-        self.clock = Some(Instant::now());
+    }
+
+    /// Waits until the recovery that continues the run has a place for it, unless the run is cancelled, and goes on.
+    fn take_place(&mut self) -> Work {
+        let place = self.question.recovery_place.take();
+        let cancellation = self.question.cancellation.clone();
+        let taking = async move {
+            let Some(mut place) = place else { return (None, Ok(())) };
+            let taken = run_until_interrupted(place.end_asking(), cancellation.as_ref(), None).await;
+            (Some(place), taken)
+        };
+        Work::Job(Job::new(taking, |driver, (place, taken)| {
+            if place.is_some() {
+                driver.clock = Some(Instant::now());
+            }
+            driver.question.recovery_place = place;
+            if let Err(interruption) = taken {
+                driver.interrupt(&interruption);
+            }
+            driver.prepare_step(Round::default())
+        }))
     }
 
     /// Ends the questions of providers that their agents no longer have. Returns `true` if there is one.
@@ -123,69 +149,81 @@ impl RunDriver {
     }
 
     /// Awaits a decision, unless a posted command, the deadline or the end of the time to ask is first.
-    async fn await_decision(
-        &mut self,
-        wait: &Wait,
-        mut decision: BoxFuture<'_, Decision>,
-        until: Option<Instant>,
-    ) -> Result<Asked, RunErrorKind> {
-        loop {
-            // A posted command was first.
-            let Some(current) = self.run.waits().into_iter().find(|current| current.id == wait.id) else {
-                return Ok(Asked::Decided);
-            };
-            let expired = sleep_until(current.deadline);
-            let changed = select(self.inbox_changed().boxed(), expired);
-            let first = select(&mut decision, changed);
-            let time_left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            match run_until_interrupted(first, self.question.cancellation.as_ref(), time_left).await {
+    pub(super) fn await_decision(&mut self, pending: PendingDecision) -> Result<Work, RunErrorKind> {
+        let PendingDecision { wait, decision, others } = pending;
+        // A posted command was first.
+        let Some(current) = self.run.waits().into_iter().find(|current| current.id == wait.id) else {
+            return self.go_on_asking(Asked::Decided, &wait, others);
+        };
+        let changed = select(self.inbox_changed().boxed(), sleep_until(current.deadline));
+        let first = select(decision, changed);
+        let time_left = others.round.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let awaiting = run_until_interrupted(first, self.question.cancellation.as_ref(), time_left);
+        Ok(Work::Job(Job::new(awaiting, move |driver, first| {
+            let asked = match first {
                 // The decider keeps waiting for the person, unless the command concerns this wait.
-                Ok(Either::Right(_)) => {
-                    self.change_run().tick(Timestamp::now());
-                    self.take_posted().await?;
+                Ok(Either::Right((_, decision))) => {
+                    driver.change_run().tick(Timestamp::now());
+                    let pending = PendingDecision { wait, decision, others };
+                    return Ok(Work::Posted(Phase::Deciding(pending.into())));
                 }
-                Ok(Either::Left((decision, _))) if decision.is_deferred() => return Ok(Asked::Deferred),
-                Ok(Either::Left((decision, _))) => {
-                    let resolved = self.resolve(&wait.id, decision);
-                    return match resolved {
-                        Ok(()) => Ok(Asked::Decided),
-                        // It has expired.
-                        Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Ok(Asked::Decided),
-                        Err(error) => Err(RunErrorKind::Decision(error)),
-                    };
-                }
-                Err(Interruption::TimeLimit) => return Ok(Asked::Unanswered),
+                Ok(Either::Left((decision, _))) if decision.is_deferred() => Asked::Deferred,
+                Ok(Either::Left((decision, _))) => match driver.resolve(&wait.id, decision) {
+                    Ok(()) => Asked::Decided,
+                    // It has expired.
+                    Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Asked::Decided,
+                    Err(error) => return Err(RunErrorKind::Decision(error)),
+                },
+                Err(Interruption::TimeLimit) => Asked::Unanswered,
                 Err(interruption @ Interruption::Cancelled) => {
-                    self.interrupt(&interruption);
-                    return Ok(Asked::Decided);
+                    driver.interrupt(&interruption);
+                    Asked::Decided
                 }
-            }
-        }
+            };
+            driver.go_on_asking(asked, &wait, others)
+        })))
     }
 
-    /// Sleeps until this time. It counts for the run, which waits for a machine, unless only agents with limits of their own wait. Decides
-    /// nothing without a runtime.
-    async fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<Deciding, RunErrorKind> {
+    fn go_on_asking(
+        &mut self,
+        asked: Asked,
+        wait: &Wait,
+        mut questions: Questions,
+    ) -> Result<Work, RunErrorKind> {
+        match asked {
+            Asked::Decided => questions.round.has_decided = true,
+            Asked::Deferred => questions.round.deferred.push(wait.id.clone()),
+            Asked::Unanswered => {}
+        }
+        // Time spent waiting for persons does not count.
+        self.clock = Some(Instant::now());
+        self.ask_next(questions)
+    }
+
+    /// Sleeps until this time, and goes on. It counts for the run, which waits for a machine, unless only agents with limits of their own
+    /// wait. The run waits without a time or a runtime.
+    fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<Work, RunErrorKind> {
         if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
-            return Ok(Deciding::Deferred);
+            return self.defer();
         }
         self.has_unsaved_changes |= self.run.tick(Timestamp::now());
         if self.has_unsaved_changes {
-            return Ok(Deciding::Unsaved(Round::default()));
+            return Ok(Work::Save(Phase::Preparing(Round::default())));
         }
         let is_counted = !self.run.waits_only_for_own_limits();
-        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left());
-        let time_left = time_left.filter(|_| is_counted);
-        let slept = run_until_interrupted(sleep_until(until), cancellation, time_left).await;
-        if !is_counted {
-            self.clock = Some(Instant::now());
-        }
-        if let Err(interruption) = slept {
-            self.interrupt(&interruption);
-        } else {
-            self.change_run().tick(Timestamp::now());
-        }
-        Ok(Deciding::Decided)
+        let time_left = self.time_left().filter(|_| is_counted);
+        let cancellation = self.question.cancellation.as_ref();
+        let sleeping = run_until_interrupted(sleep_until(until), cancellation, time_left);
+        Ok(Work::Job(Job::new(sleeping, move |driver, slept| {
+            if !is_counted {
+                driver.clock = Some(Instant::now());
+            }
+            match slept {
+                Ok(()) => _ = driver.change_run().tick(Timestamp::now()),
+                Err(interruption) => driver.interrupt(&interruption),
+            }
+            driver.prepare_step(Round::default())
+        })))
     }
 }
 

@@ -10,7 +10,8 @@ use crate::layer::Phase;
 use crate::run::RunErrorKind;
 
 /// The future of emitting events, boxed if there are any. It borrows nothing.
-type Emitting = Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'static, Result<(), RunErrorKind>>>;
+pub(super) type Emitting =
+    Either<Ready<Result<(), RunErrorKind>>, BoxFuture<'static, Result<(), RunErrorKind>>>;
 
 impl RunDriver {
     /// Emits what is queued.

@@ -6,6 +6,7 @@ mod hold;
 mod lease;
 mod run_driver;
 mod job;
+mod work;
 mod interruption;
 mod opening;
 mod storage;

@@ -8,9 +8,11 @@ use futures_util::future::{Either, select};
 
 use tokio::time::Instant;
 
+use super::compactor::Reason;
 use super::hold::{Hold, delta_event};
 use super::job::Job;
 use super::review::{BesideVerdicts, passes};
+use super::work::{Phase as StepPhase, Work};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::QuestionRuling;
@@ -50,14 +52,6 @@ enum Replied {
     Ended(VerdictRecord, Result<Result<(), LayerFailure>, Interruption>),
     /// A verdict has ended the request.
     Blocked,
-}
-
-/// What a request has led to.
-pub(super) enum Asked {
-    /// The model has replied, unless the request was interrupted or a layer has ended it.
-    Replied(Option<Box<(ChatResponse, Hold)>>),
-    /// The run was compacted. It is saved before that is emitted, and the next request, which this counts, is sent.
-    Compacted(Option<Arc<RequestMeter>>),
 }
 
 impl RunDriver {
@@ -120,55 +114,78 @@ impl RunDriver {
         }))
     }
 
+    /// Prices the request of this step, which is sent once that is saved.
+    pub(super) fn price(&mut self, is_compacted: bool) -> Result<Work, RunErrorKind> {
+        let (meter, pricing) = self.price_request();
+        let priced = Work::Save(StepPhase::Priced { meter, is_compacted });
+        Ok(match pricing {
+            Some(job) => Work::Job(job.then(|_, ()| Ok(priced))),
+            None => priced,
+        })
+    }
+
     /// Sends the request of this step. A run whose request is too long for the model is compacted, unless it was for this request.
-    pub(super) async fn ask_or_compact(
+    pub(super) fn ask(
         &mut self,
         meter: Option<Arc<RequestMeter>>,
         is_compacted: bool,
-    ) -> Result<Asked, RunErrorKind> {
+    ) -> Result<Work, RunErrorKind> {
         let asking = self.ask_model(meter)?;
-        let asked = self.perform(asking).await;
-        self.emit_queued().await?;
-        match asked {
-            Err(RunErrorKind::Model(error))
-                if error.kind() == ModelErrorKind::ContextLength && !is_compacted =>
-            {
-                match self.compact_too_long().await? {
-                    Some(event) => {
-                        self.events.push(event);
-                        let (meter, pricing) = self.price_request();
-                        if let Some(job) = pricing {
-                            self.perform(job).await?;
-                        }
-                        Ok(Asked::Compacted(meter))
-                    }
-                    None if self.run.is_asking() => Err(RunErrorKind::Model(error)),
-                    // It was stopped meanwhile.
-                    None => Ok(Asked::Replied(None)),
+        Ok(Work::Job(asking.then_result(move |driver, asked| {
+            driver.emit_then(move |driver| match asked {
+                Ok(Some(reply)) => Ok(Work::Replied(reply.into())),
+                Ok(None) => Ok(Work::Asked),
+                Err(RunErrorKind::Model(error))
+                    if error.kind() == ModelErrorKind::ContextLength && !is_compacted =>
+                {
+                    driver.compact_too_long(error)
+                }
+                Err(kind) => Err(kind),
+            })
+        })))
+    }
+
+    /// Compacts a run whose request the provider has refused as too long, and prices the next one.
+    fn compact_too_long(&mut self, error: ModelError) -> Result<Work, RunErrorKind> {
+        let agent = &self.performer.tools.agent.0;
+        if agent.compaction.is_none() || !agent.sends_earlier_turns {
+            return Err(RunErrorKind::Model(error));
+        }
+        Ok(Work::Job(self.compact(Reason::TooLong).then(|driver, compacted| match compacted {
+            Some(event) => {
+                driver.events.push(event);
+                match driver.resolve_tools()? {
+                    Some(job) => Ok(Work::Job(job.then(|driver, ()| driver.price(true)))),
+                    None => driver.price(true),
                 }
             }
-            asked => asked.map(|reply| Asked::Replied(reply.map(Box::new))),
-        }
+            None if driver.run.is_asking() => Err(RunErrorKind::Model(error)),
+            // It was stopped meanwhile.
+            None => Ok(Work::Asked),
+        })))
     }
 
     /// Sends the request of this step for a caller that drives step by step.
     pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
         self.prepare().await?;
-        let ((mut meter, pricing), mut is_compacted) = (self.price_request(), false);
-        if let Some(job) = pricing {
-            self.perform(job).await?;
-        }
+        let mut work = self.price(false)?;
         let reply = loop {
-            self.store_run().await?;
-            self.emit_queued().await?;
-            if is_compacted && self.question.is_elsewhere {
-                // The caller records the compaction first.
-                break None;
-            }
-            match self.ask_or_compact(meter, is_compacted).await? {
-                Asked::Replied(reply) => break reply,
-                Asked::Compacted(next) => (meter, is_compacted) = (next, true),
-            }
+            work = match work {
+                Work::Job(job) => self.perform(job).await?,
+                Work::Save(phase) => {
+                    self.store_run().await?;
+                    if self.question.is_elsewhere
+                        && matches!(phase, StepPhase::Priced { is_compacted: true, .. })
+                    {
+                        // The caller records the compaction first.
+                        self.emit_queued().await?;
+                        break None;
+                    }
+                    self.work(phase)?
+                }
+                Work::Replied(reply) => break Some(reply),
+                _ => break None,
+            };
         };
         let Some(reply) = reply else {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));

@@ -15,16 +15,9 @@ use crate::tool::Timestamp;
 use crate::toolset::ToolSet;
 
 impl RunDriver {
-    /// Resolves the tools and options of this turn, unless a provider of tools asks the user first.
-    pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
-        match self.resolve_tools()? {
-            Some(job) => self.perform(job).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Resolves the tools and options of this turn. Returns a job if providers have to be asked.
-    fn resolve_tools(&mut self) -> Result<Option<Job>, RunErrorKind> {
+    /// Resolves the tools and options of this turn, unless a provider of tools asks the user first. Returns a job if providers have to be
+    /// asked.
+    pub(super) fn resolve_tools(&mut self) -> Result<Option<Job>, RunErrorKind> {
         if self.offer.is_resolved {
             Arc::make_mut(&mut self.offer).is_resolved = false;
         }

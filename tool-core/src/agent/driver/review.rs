@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::job::{Applied, Job};
+use super::work::Work;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
@@ -36,17 +37,8 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
 }
 
 impl RunDriver {
-    /// Asks the layers about the question that have not judged it, before the model is asked.
-    pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
-        while let Some(job) = self.judge_question() {
-            self.perform(job).await?;
-            self.emit_queued().await?;
-        }
-        Ok(())
-    }
-
     /// Lets the first layer judge the question that has not, unless the model is asked without one.
-    fn judge_question(&self) -> Option<Job> {
+    pub(super) fn judge_question(&self) -> Option<Job> {
         if !self.run.is_asking() || !self.performer.layers.see(Phase::Question) {
             return None;
         }
@@ -116,23 +108,39 @@ impl RunDriver {
         }
     }
 
-    /// Asks the layers about the calls that they have not judged, or that have waited since.
+    /// Asks the layers about the calls that they have not judged, or that have waited since, for a caller.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
+        let work = self.judge_calls_then(|_| Ok(Work::Asked))?;
+        self.carry_out(work).await.map(drop)
+    }
+
+    /// Lets the layers judge the calls that they have not judged, or that have waited since, and goes on.
+    pub(super) fn judge_calls_then(
+        &mut self,
+        next: impl FnOnce(&mut Self) -> Result<Work, RunErrorKind> + Send + 'static,
+    ) -> Result<Work, RunErrorKind> {
         if self.performer.layers.see_calls() {
             let layers = Arc::clone(&self.performer.layers);
             self.refuse_left_out(&layers)?;
-            let mut from = 0;
-            while let Some((position, job)) = self.judge_call(from) {
-                self.perform(job).await?;
-                from = position;
-            }
+            return self.judge_calls_from(0, next);
         }
         if self.question.is_elsewhere {
             for (call, _) in self.run.calls_to_judge() {
                 self.run.set_call_judged(&call.id);
             }
         }
-        Ok(())
+        next(self)
+    }
+
+    fn judge_calls_from(
+        &mut self,
+        from: usize,
+        next: impl FnOnce(&mut Self) -> Result<Work, RunErrorKind> + Send + 'static,
+    ) -> Result<Work, RunErrorKind> {
+        match self.judge_call(from) {
+            Some((at, job)) => Ok(Work::Job(job.then(move |driver, ()| driver.judge_calls_from(at, next)))),
+            None => next(self),
+        }
     }
 
     /// Lets the layers rewrite the first call from a position on that they have not judged, or judge it with its final arguments. Returns its
@@ -265,20 +273,8 @@ impl RunDriver {
         judged.boxed()
     }
 
-    /// Asks the layers about results that they have not seen, before the model reads them. Returns `true` if one can be reported to listeners
-    /// once it is saved, which is queued.
-    pub(super) async fn review_results(&mut self) -> Result<bool, RunErrorKind> {
-        while let Some(job) = self.judge_result() {
-            let is_interrupted = self.perform(job).await?;
-            if is_interrupted || !self.events.is_empty() {
-                break;
-            }
-        }
-        Ok(!self.events.is_empty())
-    }
-
     /// Lets the layers judge the first result that they have not seen. The job returns `true` if it was interrupted.
-    fn judge_result(&self) -> Option<Job<bool>> {
+    pub(super) fn judge_result(&self) -> Option<Job<bool>> {
         if !self.performer.layers.see(Phase::Output) {
             return None;
         }
@@ -342,14 +338,6 @@ impl RunDriver {
                 let _ = self.run.reject_answer(&message);
             }
             ReplyRuling::End(verdict) => self.run.stop_by_layer(verdict),
-        }
-    }
-
-    /// Asks the layers about an answer that is not the model's.
-    pub(super) async fn review_returned(&mut self) -> Result<(), RunErrorKind> {
-        match self.judge_returned() {
-            Some(job) => self.perform(job).await,
-            None => Ok(()),
         }
     }
 

@@ -290,9 +290,12 @@ impl RunDriver {
             self.charge_for(&mut response);
         }
         let hold = hold.unwrap_or_default();
-        let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
-        self.emit_all(events).await.map_err(|kind| self.error(kind))?;
-        Ok(())
+        let recording = self.record_reply((response, hold));
+        let recorded = match recording {
+            Ok(work) => self.carry_out(work).await.map(drop),
+            Err(kind) => Err(kind),
+        };
+        recorded.map_err(|kind| self.error(kind))
     }
 
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process

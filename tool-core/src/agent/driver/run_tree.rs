@@ -16,22 +16,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_channel::mpsc;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::{BoxFuture, Either, ready};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
-use super::agent_call::{AgentPhase, AgentWork, AskedAgent};
+use super::agent_call::AskedAgent;
 use super::call_in_flight::Noted;
+use super::job::{Applied, Apply, Job};
 use super::open_calls::OpenCalls;
 use super::review::OutputRuling;
-use super::steps::Phase;
+use super::work::{Phase, Work};
 use crate::agent::RunDriver;
 use crate::agent::executor::AskedCall;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::model::ToolCall;
 use crate::run::{RunErrorKind, TreeInFlight};
-use crate::tool::{Attempt, ToolError, ToolExecution, panic_text};
+use crate::tool::{Attempt, ToolError, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
 ///
@@ -70,8 +71,9 @@ pub(super) struct AgentNode {
     /// The run around it.
     pub(super) outer: NodeId,
     pub(super) asked_by: AskedCall,
-    /// `None` while the agent works.
-    pub(super) asked: Option<Box<AskedAgent>>,
+    pub(super) asked: Box<AskedAgent>,
+    /// What the agent has answered, while that is saved.
+    pub(super) output: Option<ToolOutput>,
     /// It has panicked, and its calls are undone.
     pub(super) panic: Option<Panic>,
 }
@@ -90,8 +92,8 @@ pub(super) enum Progress {
     Asked(String, Box<AskedCall>),
     /// The layers have judged an outcome.
     Judged(Box<(ToolExecution, OutputRuling)>),
-    /// An agent has worked on its run.
-    Worked(Box<AskedAgent>, Result<Result<AgentWork, RunErrorKind>, Panic>),
+    /// A job of the run of an agent is done.
+    Performed(Result<Apply<Work>, Panic>),
     /// A hook has panicked.
     Panicked(Panic),
 }
@@ -170,8 +172,7 @@ impl<'d> RunTree<'d> {
         let mut undoes = vec![false; self.nodes.len()];
         for node in self.nodes.iter().flatten() {
             let mut agent = node.agent.as_ref();
-            let is_undoing = |asked: &AskedAgent| asked.driver.run.is_undoing();
-            if !agent.is_some_and(|agent| agent.asked.as_deref().is_some_and(is_undoing)) {
+            if !agent.is_some_and(|agent| agent.asked.driver.run.is_undoing()) {
                 continue;
             }
             while let Some(AgentNode { outer, .. }) = agent {
@@ -241,53 +242,97 @@ impl<'d> RunTree<'d> {
                     self.judge(id, next).await?;
                 }
             }
-            Progress::Worked(asked, worked) => {
-                if let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] {
-                    agent.asked = Some(asked);
-                }
-                return match worked {
-                    Ok(work) => self.go_on(id, work?).await,
-                    Err(panic) => Ok(Some(self.stop(id, panic))),
-                };
-            }
+            Progress::Performed(performed) => return self.apply(id, performed).await,
             Progress::Panicked(panic) => return Ok(Some(self.stop(id, panic))),
         }
         Ok(Some(id))
     }
 
+    /// Applies what follows from a job of the run of an agent. Returns the run that has changed.
+    async fn apply(
+        &mut self,
+        id: NodeId,
+        performed: Result<Apply<Work>, Panic>,
+    ) -> Result<Option<NodeId>, RunErrorKind> {
+        let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] else { return Ok(None) };
+        let applied = performed.and_then(|apply| {
+            let scope = agent.asked_by.span.scope();
+            let apply = || apply(&mut agent.asked.driver);
+            catch_unwind(AssertUnwindSafe(|| scope.in_scope(apply)))
+        });
+        match applied {
+            Ok(applied) => match applied? {
+                Applied::Done(work) => self.go_on(id, work).await,
+                Applied::Next(job) => {
+                    self.perform(id, job);
+                    Ok(None)
+                }
+            },
+            Err(panic) => Ok(Some(self.stop(id, panic))),
+        }
+    }
+
     /// Goes on with the run of an agent that has worked. Returns the run that has changed.
-    async fn go_on(&mut self, id: NodeId, work: AgentWork) -> Result<Option<NodeId>, RunErrorKind> {
+    async fn go_on(&mut self, id: NodeId, work: Work) -> Result<Option<NodeId>, RunErrorKind> {
         match work {
-            AgentWork::Save(phase) => {
+            Work::Job(job) => self.perform(id, job),
+            Work::Save(phase) => {
                 let stopped = self.save(id).await?;
                 if stopped.is_none() {
                     self.work(id, phase);
                 }
-                Ok(stopped)
+                return Ok(stopped);
             }
-            AgentWork::Calls(calls) => {
+            // Nobody posts commands to it.
+            Work::Posted(phase) => self.work(id, phase),
+            Work::Prepared => {
+                let stopped = self.save(id).await?;
+                if stopped.is_none() {
+                    self.work(id, Phase::Prepared);
+                }
+                return Ok(stopped);
+            }
+            Work::Replied(reply) => self.let_work(id, |driver| driver.record_reply(*reply)),
+            Work::Asked => self.work(id, Phase::Beginning),
+            Work::Calls(calls) => {
                 if let Some(Node { agent: Some(agent), calls: open, .. }) = &mut self.nodes[id] {
-                    *open = agent.asked.as_mut().map(|asked| OpenCalls::new(&mut asked.driver, calls));
+                    *open = Some(OpenCalls::new(&mut agent.asked.driver, calls));
                 }
-                Ok(Some(id))
+                return Ok(Some(id));
             }
-            AgentWork::Waiting => Err(RunErrorKind::Waiting),
-            AgentWork::Done(output) => {
-                if let Some(AgentNode { outer, asked_by, asked: Some(asked), panic }) = self.remove(id) {
-                    let outcome = match panic {
-                        // A hook of the agent hears of the end.
-                        None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
-                        Some(panic) => Err(panic),
-                    };
-                    let outcome = outcome.unwrap_or_else(|panic| {
-                        let text = format!("panicked: {}", panic_text(&*panic));
-                        Err(ToolError::panicked(&asked_by.call.id, &text))
-                    });
-                    self.answer(outer, asked_by, outcome);
-                }
-                Ok(None)
-            }
+            Work::Waiting => return Err(RunErrorKind::Waiting),
+            Work::Done => return self.end(id).await,
         }
+        Ok(None)
+    }
+
+    /// Saves the answer of an agent whose run is done, or ends its call with the answer that is saved. Returns the run that has changed.
+    async fn end(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
+        let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] else { return Ok(None) };
+        if agent.output.is_none() {
+            match catch_unwind(AssertUnwindSafe(|| agent.asked.read_answer())) {
+                Ok(read) => agent.output = read?,
+                Err(panic) => return Ok(Some(self.stop(id, panic))),
+            }
+            match agent.output {
+                Some(_) => self.let_work(id, RunDriver::commit_inside),
+                None => self.work(id, Phase::Beginning),
+            }
+            return Ok(None);
+        }
+        if let Some(AgentNode { outer, asked_by, asked, output: Some(output), panic }) = self.remove(id) {
+            let outcome = match panic {
+                // A hook of the agent hears of the end.
+                None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
+                Some(panic) => Err(panic),
+            };
+            let outcome = outcome.unwrap_or_else(|panic| {
+                let text = format!("panicked: {}", panic_text(&*panic));
+                Err(ToolError::panicked(&asked_by.call.id, &text))
+            });
+            self.answer(outer, asked_by, outcome);
+        }
+        Ok(None)
     }
 
     /// Leaves the run of an agent that cannot continue now, and its call without an outcome.
@@ -322,8 +367,8 @@ impl<'d> RunTree<'d> {
             Some(Node { agent: Some(agent @ AgentNode { panic: None, .. }), calls, .. }) => {
                 agent.panic = Some(panic);
                 *calls = None;
-                agent.asked.iter_mut().for_each(|asked| asked.driver.cancel());
-                self.work(id, AgentPhase::Driving(Phase::Beginning));
+                agent.asked.driver.cancel();
+                self.work(id, Phase::Beginning);
                 return id;
             }
             Some(Node { agent: Some(AgentNode { outer, .. }), .. }) => *outer,
@@ -338,19 +383,28 @@ impl<'d> RunTree<'d> {
         // A place is not used again, because messages for a run that has ended can be on their way.
         let id = self.nodes.len();
         self.nodes.push(Some(Node { agent: Some(agent), ..Node::default() }));
-        self.work(id, AgentPhase::Driving(Phase::Beginning));
+        self.work(id, Phase::Beginning);
     }
 
     /// Lets an agent work on its run.
-    fn work(&mut self, id: NodeId, phase: AgentPhase) {
+    fn work(&mut self, id: NodeId, phase: Phase) {
+        self.let_work(id, |driver| driver.work(phase));
+    }
+
+    /// Lets an agent work on its run, once everything that has happened before is recorded.
+    fn let_work(
+        &mut self,
+        id: NodeId,
+        work: impl FnOnce(&mut RunDriver) -> Result<Work, RunErrorKind> + Send + 'static,
+    ) {
+        self.perform(id, Job::new(ready(()), |driver, ()| work(driver)));
+    }
+
+    fn perform(&mut self, id: NodeId, job: Job<Work>) {
         let Some(Node { agent: Some(agent), running, .. }) = &mut self.nodes[id] else { return };
-        let Some(mut asked) = agent.asked.take() else { return };
-        let scope = agent.asked_by.span.scope();
-        let work = async move {
-            let worked = AssertUnwindSafe(scope.instrument(asked.work(phase))).catch_unwind().await;
-            Progress::Worked(asked, worked)
-        };
-        running.push(work.boxed());
+        let scope = agent.asked_by.span.scope().in_scope(|| agent.asked.driver.enter_span());
+        let performed = AssertUnwindSafe(scope.instrument(job.0)).catch_unwind();
+        running.push(performed.map(Progress::Performed).boxed());
     }
 
     /// Advances a changed run, and then every run that changes as a result.
@@ -374,14 +428,14 @@ impl<'d> RunTree<'d> {
             stopped = self.emit(id).await?;
         }
         let is_busy = self.is_busy(id);
-        if let (None, Some(Node { agent: Some(AgentNode { asked: Some(asked), .. }), calls, .. })) =
+        if let (None, Some(Node { agent: Some(AgentNode { asked, .. }), calls, .. })) =
             (stopped, &mut self.nodes[id])
             && let Some(ended) = calls.take_if(|calls| !is_busy && !calls.is_held(&asked.driver.run))
         {
             if let Some(why) = ended.failure {
                 return Err(why);
             }
-            self.work(id, AgentPhase::Driving(Phase::Beginning));
+            self.work(id, Phase::Beginning);
         }
         Ok(stopped)
     }
@@ -391,16 +445,27 @@ impl<'d> RunTree<'d> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         let (events, was_settled) =
             (std::mem::take(&mut calls.events), std::mem::replace(&mut calls.is_settled, true));
-        let emitted = async {
+        let giving_up = if was_settled { None } else { driver.give_up_apart() };
+        if let Some(job) = giving_up {
+            // It only reports.
+            drop(job.0.await);
+        }
+        let emitting = |tree: &mut Self| {
+            let Some(Calling { driver, .. }) = tree.calling(id) else { return Either::Left(ready(Ok(()))) };
             if !was_settled {
-                driver.settle_step().await?;
+                driver.queue_news();
             }
-            driver.emit_all(events).await
+            driver.events.extend(events);
+            driver.emit_queued()
         };
         if id == OUTERMOST {
-            return emitted.await.map(|()| None);
+            return emitting(self).await.map(|()| None);
         }
-        match AssertUnwindSafe(emitted).catch_unwind().await {
+        let emitted = match catch_unwind(AssertUnwindSafe(|| emitting(self))) {
+            Ok(emitting) => AssertUnwindSafe(emitting).catch_unwind().await,
+            Err(panic) => Err(panic),
+        };
+        match emitted {
             Ok(emitted) => emitted.map(|()| None),
             Err(panic) => Ok(Some(self.stop(id, panic))),
         }
@@ -412,7 +477,7 @@ impl<'d> RunTree<'d> {
         let (mut inner, mut stopped) = (id, None);
         while let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[inner] {
             let (outer, call_id) = (agent.outer, agent.asked_by.call.id.clone());
-            let state = agent.asked.as_mut().and_then(|asked| asked.driver.take_state());
+            let state = agent.asked.driver.take_state();
             let Some(Calling { driver, calls, .. }) = self.calling(outer) else { break };
             if let Some(state) = state {
                 driver.record_state(&call_id, state)?;
@@ -461,9 +526,8 @@ impl<'d> RunTree<'d> {
         let mut tree = TreeInFlight::default();
         for (id, node) in self.nodes.iter().enumerate() {
             let Some(Node { agent, calls: Some(_), .. }) = node else { continue };
-            let asked = agent.as_ref().map(|agent| agent.asked.as_ref());
-            let run = asked.map_or(Some(&self.outermost.run), |asked| Some(&asked?.driver.run));
-            run.into_iter().for_each(|run| tree.add(self.place(id), run));
+            let run = agent.as_ref().map_or(&self.outermost.run, |agent| &agent.asked.driver.run);
+            tree.add(self.place(id), run);
         }
         tree
     }
@@ -484,7 +548,7 @@ impl<'d> RunTree<'d> {
     pub(super) fn calling(&mut self, id: NodeId) -> Option<Calling<'_>> {
         let Node { agent, calls, running } = self.nodes[id].as_mut()?;
         let driver = match agent {
-            Some(agent) => &mut agent.asked.as_mut()?.driver,
+            Some(agent) => &mut agent.asked.driver,
             None => &mut *self.outermost,
         };
         Some(Calling { driver, calls: calls.as_mut()?, running })

@@ -104,7 +104,10 @@ impl RunDriver {
 
     /// Reports to their tools which calls of the run will not be continued.
     pub async fn give_up(&mut self) {
-        self.give_up_calls().await;
+        if let Some(job) = self.give_up_apart() {
+            // It only reports.
+            let _ = self.perform(job).await;
+        }
     }
 
     /// Executes a started call that searches for tools, and records its outcome with the tools that were found.
@@ -118,7 +121,9 @@ impl RunDriver {
 
     async fn execute_search(&mut self, call_id: &str) -> Result<(), RunErrorKind> {
         if !self.offer.is_resolved {
-            self.resolve_offer().await?;
+            if let Some(job) = self.resolve_tools()? {
+                self.perform(job).await?;
+            }
         }
         if self.run.awaits_tools() {
             // The call stays open until they are known.
@@ -147,8 +152,12 @@ impl RunDriver {
     pub async fn judge_results(&mut self) -> Result<(), RunError> {
         let judging = async {
             self.open().await?;
-            while self.review_results().await? {
+            while let Some(job) = self.judge_result() {
+                let is_interrupted = self.perform(job).await?;
                 self.emit_queued().await?;
+                if is_interrupted {
+                    break;
+                }
             }
             Ok(())
         };

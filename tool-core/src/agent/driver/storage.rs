@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 
 use super::job::Job;
 use super::lease::{HeldLease, RunLease};
+use super::work::{Phase, Work};
 use crate::agent::question::Begun;
 use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
@@ -256,13 +257,26 @@ impl RunDriver {
         self.end_commit().await
     }
 
-    /// Lets the layers judge the answer before it is saved for good.
-    pub(super) async fn begin_commit(&mut self) -> Result<(), RunErrorKind> {
+    /// Lets the layers judge the answer of a run inside of another, and adds it to its conversation once it is saved.
+    pub(super) fn commit_inside(&mut self) -> Result<Work, RunErrorKind> {
         self.check_agent()?;
-        self.review_returned().await
+        let judged = Work::Save(Phase::Answered);
+        Ok(match self.judge_returned() {
+            Some(job) => Work::Job(job.then(|_, ()| Ok(judged))),
+            None => judged,
+        })
     }
 
-    pub(super) async fn end_commit(&mut self) -> Result<(), RunErrorKind> {
+    /// Lets the layers judge the answer before it is saved for good.
+    async fn begin_commit(&mut self) -> Result<(), RunErrorKind> {
+        self.check_agent()?;
+        match self.judge_returned() {
+            Some(job) => self.perform(job).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn end_commit(&mut self) -> Result<(), RunErrorKind> {
         if let Some(job) = self.commit_apart() {
             self.perform(job).await?;
         }

@@ -60,7 +60,13 @@ impl RunTree<'_> {
             Ok(asked) => {
                 let notes = CallNotes::of_agent(asked_by.note.clone());
                 driver.change_run().record_notes(&asked_by.call.id, notes).map_err(RunErrorKind::Step)?;
-                self.add(AgentNode { outer: id, asked_by, asked: Some(Box::new(asked)), panic: None });
+                self.add(AgentNode {
+                    outer: id,
+                    asked_by,
+                    asked: Box::new(asked),
+                    output: None,
+                    panic: None,
+                });
             }
             Err(error) => self.answer(id, asked_by, Err(error)),
         }

@@ -73,4 +73,8 @@ impl Disabled {
     pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> F {
         future
     }
+
+    pub(in crate::agent) fn in_scope<T>(self, function: impl FnOnce() -> T) -> T {
+        function()
+    }
 }

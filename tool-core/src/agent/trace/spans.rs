@@ -62,6 +62,11 @@ impl Scope {
     pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> Instrumented<F> {
         future.instrument(self.0)
     }
+
+    /// Enters the span while the function is called.
+    pub(in crate::agent) fn in_scope<T>(&self, function: impl FnOnce() -> T) -> T {
+        self.0.in_scope(function)
+    }
 }
 
 impl RunTrace {
