@@ -434,6 +434,8 @@ const GONE: [(&str, &[&str]); 3] = [
             "AgentCall",
             "Inside",
             "OuterRun",
+            "AgentPhase",
+            "AgentWork",
         ],
     ),
     ("tool-mcp/src/server", &["approve", "Approval"]),

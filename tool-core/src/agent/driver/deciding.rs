@@ -7,37 +7,13 @@ use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio::time::Instant;
 
 use super::job::Job;
+use super::round::{PendingDecision, Questions, Round};
 use super::work::{Phase, Work};
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::{AgentTool, Decider, RunDriver};
 use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait};
 use crate::tool::{Timestamp, Tool, WaitId};
-
-/// One round of questions to the deciders, about everything that a run waits for.
-#[derive(Default)]
-pub(super) struct Round {
-    asked: Vec<WaitId>,
-    /// What was left to people.
-    deferred: Vec<WaitId>,
-    has_decided: bool,
-    /// Deciders that have not answered until then are asked another time.
-    until: Option<Instant>,
-}
-
-/// What a run waits for, and who is asked about it.
-struct Questions {
-    waits: std::vec::IntoIter<(Wait, usize)>,
-    deciders: Arc<Deciders>,
-    round: Round,
-}
-
-/// A decider that is asked.
-pub(super) struct PendingDecision {
-    wait: Wait,
-    decision: BoxFuture<'static, Decision>,
-    others: Questions,
-}
 
 /// What has become of a question to the deciders.
 enum Asked {

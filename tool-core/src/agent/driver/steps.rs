@@ -6,11 +6,11 @@
 use futures_util::future::Either;
 use tokio_util::sync::CancellationToken;
 
-use super::deciding::Round;
 use super::hold::Hold;
 use super::job::Job;
 use super::offer::next_step;
 use super::review::replace_reply;
+use super::round::Round;
 use super::work::{Phase, Work};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::unwrap_call;

@@ -120,10 +120,10 @@ impl RunDriver {
     }
 
     async fn execute_search(&mut self, call_id: &str) -> Result<(), RunErrorKind> {
-        if !self.offer.is_resolved {
-            if let Some(job) = self.resolve_tools()? {
-                self.perform(job).await?;
-            }
+        if !self.offer.is_resolved
+            && let Some(job) = self.resolve_tools()?
+        {
+            self.perform(job).await?;
         }
         if self.run.awaits_tools() {
             // The call stays open until they are known.

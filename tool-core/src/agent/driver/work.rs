@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use super::deciding::{PendingDecision, Round};
 use super::hold::Hold;
 use super::job::Job;
+use super::round::{PendingDecision, Round};
 use crate::agent::spending::RequestMeter;
 use crate::model::{ChatResponse, ToolCall};
 
