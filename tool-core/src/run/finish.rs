@@ -125,6 +125,16 @@ impl Run {
         }
     }
 
+    /// Returns how the answer ended, and its text, if there is one.
+    pub(crate) fn answer(&self) -> Option<(FinishReason, String)> {
+        let finish_reason = match &self.stage {
+            Stage::Answered(finish_reason) => finish_reason.clone(),
+            Stage::Returned { .. } => FinishReason::ToolCalls,
+            _ => return None,
+        };
+        Some((finish_reason, self.answer_text()?))
+    }
+
     /// Returns the messages that the run adds to its conversation: none without an answer, or if a layer answered in place of the model.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]

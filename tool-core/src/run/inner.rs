@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::changes::RunChanges;
 use super::compaction::CompactionRecord;
 use super::effect::RunPath;
 use super::handoff::Handoff;
@@ -22,7 +21,7 @@ type Awaits = fn(&CallRecord) -> bool;
 impl InnerRun {
     pub(crate) fn new(call: &ToolCall, has_own_limits: bool, run: Run) -> Self {
         let (call_id, agent) = (call.id.clone(), call.name.clone());
-        Self { call_id, agent, has_own_limits, run }
+        Self { call_id, agent, has_own_limits, run: Box::new(run) }
     }
 
     /// Returns the id of the call of the outer run that asked the agent.
@@ -198,7 +197,8 @@ impl Run {
         changed
     }
 
-    /// Makes a new run part of this one: the run of the agent that an open call asks by the tool of this name.
+    /// Makes a new run part of this one: the run of the agent that an open call asks by the tool of this name. The outer run stops if its limits
+    /// are exceeded.
     ///
     /// # Errors
     ///
@@ -209,40 +209,30 @@ impl Run {
         has_own_limits: bool,
         run: Self,
     ) -> Result<(), StepError> {
-        self.record_inner_run(Box::new(InnerRun::new(call, has_own_limits, run)))
-    }
-
-    /// Records the current state of the run of an agent that an open call asked. The outer run stops if its limits are
-    /// exceeded.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no such call is open.
-    pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
-        self.open_record(&inner.call_id)?;
-        self.append(Fact::Began(inner));
+        self.open_record(&call.id)?;
+        self.append(Fact::Began(Box::new(InnerRun::new(call, has_own_limits, run))));
         self.stop_at_limits();
         Ok(())
     }
 
-    /// Records what has changed in the run of the agent that an open call asked, or whose calls it undoes. The outer run stops if its
-    /// limits are exceeded.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no such call is open, or if the changes are of another state.
-    pub(crate) fn record_inner_changes(
-        &mut self,
-        call_id: &str,
-        changes: &RunChanges,
-    ) -> Result<(), StepError> {
-        if let Some(position) = self.undone_inner_run(call_id) {
-            return self.inner_runs.make_mut()[position].run.apply_changes(changes);
+    /// Returns where the run is to which these calls lead. Nothing notes that something changes there.
+    pub(crate) fn inner_run_slot(&mut self, calls: &[String]) -> Option<&mut Box<Self>> {
+        let (call, rest) = calls.split_first()?;
+        let inner = match self.undone_inner_run(call) {
+            Some(position) => &mut self.inner_runs.make_mut()[position],
+            None => self.record_mut(call).filter(|record| record.is_open())?.inner_mut()?,
+        };
+        match rest {
+            [] => Some(&mut inner.run),
+            rest => inner.run.inner_run_slot(rest),
         }
-        let inner = self.open_record(call_id)?.inner_mut().ok_or(StepError(NO_CALL))?;
-        inner.run.apply_changes(changes)?;
-        self.stop_at_limits();
-        Ok(())
+    }
+
+    /// Stops the run if its limits are exceeded by what has happened in runs inside. What is undone has no limits.
+    pub(crate) fn check_limits_inside(&mut self) {
+        if !self.is_undoing() {
+            self.stop_at_limits();
+        }
     }
 
     fn stop_at_limits(&mut self) {
@@ -263,7 +253,7 @@ impl Run {
 
     /// Returns the runs that count for the limits of this one.
     pub(super) fn counted_inner_runs(&self) -> impl Iterator<Item = &Run> {
-        self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
+        self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &*inner.run)
     }
 
     /// Returns the run that the call with this path belongs to, and the call's id. Of the calls of inner runs, only those that await

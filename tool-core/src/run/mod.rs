@@ -93,7 +93,6 @@ pub(crate) use self::request::SharedRequest;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub(crate) use self::review::REJECTED;
 pub use self::revision::RunRevision;
-pub(crate) use self::room::TreeInFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub(crate) use self::state::GivenUp;
 pub use self::state::{InnerRun, Profile, ReportedCalls, Run, Sees};

@@ -63,19 +63,6 @@ impl Run {
         copy
     }
 
-    /// Returns `true` if the run records what changes, because others have its state.
-    pub(crate) fn is_recording(&self) -> bool {
-        self.recording.is_some()
-    }
-
-    /// Returns what has changed, which the run then no longer records.
-    pub(crate) fn take_changes(&mut self) -> RunChanges {
-        let changes = self.changes();
-        self.hold_changes();
-        self.forget_held_changes();
-        changes
-    }
-
     /// Marks what is part of a save without a known outcome.
     fn hold_changes(&mut self) {
         self.for_each_run(&mut |run| {

@@ -2,7 +2,7 @@
 //!
 //! What is in flight is a mark of each call's record, and is not stored: what a restored run had in flight was interrupted.
 //!
-//! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`TreeInFlight`), because
+//! What may start beside exclusive calls is decided for the whole tree of runs, in this process and on Restate (`OpenRuns`), because
 //! each run sees only its own calls. What waits occupies no room: neither a parked call nor an agent in whose run everything waits.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use crate::tool::{Attempt, ToolExecution};
 
 /// The runs of a tree in which calls can start, and the calls that lead to each.
 #[derive(Debug, Default)]
-pub(crate) struct TreeInFlight<'a>(Vec<PlacedRun<'a>>);
+struct OpenRuns<'a>(Vec<PlacedRun<'a>>);
 
 #[derive(Debug)]
 struct PlacedRun<'a> {
@@ -22,9 +22,9 @@ struct PlacedRun<'a> {
     run: &'a Run,
 }
 
-impl<'a> TreeInFlight<'a> {
+impl<'a> OpenRuns<'a> {
     /// Adds a run after the runs around it.
-    pub(crate) fn add(&mut self, place: Vec<&'a str>, run: &'a Run) {
+    fn add(&mut self, place: Vec<&'a str>, run: &'a Run) {
         self.0.push(PlacedRun { place, run });
     }
 
@@ -36,8 +36,17 @@ impl<'a> TreeInFlight<'a> {
         }
     }
 
+    /// Returns the runs at these places of a tree.
+    fn at(places: impl IntoIterator<Item = Vec<&'a str>>, outermost: &'a Run) -> Self {
+        let placed = places.into_iter().filter_map(|place| {
+            let run = outermost.inner_run_at(place.iter().copied())?;
+            Some(PlacedRun { place, run })
+        });
+        Self(placed.collect())
+    }
+
     /// Returns the calls of the run at this place that can start now, beside those of the whole tree.
-    pub(crate) fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
+    fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
         let own = self.0.iter().find(|one| one.place == place);
         own.map(|own| self.startable_in(own)).unwrap_or_default()
     }
@@ -264,7 +273,7 @@ impl Run {
     #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn open_places(&self) -> Vec<RunPath> {
-        let mut tree = TreeInFlight::default();
+        let mut tree = OpenRuns::default();
         tree.add_tree(Vec::new(), self);
         tree.0.iter().map(|one| one.place.iter().map(|id| (*id).to_owned()).collect()).collect()
     }
@@ -292,10 +301,19 @@ impl Run {
         self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
     }
 
+    /// Returns the calls of the run at a place that can start now, beside those of the runs at all these places, the outermost first.
+    pub(crate) fn startable_at<'a>(
+        &'a self,
+        place: &[&str],
+        places: impl IntoIterator<Item = Vec<&'a str>>,
+    ) -> Vec<ToolCall> {
+        OpenRuns::at(places, self).startable(place)
+    }
+
     /// Returns runs of the tree that have calls which can start now, with these: all such runs, or one alone if calls of the tree exclude others.
     /// What layers have to judge first does not start, and nothing does without a [profile](Self::set_profile).
     pub(super) fn startable_runs(&self) -> Vec<(RunPath, Vec<ToolCall>)> {
-        let mut tree = TreeInFlight::default();
+        let mut tree = OpenRuns::default();
         tree.add_tree(Vec::new(), self);
         let has_exclusive = tree.0.iter().any(|one| one.run.has_exclusive_call());
         let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());

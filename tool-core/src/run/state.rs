@@ -414,7 +414,7 @@ pub struct InnerRun {
     pub(super) agent: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_limits: bool,
-    pub(super) run: Run,
+    pub(super) run: Box<Run>,
 }
 
 impl Stage {

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
+use std::{mem, slice};
 
 use futures_util::FutureExt;
 
@@ -22,22 +23,63 @@ pub(in crate::agent) struct AskedAgent {
 }
 
 impl RunDriver {
-    /// Asks the agent of a call, or continues the run that the call began. The run takes what it has from this one.
+    /// Asks the agent of a call, or continues a copy of the run that the call began.
     ///
     /// # Errors
     ///
-    /// Fails if the call exceeds the allowed depth of agents, or if it is none of an agent any more.
-    pub(super) fn ask_agent(
+    /// Fails for the same reasons as [`ask_agent`](Self::ask_agent).
+    pub(super) fn ask_agent_apart(
         &self,
         executor: &CallExecutor,
         call: &ToolCall,
         text: String,
     ) -> Result<AskedAgent, ToolError> {
+        let continued = self.run.open_inner_run(&call.id).map(Run::recording_copy);
+        self.ask_agent(executor, call, text, continued)
+    }
+
+    /// Asks the agent of a call, or continues the run that the call began, which is part of this one.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`ask_agent`](Self::ask_agent).
+    pub(super) fn ask_agent_inside(
+        &mut self,
+        executor: &CallExecutor,
+        call: &ToolCall,
+        text: String,
+    ) -> Result<AskedAgent, ToolError> {
+        executor.agent_of(call).ok_or_else(ToolError::interrupted)?;
+        let path = slice::from_ref(&call.id);
+        let continued = self.run.inner_run_slot(path).map(|run| mem::replace(run, placeholder()));
+        let mut asked = self.ask_agent(executor, call, text, continued.map(|run| *run))?;
+        match self.change_run().inner_run_slot(path) {
+            Some(run) => mem::swap(run, &mut asked.driver.run),
+            None => {
+                let run = mem::replace(&mut asked.driver.run, placeholder());
+                let begun = self.run.add_inner_run(call, asked.tool.has_own_limits, *run);
+                begun.map_err(ToolError::failed)?;
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Asks the agent of a call, or continues the run that the call began. The run takes what it has from this one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call exceeds the allowed depth of agents, or if it is none of an agent any more.
+    fn ask_agent(
+        &self,
+        executor: &CallExecutor,
+        call: &ToolCall,
+        text: String,
+        continued: Option<Run>,
+    ) -> Result<AskedAgent, ToolError> {
         let tool = executor.agent_of(call).ok_or_else(ToolError::interrupted)?;
         let outer = self.performer.asked.as_ref().and_then(|asked| asked.levels);
         let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
         let levels = outer.map_or(max_depth, |levels| levels.saturating_sub(1));
-        let continued = self.run.open_inner_run(&call.id).map(Run::recording_copy);
         if levels == 0 && continued.is_none() {
             return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
         }
@@ -65,6 +107,12 @@ impl RunDriver {
             is_undo: self.run.is_undoing(),
             ..AskedAgent::new(tool, question, asked, layers, &call.name)
         })
+    }
+}
+
+impl AsMut<RunDriver> for AskedAgent {
+    fn as_mut(&mut self) -> &mut RunDriver {
+        &mut self.driver
     }
 }
 
@@ -153,13 +201,13 @@ impl AskedAgent {
     }
 
     /// Returns the outcome of a call whose run is done.
-    pub(super) fn finish(self, output: ToolOutput) -> Outcome {
+    pub(super) fn finish(&mut self, output: ToolOutput) -> Outcome {
         if self.is_undo {
             return undone(&self.driver);
         }
-        let answer = self.driver.into_answer().map_err(|error| failure(&error, &[]))?;
-        match answer.finish_reason().is_truncated() {
-            true => self.tool.form.truncated(output, answer.text()),
+        let (finish_reason, text) = self.driver.end_inside().map_err(|error| failure(&error, &[]))?;
+        match finish_reason.is_truncated() {
+            true => self.tool.form.truncated(output, &text),
             false => Ok(output),
         }
     }
@@ -203,4 +251,9 @@ fn undone(driver: &RunDriver) -> Result<ToolOutput, ToolError> {
             executions.len()
         ))),
     }
+}
+
+/// Returns what is in the place of a run that is elsewhere.
+fn placeholder() -> Box<Run> {
+    Box::new(Run::new([]))
 }

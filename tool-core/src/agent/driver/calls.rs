@@ -19,17 +19,11 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
-use crate::run::{GivenUp, InnerRun, RunChanges, RunErrorKind};
+use crate::run::{GivenUp, RunErrorKind};
 use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
 
 /// The longest wait for providers whose tools are to know that calls will not be continued.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The state of the run of an agent: at its beginning, and what then changes in it.
-pub(super) enum InnerState {
-    New(Box<InnerRun>),
-    Changes(Box<RunChanges>),
-}
 
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
@@ -72,30 +66,16 @@ impl RunDriver {
         RunTree::new(self, Vec::new()).drive_one(call, attempt).await
     }
 
-    /// Returns what has changed in the run of an agent since its last save, to be recorded in the run around it.
-    pub(super) fn take_state(&mut self) -> Option<InnerState> {
+    /// Returns `true` if the run has changed since the last save of the runs around it.
+    pub(super) fn take_unsaved(&mut self) -> bool {
         self.record_layer_usage();
-        if !std::mem::take(&mut self.has_unsaved_changes) {
-            return None;
-        }
-        if self.run.is_recording() {
-            return Some(InnerState::Changes(Box::new(self.run.take_changes())));
-        }
-        let asked = self.performer.asked.as_ref()?;
-        let inner = InnerRun::new(asked.call.as_ref()?, asked.has_own_limits, self.run.clone());
-        self.run.record_changes(0);
-        Some(InnerState::New(Box::new(inner)))
+        std::mem::take(&mut self.has_unsaved_changes)
     }
 
-    /// Records the state of the run of an agent that a call asked.
-    pub(super) fn record_state(&mut self, call_id: &str, state: InnerState) -> Result<(), RunErrorKind> {
-        let recorded = match state {
-            InnerState::New(inner) => self.change_run().record_inner_run(inner),
-            InnerState::Changes(changes) => self.change_run().record_inner_changes(call_id, &changes),
-        };
-        recorded.map_err(RunErrorKind::Step)?;
+    /// Notes that a run inside has changed. The run stops if its limits are exceeded.
+    pub(super) fn note_change_inside(&mut self) {
+        self.change_run().check_limits_inside();
         self.update_elapsed();
-        Ok(())
     }
 
     /// Reports to their tools which calls will not be continued.

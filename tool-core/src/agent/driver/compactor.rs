@@ -108,7 +108,7 @@ impl RunDriver {
         let performer = &self.performer;
         let agents = [&performer.tools].into_iter().chain(&performer.earlier_tools);
         let mut compactor = Compactor {
-            run: self.run.clone(),
+            run: Run::clone(&self.run),
             changes: Vec::new(),
             agent: performer.tools.agent.clone(),
             layers: Arc::clone(&performer.layers),

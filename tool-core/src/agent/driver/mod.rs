@@ -5,6 +5,7 @@ mod offer;
 mod hold;
 mod lease;
 mod run_driver;
+mod held;
 mod round;
 mod job;
 mod work;

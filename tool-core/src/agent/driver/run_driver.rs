@@ -25,7 +25,7 @@ use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
 use crate::layer::Phase;
 use crate::memory::OpenConversation;
-use crate::model::{ChatResponse, ConversationId, ToolCall};
+use crate::model::{ChatResponse, ConversationId, FinishReason, ToolCall};
 use crate::run::{
     Answer, Decision, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError, UserMessage,
     WaitReason,
@@ -89,7 +89,8 @@ use crate::toolset::ToolSet;
 /// Dropping the driver cancels the work in flight, and a stored run as [`OnDrop`](crate::agent::OnDrop) says.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
-    pub(in crate::agent) run: Run,
+    /// The run, or in its place nothing while it is part of an outer one and its driver does nothing.
+    pub(in crate::agent) run: Box<Run>,
     pub(in crate::agent) performer: Performer,
     pub(super) trace: RunTrace,
     /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
@@ -142,7 +143,7 @@ impl RunDriver {
         let mut driver = Self {
             announced_turn: 0,
             reported: ReportedCalls::all_of(&run),
-            run,
+            run: Box::new(run),
             trace: RunTrace::new(performer.origin.0.trace),
             performer,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
@@ -187,7 +188,7 @@ impl RunDriver {
         self.set_in_progress(false);
         self.trace.pause();
         self.run.forget_in_flight();
-        self.run
+        *self.run
     }
 
     /// Returns the agent that the next step belongs to: the one that was asked, or one that the run was
@@ -441,11 +442,34 @@ impl RunDriver {
         match self.run.finish() {
             Ok(mut answer) => {
                 answer.set_agent_name(self.performer.origin.name());
-                self.trace.record_answer(&answer);
+                self.trace.record_answer(answer.finish_reason(), answer.text());
                 if !self.performer.emitter.hooks.is_empty() {
                     self.performer.emitter.call_hooks(&Event::Done(answer.clone()));
                 }
                 Ok(answer)
+            }
+            Err(error) => Err(report(error, &mut self.trace, &self.performer.emitter)),
+        }
+    }
+
+    /// Emits the end of a run inside, and returns how its answer ended and its text, or its error.
+    pub(super) fn end_inside(&mut self) -> Result<(FinishReason, String), RunError> {
+        if let Some(guard) = self.cancel_on_drop.take() {
+            guard.disarm();
+        }
+        let answer = self.run.answer().filter(|_| self.performer.emitter.hooks.is_empty());
+        if let Some((finish_reason, text)) = answer {
+            self.trace.record_answer(&finish_reason, &text);
+            return Ok((finish_reason, text));
+        }
+        // Listeners get all of the answer.
+        match Run::clone(&self.run).finish() {
+            Ok(mut answer) => {
+                answer.set_agent_name(self.performer.origin.name());
+                let ended = (answer.finish_reason().clone(), answer.text().to_owned());
+                self.trace.record_answer(&ended.0, &ended.1);
+                self.performer.emitter.call_hooks(&Event::Done(answer));
+                Ok(ended)
             }
             Err(error) => Err(report(error, &mut self.trace, &self.performer.emitter)),
         }
@@ -482,7 +506,7 @@ impl RunDriver {
 
     pub(in crate::agent) fn into_error(mut self, kind: RunErrorKind) -> RunError {
         self.record_layer_usage();
-        let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
+        let error = RunError::new(kind, *self.run).with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.performer.emitter)
     }
 
@@ -501,7 +525,7 @@ impl RunDriver {
     /// Returns the error of a step, with a copy of the run.
     pub(super) fn error(&mut self, kind: RunErrorKind) -> RunError {
         self.record_layer_usage();
-        let error = RunError::new(kind, self.run.clone());
+        let error = RunError::new(kind, Run::clone(&self.run));
         let error = error.with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.performer.emitter)
     }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::agent_call::AskedAgent;
 use super::call_in_flight::Noted;
+use super::held::HeldRun;
 use super::job::{Applied, Apply, Job};
 use super::open_calls::OpenCalls;
 use super::review::OutputRuling;
@@ -30,8 +31,9 @@ use super::work::{Phase, Work};
 use crate::agent::RunDriver;
 use crate::agent::executor::AskedCall;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::agent::trace::Scope;
 use crate::model::ToolCall;
-use crate::run::{RunErrorKind, TreeInFlight};
+use crate::run::{Run, RunErrorKind};
 use crate::tool::{Attempt, ToolError, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
@@ -80,7 +82,7 @@ pub(super) struct AgentNode {
 
 /// A run whose calls are executed.
 pub(super) struct Calling<'a> {
-    pub(super) driver: &'a mut RunDriver,
+    pub(super) driver: HeldRun<'a>,
     pub(super) calls: &'a mut OpenCalls,
     pub(super) running: &'a mut FuturesUnordered<BoxFuture<'static, Progress>>,
 }
@@ -126,7 +128,7 @@ impl<'d> RunTree<'d> {
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
         self.leaves_outcome = true;
-        if let Some(Calling { driver, calls, .. }) = self.calling(OUTERMOST) {
+        if let Some(Calling { mut driver, calls, .. }) = self.calling(OUTERMOST) {
             calls.is_settled = true;
             driver.run.set_executing(&call.id);
         }
@@ -144,7 +146,7 @@ impl<'d> RunTree<'d> {
                 Next::Progress(progress) => self.record(id, progress).await,
                 Next::Noted(noted) => self.record_notes(id, noted).await,
                 Next::Interrupted(interruption) => {
-                    self.calling(id).into_iter().for_each(|run| run.driver.interrupt(&interruption));
+                    self.calling(id).into_iter().for_each(|mut run| run.driver.interrupt(&interruption));
                     Ok(Some(id))
                 }
             };
@@ -170,9 +172,9 @@ impl<'d> RunTree<'d> {
     /// Returns for each run whether calls inside of it are undone.
     fn undoes_inside(&self) -> Vec<bool> {
         let mut undoes = vec![false; self.nodes.len()];
-        for node in self.nodes.iter().flatten() {
-            let mut agent = node.agent.as_ref();
-            if !agent.is_some_and(|agent| agent.asked.driver.run.is_undoing()) {
+        for id in 0..self.nodes.len() {
+            let mut agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
+            if agent.is_none() || !self.run_at(id).is_some_and(Run::is_undoing) {
                 continue;
             }
             while let Some(AgentNode { outer, .. }) = agent {
@@ -181,6 +183,11 @@ impl<'d> RunTree<'d> {
             }
         }
         undoes
+    }
+
+    /// Returns a run, as long as those around it go on.
+    fn run_at(&self, id: NodeId) -> Option<&Run> {
+        self.outermost.run.inner_run_at(self.place(id))
     }
 
     /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
@@ -192,7 +199,7 @@ impl<'d> RunTree<'d> {
         let cancellation = cancellation.filter(|_| !is_undoing);
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
         for (id, undoes_inside) in undoes_inside.into_iter().enumerate() {
-            let Some(Calling { driver, calls, .. }) = self.calling(id) else { continue };
+            let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { continue };
             if !driver.run.counts_time(driver.run.is_working()) {
                 driver.update_elapsed();
                 uncounted.push(id);
@@ -218,7 +225,7 @@ impl<'d> RunTree<'d> {
         });
         let next = run_until_interrupted(progress, cancellation.as_ref(), first.map(|(left, _)| left)).await;
         for id in uncounted {
-            if let Some(Calling { driver, .. }) = self.calling(id) {
+            if let Some(Calling { mut driver, .. }) = self.calling(id) {
                 driver.clock = Some(Instant::now());
             }
         }
@@ -254,12 +261,12 @@ impl<'d> RunTree<'d> {
         id: NodeId,
         performed: Result<Apply<Work>, Panic>,
     ) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] else { return Ok(None) };
+        let Some((mut asked, scope)) = self.agent(id) else { return Ok(None) };
         let applied = performed.and_then(|apply| {
-            let scope = agent.asked_by.span.scope();
-            let apply = || apply(&mut agent.asked.driver);
+            let apply = || apply(&mut asked.driver);
             catch_unwind(AssertUnwindSafe(|| scope.in_scope(apply)))
         });
+        drop(asked);
         match applied {
             Ok(applied) => match applied? {
                 Applied::Done(work) => self.go_on(id, work).await,
@@ -295,8 +302,9 @@ impl<'d> RunTree<'d> {
             Work::Replied(reply) => self.let_work(id, |driver| driver.record_reply(*reply)),
             Work::Asked => self.work(id, Phase::Beginning),
             Work::Calls(calls) => {
-                if let Some(Node { agent: Some(agent), calls: open, .. }) = &mut self.nodes[id] {
-                    *open = Some(OpenCalls::new(&mut agent.asked.driver, calls));
+                let open = self.agent(id).map(|(mut asked, _)| OpenCalls::new(&mut asked.driver, calls));
+                if let Some(node) = &mut self.nodes[id] {
+                    node.calls = open;
                 }
                 return Ok(Some(id));
             }
@@ -309,23 +317,32 @@ impl<'d> RunTree<'d> {
     /// Saves the answer of an agent whose run is done, or ends its call with the answer that is saved. Returns the run that has changed.
     async fn end(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
         let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] else { return Ok(None) };
-        if agent.output.is_none() {
-            match catch_unwind(AssertUnwindSafe(|| agent.asked.read_answer())) {
-                Ok(read) => agent.output = read?,
+        let (output, panic) = (agent.output.take(), agent.panic.take());
+        let Some((mut asked, _)) = self.agent(id) else { return Ok(None) };
+        let Some(output) = output else {
+            let read = catch_unwind(AssertUnwindSafe(|| asked.read_answer()));
+            drop(asked);
+            let read = match read {
+                Ok(read) => read?,
                 Err(panic) => return Ok(Some(self.stop(id, panic))),
+            };
+            let has_answered = read.is_some();
+            if let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] {
+                (agent.output, agent.panic) = (read, panic);
             }
-            match agent.output {
-                Some(_) => self.let_work(id, RunDriver::commit_inside),
-                None => self.work(id, Phase::Beginning),
+            match has_answered {
+                true => self.let_work(id, RunDriver::commit_inside),
+                false => self.work(id, Phase::Beginning),
             }
             return Ok(None);
-        }
-        if let Some(AgentNode { outer, asked_by, asked, output: Some(output), panic }) = self.remove(id) {
-            let outcome = match panic {
-                // A hook of the agent hears of the end.
-                None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
-                Some(panic) => Err(panic),
-            };
+        };
+        let outcome = match panic {
+            // A hook of the agent hears of the end.
+            None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
+            Some(panic) => Err(panic),
+        };
+        drop(asked);
+        if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id) {
             let outcome = outcome.unwrap_or_else(|panic| {
                 let text = format!("panicked: {}", panic_text(&*panic));
                 Err(ToolError::panicked(&asked_by.call.id, &text))
@@ -350,7 +367,7 @@ impl<'d> RunTree<'d> {
             return Ok(Some(stopped));
         }
         if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id)
-            && let Some(Calling { driver, calls, running }) = self.calling(outer)
+            && let Some(Calling { mut driver, calls, running }) = self.calling(outer)
         {
             calls.suspend(&mut driver.run, &asked_by.call.id, why);
             asked_by.span.suspend();
@@ -367,7 +384,7 @@ impl<'d> RunTree<'d> {
             Some(Node { agent: Some(agent @ AgentNode { panic: None, .. }), calls, .. }) => {
                 agent.panic = Some(panic);
                 *calls = None;
-                agent.asked.driver.cancel();
+                self.agent(id).into_iter().for_each(|(mut asked, _)| asked.driver.cancel());
                 self.work(id, Phase::Beginning);
                 return id;
             }
@@ -401,10 +418,13 @@ impl<'d> RunTree<'d> {
     }
 
     fn perform(&mut self, id: NodeId, job: Job<Work>) {
-        let Some(Node { agent: Some(agent), running, .. }) = &mut self.nodes[id] else { return };
-        let scope = agent.asked_by.span.scope().in_scope(|| agent.asked.driver.enter_span());
+        let Some((mut asked, scope)) = self.agent(id) else { return };
+        let scope = scope.in_scope(|| asked.driver.enter_span());
+        drop(asked);
         let performed = AssertUnwindSafe(scope.instrument(job.0)).catch_unwind();
-        running.push(performed.map(Progress::Performed).boxed());
+        if let Some(node) = &mut self.nodes[id] {
+            node.running.push(performed.map(Progress::Performed).boxed());
+        }
     }
 
     /// Advances a changed run, and then every run that changes as a result.
@@ -427,12 +447,11 @@ impl<'d> RunTree<'d> {
         if stopped.is_none() {
             stopped = self.emit(id).await?;
         }
-        let is_busy = self.is_busy(id);
-        if let (None, Some(Node { agent: Some(AgentNode { asked, .. }), calls, .. })) =
-            (stopped, &mut self.nodes[id])
-            && let Some(ended) = calls.take_if(|calls| !is_busy && !calls.is_held(&asked.driver.run))
-        {
-            if let Some(why) = ended.failure {
+        let is_over = stopped.is_none() && id != OUTERMOST && !self.is_busy(id);
+        let is_held = |run: Calling<'_>| run.calls.is_held(&run.driver.run);
+        if is_over && !self.calling(id).is_none_or(is_held) {
+            let ended = self.nodes[id].as_mut().and_then(|node| node.calls.take());
+            if let Some(why) = ended.and_then(|ended| ended.failure) {
                 return Err(why);
             }
             self.work(id, Phase::Beginning);
@@ -442,16 +461,19 @@ impl<'d> RunTree<'d> {
 
     /// Emits what is new in a run. Returns the run that has changed, if a hook panics.
     async fn emit(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
+        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         let (events, was_settled) =
             (std::mem::take(&mut calls.events), std::mem::replace(&mut calls.is_settled, true));
         let giving_up = if was_settled { None } else { driver.give_up_apart() };
+        drop(driver);
         if let Some(job) = giving_up {
             // It only reports.
             drop(job.0.await);
         }
         let emitting = |tree: &mut Self| {
-            let Some(Calling { driver, .. }) = tree.calling(id) else { return Either::Left(ready(Ok(()))) };
+            let Some(Calling { mut driver, .. }) = tree.calling(id) else {
+                return Either::Left(ready(Ok(())));
+            };
             if !was_settled {
                 driver.queue_news();
             }
@@ -475,12 +497,12 @@ impl<'d> RunTree<'d> {
     /// returned.
     pub(super) async fn save(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
         let (mut inner, mut stopped) = (id, None);
-        while let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[inner] {
-            let (outer, call_id) = (agent.outer, agent.asked_by.call.id.clone());
-            let state = agent.asked.driver.take_state();
-            let Some(Calling { driver, calls, .. }) = self.calling(outer) else { break };
-            if let Some(state) = state {
-                driver.record_state(&call_id, state)?;
+        while let Some(Node { agent: Some(AgentNode { outer, .. }), .. }) = &self.nodes[inner] {
+            let outer = *outer;
+            let has_changed = self.agent(inner).is_some_and(|(mut asked, _)| asked.driver.take_unsaved());
+            let Some(Calling { mut driver, calls, .. }) = self.calling(outer) else { break };
+            if has_changed {
+                driver.note_change_inside();
             }
             if calls.has_ended(&driver.run) {
                 stopped = Some(outer);
@@ -521,15 +543,11 @@ impl<'d> RunTree<'d> {
         self.nodes[id].take()?.agent
     }
 
-    /// Returns what is in flight in the runs whose calls are executed.
-    pub(super) fn in_flight(&self) -> TreeInFlight<'_> {
-        let mut tree = TreeInFlight::default();
-        for (id, node) in self.nodes.iter().enumerate() {
-            let Some(Node { agent, calls: Some(_), .. }) = node else { continue };
-            let run = agent.as_ref().map_or(&self.outermost.run, |agent| &agent.asked.driver.run);
-            tree.add(self.place(id), run);
-        }
-        tree
+    /// Returns the calls of a run that can start beside those of the other runs whose calls are executed.
+    pub(super) fn startable(&self, id: NodeId) -> Vec<ToolCall> {
+        let calling = |id: &NodeId| self.nodes[*id].as_ref().is_some_and(|node| node.calls.is_some());
+        let places = (0..self.nodes.len()).filter(calling).map(|id| self.place(id));
+        self.outermost.run.startable_at(&self.place(id), places)
     }
 
     /// Returns the calls that lead to a run.
@@ -544,13 +562,30 @@ impl<'d> RunTree<'d> {
         place
     }
 
-    /// Returns a run whose calls are executed.
+    /// Returns a run whose calls are executed, unless it is no longer part of the one around it.
     pub(super) fn calling(&mut self, id: NodeId) -> Option<Calling<'_>> {
+        let path = self.path(id);
         let Node { agent, calls, running } = self.nodes[id].as_mut()?;
+        let calls = calls.as_mut()?;
         let driver = match agent {
-            Some(agent) => &mut agent.asked.driver,
-            None => &mut *self.outermost,
+            Some(agent) => {
+                HeldRun::inside(&mut agent.asked.driver, self.outermost.run.inner_run_slot(&path)?)
+            }
+            None => HeldRun::outermost(&mut *self.outermost),
         };
-        Some(Calling { driver, calls: calls.as_mut()?, running })
+        Some(Calling { driver, calls, running })
+    }
+
+    /// Returns the agent of a run inside, with the scope of its call, unless the run is no longer part of the one around it.
+    fn agent(&mut self, id: NodeId) -> Option<(HeldRun<'_, AskedAgent>, Scope)> {
+        let path = self.path(id);
+        let agent = self.nodes[id].as_mut()?.agent.as_mut()?;
+        let slot = self.outermost.run.inner_run_slot(&path)?;
+        Some((HeldRun::inside(&mut *agent.asked, slot), agent.asked_by.span.scope()))
+    }
+
+    /// Returns the calls that lead to a run.
+    fn path(&self, id: NodeId) -> Vec<String> {
+        self.place(id).into_iter().map(str::to_owned).collect()
     }
 }

@@ -25,7 +25,7 @@ impl RunDriver {
     /// Fails if the call was not started, or if the application does not say what the run has.
     pub async fn descend(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
         let CallOfAgent { executor, call, .. } = self.call_of_agent(call_id).await?;
-        let asked = self.ask_agent(&executor, &call, String::new());
+        let asked = self.ask_agent_apart(&executor, &call, String::new());
         Ok(asked.map(|asked| asked.driver).map_err(|error| ToolExecution::new(call, Err(error)).into()))
     }
 
@@ -45,7 +45,7 @@ impl RunDriver {
             Ok(execution) => return Ok(Err(execution.into())),
             Err(asked) => asked,
         };
-        let agent = match self.ask_agent(&executor, &asked.call, question) {
+        let agent = match self.ask_agent_apart(&executor, &asked.call, question) {
             Ok(agent) => agent,
             Err(error) => return Ok(Err(executor.answer(*asked, Err(error)).await.into())),
         };
@@ -62,7 +62,7 @@ impl RunDriver {
     /// Fails if the call was not started, or if the application does not say what the run has.
     pub async fn end_agent(&mut self, call_id: &str) -> Result<Result<Self, Box<ToolExecution>>, RunError> {
         let CallOfAgent { executor, call, attempt } = self.call_of_agent(call_id).await?;
-        let answer = match self.ask_agent(&executor, &call, String::new()) {
+        let answer = match self.ask_agent_apart(&executor, &call, String::new()) {
             Ok(agent) => agent.end(),
             Err(error) => return Ok(Err(ToolExecution::new(call, Err(error)).into())),
         };

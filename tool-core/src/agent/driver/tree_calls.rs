@@ -26,7 +26,7 @@ impl RunTree<'_> {
     ) -> Result<Option<NodeId>, RunErrorKind> {
         let Noted { call_id, notes, noted } = noted;
         // The run may have stopped meanwhile.
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
+        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         // A call can have left a task that records something after its end.
         if !driver.run.is_in_flight(&call_id) {
             return Ok(None);
@@ -36,6 +36,7 @@ impl RunTree<'_> {
         if calls.has_ended(&driver.run) {
             return Ok(Some(id));
         }
+        drop(driver);
         let stopped = self.save(id).await?;
         if stopped.is_none() {
             // The call may have been dropped meanwhile.
@@ -51,15 +52,19 @@ impl RunTree<'_> {
         question: String,
         asked_by: AskedCall,
     ) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(None) };
+        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(None) };
         if !driver.run.is_in_flight(&asked_by.call.id) {
             // The run has stopped meanwhile.
             return Ok(Some(id));
         }
-        match driver.ask_agent(&calls.executor, &asked_by.call, question) {
+        let asked = driver.ask_agent_inside(&calls.executor, &asked_by.call, question);
+        if asked.is_ok() {
+            let notes = CallNotes::of_agent(asked_by.note.clone());
+            driver.change_run().record_notes(&asked_by.call.id, notes).map_err(RunErrorKind::Step)?;
+        }
+        drop(driver);
+        match asked {
             Ok(asked) => {
-                let notes = CallNotes::of_agent(asked_by.note.clone());
-                driver.change_run().record_notes(&asked_by.call.id, notes).map_err(RunErrorKind::Step)?;
                 self.add(AgentNode {
                     outer: id,
                     asked_by,
@@ -87,7 +92,7 @@ impl RunTree<'_> {
         id: NodeId,
         execution: ToolExecution,
     ) -> Result<(), RunErrorKind> {
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
+        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(()) };
         // It can have been suspended before.
         if !driver.run.is_in_flight(&execution.call().id) {
             return Ok(());
@@ -98,6 +103,7 @@ impl RunTree<'_> {
             calls.suspend(&mut driver.run, &call_id, RunErrorKind::Waiting);
             return Ok(());
         }
+        drop(driver);
         self.judge(id, execution).await
     }
 
@@ -106,20 +112,24 @@ impl RunTree<'_> {
     pub(super) async fn judge(&mut self, id: NodeId, execution: ToolExecution) -> Result<(), RunErrorKind> {
         let is_alone = id == OUTERMOST && self.nodes.iter().flatten().all(|node| node.running.is_empty());
         let Some(Calling { driver, calls, running }) = self.calling(id) else { return Ok(()) };
-        let (execution, ruling) = match driver.ruling_without_layers(&execution) {
-            Some(ruling) => (execution, ruling),
+        let judging = match driver.ruling_without_layers(&execution) {
+            Some(ruling) => {
+                drop(driver);
+                return self.record_outcome(id, execution, ruling);
+            }
             None if calls.is_judging => {
                 calls.to_judge.push_back(execution);
                 return Ok(());
             }
-            None if is_alone => driver.judge_output(execution).await,
-            None => {
-                calls.is_judging = true;
-                let judged = driver.judge_output(execution);
-                running.push(judged.map(|judged| Progress::Judged(Box::new(judged))).boxed());
-                return Ok(());
-            }
+            None => driver.judge_output(execution),
         };
+        if !is_alone {
+            calls.is_judging = true;
+            running.push(judging.map(|judged| Progress::Judged(Box::new(judged))).boxed());
+            return Ok(());
+        }
+        drop(driver);
+        let (execution, ruling) = judging.await;
         self.record_outcome(id, execution, ruling)
     }
 
@@ -129,7 +139,7 @@ impl RunTree<'_> {
         execution: ToolExecution,
         ruling: OutputRuling,
     ) -> Result<(), RunErrorKind> {
-        let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
+        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(()) };
         calls.is_judging = false;
         let call_id = execution.call().id.clone();
         match driver.record_outcome(execution, ruling) {
@@ -144,17 +154,20 @@ impl RunTree<'_> {
     /// Starts the calls of a run that can start now, and lets the layers judge the next outcome. The calls of a run that has stopped end.
     pub(super) fn start(&mut self, id: NodeId) -> Result<(), RunErrorKind> {
         let Some(Calling { driver, calls, .. }) = self.calling(id) else { return Ok(()) };
-        if calls.has_ended(&driver.run) {
+        let (has_ended, is_held) = (calls.has_ended(&driver.run), calls.is_held(&driver.run));
+        drop(driver);
+        if has_ended {
             self.end_calls(id);
             return Ok(());
         }
-        if !calls.is_held(&driver.run) {
+        if !is_held {
             return Ok(());
         }
-        for call in self.in_flight().startable(&self.place(id)) {
-            let Some(Calling { driver, .. }) = self.calling(id) else { break };
+        for call in self.startable(id) {
+            let Some(Calling { mut driver, .. }) = self.calling(id) else { break };
             let attempt = driver.begin_attempt(&call)?;
             driver.run.set_executing(&call.id);
+            drop(driver);
             self.execute(id, call, attempt);
         }
         Ok(())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::agent::spending::RequestMeter;
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, ModelError, ToolCall};
-use crate::run::{Answer, Run, RunError};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, FinishReason, ModelError, ToolCall};
+use crate::run::{Run, RunError};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
@@ -52,7 +52,7 @@ impl Disabled {
 
     pub(in crate::agent) fn record_error(&mut self, _error: &RunError) {}
 
-    pub(in crate::agent) fn record_answer(&mut self, _answer: &Answer) {}
+    pub(in crate::agent) fn record_answer(&mut self, _reason: &FinishReason, _text: &str) {}
 
     pub(in crate::agent) fn call_trace(&self) -> Self {
         Self

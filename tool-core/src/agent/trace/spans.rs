@@ -14,7 +14,7 @@ use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, Cost, FinishReason, ModelError,
     RunUser, ToolCall, Usage,
 };
-use crate::run::{Answer, Run, RunError, RunErrorKind};
+use crate::run::{Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
@@ -225,13 +225,12 @@ impl RunTrace {
         }
     }
 
-    pub(in crate::agent) fn record_answer(&mut self, answer: &Answer) {
+    pub(in crate::agent) fn record_answer(&mut self, reason: &FinishReason, text: &str) {
         let Some(open) = &mut self.run else { return };
         open.set_success();
-        let reason = answer.finish_reason();
         record_finish_reason(&open.span, reason);
         if self.settings.content && !open.span.is_disabled() {
-            let message = AssistantMessage::text(answer.text());
+            let message = AssistantMessage::text(text);
             open.span.record("gen_ai.output.messages", content::output_messages(&message, reason));
         }
     }

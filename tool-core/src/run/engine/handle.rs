@@ -350,7 +350,7 @@ mod tests {
         let mut judged_copy = copy.clone();
         let outcome = judged_copy.take_outcome_to_judge("book").unwrap();
         judged_copy.record_result(outcome).unwrap();
-        run.handle(&judged[0].0, EffectResult::Changed(Box::new(judged_copy.take_changes()))).unwrap();
+        run.handle(&judged[0].0, EffectResult::Changed(Box::new(judged_copy.changes()))).unwrap();
         run.cancel();
         run
     }
