@@ -618,3 +618,60 @@ async fn a_call_whose_agent_answered_is_retried_and_each_of_its_runs_is_undone()
         }
     }
 }
+
+/// Counts the bytes that are saved.
+#[derive(Clone, Debug, Default)]
+struct CountingBytes(Arc<Mutex<(usize, usize)>>);
+
+impl RunStore for CountingBytes {
+    fn append_run<'a>(
+        &'a self,
+        _id: &'a str,
+        _expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        let entries: usize = changes.entries().unwrap().iter().map(|(_, entry)| entry.len()).sum();
+        let parts = changes.parts().unwrap();
+        let parts: usize = parts.iter().map(|(_, part)| part.as_ref().map_or(0, String::len)).sum();
+        let mut counted = self.0.lock().unwrap();
+        *counted = (counted.0 + 1, counted.1 + entries + parts);
+        Box::pin(async { Ok(SaveOutcome::Saved) })
+    }
+
+    fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// A save has what has changed, however many agents work beside.
+#[tokio::test]
+async fn many_agents_at_once_write_what_changes() {
+    let saved = async |agents: usize| {
+        let store = CountingBytes::default();
+        let hotels = Agent::builder(Replies(&[&[("book_room", ROME)]], "Booked."));
+        let hotels = hotels.tools(tools![book_room]).undo_tools(tools![cancel_room]);
+        let hotels = hotels.context(Effects::default()).build().unwrap();
+        let calls = vec![("hotels", HOTELS); agents];
+        let desk = ScriptedModel::new().calls_all(calls).says("Enjoy.");
+        let desk = Agent::builder(desk).tool(hotels.as_tool("hotels", "Books")).max_concurrent_calls(agents);
+        let desk = desk
+            .limits(|l| l.max_calls(10_000).max_repeated_calls(10_000))
+            .run_store(store.clone())
+            .build()
+            .unwrap();
+        assert_eq!(desk.ask("Go").await.unwrap().inner_runs().len(), agents);
+        let counted = store.0.lock().unwrap();
+        *counted
+    };
+    let (few, many) = (saved(size(50, 250)).await, saved(size(200, 1_000)).await);
+    // Four times as many agents.
+    assert!(many.0 <= 4 * few.0 && many.1 <= 5 * few.1, "{few:?}, {many:?}");
+}

@@ -37,6 +37,11 @@ impl<T> SharedVec<T> {
     }
 
     #[cfg(test)]
+    pub(super) fn is_held_by(&self, number: usize) -> bool {
+        Arc::strong_count(&self.0) == number
+    }
+
+    #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -52,6 +52,15 @@ impl Run {
 }
 
 #[cfg(test)]
+impl Run {
+    /// Returns `true` if nothing shares the history of the run.
+    pub(crate) fn is_history_unshared(&self) -> bool {
+        let (messages, executions) = History::share(&self.history);
+        messages.is_held_by(2) && executions.is_held_by(2)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{AssistantMessage, ChatResponse, ToolCall};

@@ -6,6 +6,7 @@ use std::{mem, slice};
 
 use futures_util::FutureExt;
 
+use super::held::HasDriver;
 use crate::agent::executor::CallExecutor;
 use crate::agent::layers::Layers;
 use crate::agent::performer::AskedInside;
@@ -110,8 +111,8 @@ impl RunDriver {
     }
 }
 
-impl AsMut<RunDriver> for AskedAgent {
-    fn as_mut(&mut self) -> &mut RunDriver {
+impl HasDriver for AskedAgent {
+    fn driver(&mut self) -> &mut RunDriver {
         &mut self.driver
     }
 }

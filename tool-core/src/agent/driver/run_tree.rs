@@ -589,3 +589,58 @@ impl<'d> RunTree<'d> {
         self.place(id).into_iter().map(str::to_owned).collect()
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::agent::Agent;
+    use crate::model::ToolDefinition;
+    use crate::run::InnerRun;
+    use crate::testing::ScriptedModel;
+    use crate::tool::{Tool, ToolContext, ToolFuture};
+
+    /// Never returns.
+    struct Wait(ToolDefinition);
+
+    impl Tool for Wait {
+        fn definition(&self) -> &ToolDefinition {
+            &self.0
+        }
+
+        fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+            ToolFuture::boxed(pending())
+        }
+    }
+
+    /// Each run inside is in the outermost run alone, also while its calls are executed: a change of its history copies nothing.
+    #[tokio::test]
+    async fn each_run_inside_exists_once() {
+        let clerk = ScriptedModel::new().calls("wait", "{}");
+        let clerk = Agent::builder(clerk).tool(Wait(ToolDefinition::new("wait"))).build().unwrap();
+        let question = r#"{"question": "?"}"#;
+        let desk = ScriptedModel::new().calls_all([("clerk", question)]);
+        let desk = Agent::builder(desk).tool(clerk.as_tool("clerk", "Waits")).build().unwrap();
+        let mut driver = desk.start("Go");
+        assert!(driver.take_whole_step().await.unwrap());
+        driver.prepare().await.unwrap();
+        let calls = driver.run.open_calls();
+        let mut tree = RunTree::new(&mut driver, calls);
+        tree.advance(OUTERMOST).await.unwrap();
+        let inside = |tree: &RunTree<'_>| {
+            let run = tree.outermost.run.inner_runs().next().map(InnerRun::run)?;
+            let is_executing = run.open_calls().iter().any(|call| run.is_in_flight(&call.id));
+            is_executing.then(|| run.is_history_unshared())
+        };
+        let is_unshared = loop {
+            // Whatever of it is dropped here is nothing of a run.
+            assert!(tree.run().now_or_never().is_none());
+            if let Some(is_unshared) = inside(&tree) {
+                break is_unshared;
+            }
+        };
+        assert!(is_unshared);
+        assert!(tree.outermost.run.is_history_unshared());
+    }
+}
