@@ -36,15 +36,6 @@ impl<'a> OpenRuns<'a> {
         }
     }
 
-    /// Returns the runs at these places of a tree.
-    fn at(places: impl IntoIterator<Item = Vec<&'a str>>, outermost: &'a Run) -> Self {
-        let placed = places.into_iter().filter_map(|place| {
-            let run = outermost.inner_run_at(place.iter().copied())?;
-            Some(PlacedRun { place, run })
-        });
-        Self(placed.collect())
-    }
-
     /// Returns the calls of the run at this place that can start now, beside those of the whole tree.
     fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
         let own = self.0.iter().find(|one| one.place == place);
@@ -301,13 +292,13 @@ impl Run {
         self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
     }
 
-    /// Returns the calls of the run at a place that can start now, beside those of the runs at all these places, the outermost first.
+    /// Returns the calls of the run at a place that can start now, beside those of all these runs at their places, the outermost first.
     pub(crate) fn startable_at<'a>(
-        &'a self,
         place: &[&str],
-        places: impl IntoIterator<Item = Vec<&'a str>>,
+        runs: impl IntoIterator<Item = (Vec<&'a str>, &'a Self)>,
     ) -> Vec<ToolCall> {
-        OpenRuns::at(places, self).startable(place)
+        let placed = runs.into_iter().map(|(place, run)| PlacedRun { place, run });
+        OpenRuns(placed.collect()).startable(place)
     }
 
     /// Returns runs of the tree that have calls which can start now, with these: all such runs, or one alone if calls of the tree exclude others.

@@ -7,11 +7,18 @@ use tokio::time::Instant;
 
 use crate::agent::RunDriver;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::run::Run;
 
 impl RunDriver {
     pub(super) fn time_left(&self) -> Option<Duration> {
+        self.time_left_of(&self.run)
+    }
+
+    /// Returns the time that is left of the run, which the driver need not have.
+    pub(super) fn time_left_of(&self, run: &Run) -> Option<Duration> {
+        let left = run.time_left()?;
         let since = self.clock.map_or(Duration::ZERO, |clock| clock.elapsed());
-        self.run.time_left().map(|left| left.saturating_sub(since))
+        Some(left.saturating_sub(since))
     }
 
     /// Returns the time that is left to judge an answer or an outcome, which the end of the run does not extend.

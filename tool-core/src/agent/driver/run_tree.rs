@@ -169,45 +169,77 @@ impl<'d> RunTree<'d> {
         self.calling(OUTERMOST)?.calls.failure.take()
     }
 
+    /// Returns the runs at their places, without those that are no longer part of the ones around them.
+    fn runs(&self) -> Vec<Option<&Run>> {
+        let mut runs: Vec<Option<&Run>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            runs.push(match node {
+                Some(Node { agent: Some(AgentNode { outer, asked_by, .. }), .. }) => {
+                    runs[*outer].and_then(|outer| outer.open_inner_run(&asked_by.call.id))
+                }
+                Some(_) => Some(&self.outermost.run),
+                None => None,
+            });
+        }
+        runs
+    }
+
     /// Returns for each run whether calls inside of it are undone.
-    fn undoes_inside(&self) -> Vec<bool> {
-        let mut undoes = vec![false; self.nodes.len()];
-        for id in 0..self.nodes.len() {
-            let mut agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
-            if agent.is_none() || !self.run_at(id).is_some_and(Run::is_undoing) {
-                continue;
-            }
-            while let Some(AgentNode { outer, .. }) = agent {
+    fn undoes_inside(&self, runs: &[Option<&Run>]) -> Vec<bool> {
+        let mut undoes = vec![false; runs.len()];
+        // A run is behind the ones around it.
+        for (id, run) in runs.iter().enumerate().rev() {
+            let agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
+            if let Some(AgentNode { outer, .. }) = agent
+                && (undoes[id] || run.is_some_and(Run::is_undoing))
+            {
                 undoes[*outer] = true;
-                agent = self.nodes[*outer].as_ref().and_then(|node| node.agent.as_ref());
             }
         }
         undoes
     }
 
-    /// Returns a run, as long as those around it go on.
-    fn run_at(&self, id: NodeId) -> Option<&Run> {
-        self.outermost.run.inner_run_at(self.place(id))
+    /// Returns the driver at a place, which does not have its run.
+    fn driver(&self, id: NodeId) -> &RunDriver {
+        let agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
+        agent.map_or(self.outermost, |agent| &agent.asked.driver)
+    }
+
+    /// Returns the runs whose calls are executed.
+    fn all_calling<'a>(&'a self, runs: &'a [Option<&'a Run>]) -> impl Iterator<Item = (NodeId, &'a Run)> {
+        let calling = |id: &NodeId| self.nodes[*id].as_ref().is_some_and(|node| node.calls.is_some());
+        (0..runs.len()).filter(calling).filter_map(|id| Some((id, runs[id]?)))
+    }
+
+    /// Returns the runs with calls that others hold back.
+    fn held(&self) -> Vec<NodeId> {
+        let runs = self.runs();
+        let held = self.all_calling(&runs).filter(|(_, run)| !run.can_start().is_empty());
+        held.map(|(id, _)| id).collect()
     }
 
     /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
     /// interrupted.
     async fn next(&mut self) -> (NodeId, Next) {
         let cancellation = self.outermost.question.cancellation.clone();
-        let undoes_inside = self.undoes_inside();
+        let runs = self.runs();
+        let undoes_inside = self.undoes_inside(&runs);
         let is_undoing = self.outermost.run.is_undoing() || undoes_inside[OUTERMOST];
         let cancellation = cancellation.filter(|_| !is_undoing);
         let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
-        for (id, undoes_inside) in undoes_inside.into_iter().enumerate() {
-            let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { continue };
-            if !driver.run.counts_time(driver.run.is_working()) {
-                driver.update_elapsed();
+        for (id, run) in self.all_calling(&runs) {
+            if !run.counts_time(run.is_working()) {
                 uncounted.push(id);
-                if calls.has_ended(&driver.run) {
-                    return (id, Next::Interrupted(Interruption::TimeLimit));
-                }
-            } else if let Some(left) = driver.time_left().filter(|_| !undoes_inside) {
+            } else if let Some(left) = self.driver(id).time_left_of(run).filter(|_| !undoes_inside[id]) {
                 first = first.into_iter().chain([(left, id)]).min();
+            }
+        }
+        for id in &uncounted {
+            let Some(Calling { mut driver, calls, .. }) = self.calling(*id) else { continue };
+            driver.update_elapsed();
+            if calls.has_ended(&driver.run) {
+                drop(driver);
+                return (*id, Next::Interrupted(Interruption::TimeLimit));
             }
         }
         let (nodes, notes) = (&mut self.nodes, &mut self.notes);
@@ -545,9 +577,9 @@ impl<'d> RunTree<'d> {
 
     /// Returns the calls of a run that can start beside those of the other runs whose calls are executed.
     pub(super) fn startable(&self, id: NodeId) -> Vec<ToolCall> {
-        let calling = |id: &NodeId| self.nodes[*id].as_ref().is_some_and(|node| node.calls.is_some());
-        let places = (0..self.nodes.len()).filter(calling).map(|id| self.place(id));
-        self.outermost.run.startable_at(&self.place(id), places)
+        let runs = self.runs();
+        let calling = self.all_calling(&runs).map(|(id, run)| (self.place(id), run));
+        Run::startable_at(&self.place(id), calling)
     }
 
     /// Returns the calls that lead to a run.

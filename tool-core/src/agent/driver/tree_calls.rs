@@ -180,12 +180,6 @@ impl RunTree<'_> {
         let executed = execute_call(&driver.run, &calls.executor, call, attempt, (sender, id));
         running.push(contained(id, executed));
     }
-
-    /// Returns the runs with calls that others hold back.
-    pub(super) fn held(&mut self) -> Vec<NodeId> {
-        let is_held = |run: Calling<'_>| run.calls.is_held(&run.driver.run);
-        (0..self.nodes.len()).filter(|id| self.calling(*id).is_some_and(is_held)).collect()
-    }
 }
 
 /// Reports what a call has come to, and a panic in a run of an agent; one in the outermost run is the caller's.
