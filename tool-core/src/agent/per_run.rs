@@ -238,7 +238,7 @@ impl RunParts {
         self
     }
 
-    /// Adds a layer inside of the agent's.
+    /// Adds a layer inside of the agent's. Each has a name of its own among those of the run.
     pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
         self.layers.push(Arc::new(layer));
         self
@@ -246,6 +246,18 @@ impl RunParts {
 }
 
 impl RunParts {
+    /// Fails if two layers have one name, because what they have judged is known by it.
+    fn checked(self) -> Result<Self, BoxError> {
+        let mut names: Vec<_> = self.layers.iter().map(|layer| layer.name()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|two| two[0] == two[1]) {
+            Some(two) => {
+                Err(format!("two layers have the name `{}`; name one of them otherwise", two[0]).into())
+            }
+            None => Ok(self),
+        }
+    }
+
     /// Returns the tools.
     pub(super) fn offered_tools(&self) -> Result<ToolSet, RunErrorKind> {
         self.tools.clone().map_err(|error| RunErrorKind::PerRun(error.into()))
@@ -284,7 +296,7 @@ pub(super) async fn open_run(per_run: &dyn OpenRun, run: &RunInfo) -> Result<Run
     let opened = AssertUnwindSafe(async { per_run.open_run(run).await }).catch_unwind();
     // An interruption is the end of the time.
     match run_until_interrupted(opened, None, Some(PATIENCE)).await {
-        Ok(Ok(opened)) => opened.map_err(RunErrorKind::PerRun),
+        Ok(Ok(opened)) => opened.and_then(RunParts::checked).map_err(RunErrorKind::PerRun),
         Ok(Err(panic)) => Err(RunErrorKind::PerRun(format!("it panicked: {}", panic_text(&*panic)).into())),
         Err(_) => Err(RunErrorKind::PerRun(format!("it took longer than {PATIENCE:?}").into())),
     }

@@ -55,7 +55,7 @@ impl ReportedCalls {
     pub fn take_shown(&mut self, run: &Run, sees_answers: bool, sees_outputs: bool) -> Vec<ToolExecution> {
         let mut unjudged = if sees_answers { run.unjudged_answers() } else { Vec::new() };
         if sees_outputs {
-            unjudged.extend(run.unjudged_results().iter().map(id));
+            unjudged.extend(run.unjudged_results().map(id));
         }
         self.take_all_but(run, &unjudged.into_iter().collect())
     }

@@ -91,7 +91,7 @@ impl Run {
     }
 
     /// Returns the results of the last turn that layers have to see: the caller's, and results whose judgement is pending.
-    pub(crate) fn unjudged_results(&self) -> Vec<ToolExecution> {
+    pub(crate) fn unjudged_results(&self) -> impl Iterator<Item = &ToolExecution> {
         let is_unjudged = |execution: &&ToolExecution| match execution.history.judgement {
             Some(judgement) => judgement == Judgement::Pending,
             None => execution.origin() == Origin::External,
@@ -103,9 +103,10 @@ impl Run {
             _ => None,
         });
         let last: HashSet<_> = last.collect();
-        let of_last = self.tool_executions().iter().filter(|one| last.contains(&*one.call.id));
-        let closed = (!last.is_empty()).then_some(of_last).into_iter().flatten();
-        open.chain(closed).filter(is_unjudged).cloned().collect()
+        let has_last = !last.is_empty();
+        let of_last = self.tool_executions().iter().filter(move |one| last.contains(&*one.call.id));
+        let closed = has_last.then_some(of_last).into_iter().flatten();
+        open.chain(closed).filter(is_unjudged)
     }
 
     /// Replaces a result that layers have seen, before the model reads it.

@@ -2,6 +2,7 @@
 
 use super::changes::RunChanges;
 use super::revision::RunRevision;
+use super::shared_cache::SharedCache;
 use super::state::{CallRecord, Recording, Run, Stage};
 use crate::model::unique_id;
 use crate::tool::WaitId;
@@ -53,6 +54,25 @@ impl Run {
             run.recording = Some(Box::new(Recording { position, ..Recording::default() }));
             run.set_touched(false);
         });
+    }
+
+    /// Returns a copy without what only saves and the present driver need.
+    pub(crate) fn copy_apart(&self) -> Self {
+        Self {
+            format: self.format,
+            id: self.id.clone(),
+            head: self.head.clone(),
+            history: self.history.clone(),
+            elapsed: self.elapsed,
+            now: self.now,
+            inner_runs: self.inner_runs.clone(),
+            stage: self.stage.clone(),
+            recording: None,
+            cache: SharedCache::default(),
+            call_index: None,
+            given_up: Vec::new(),
+            driving: None,
+        }
     }
 
     /// Returns a copy that records what changes.

@@ -1,5 +1,6 @@
 //! Compacts a copy of a run, and repeats on the run what that has changed.
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ impl RunDriver {
         let performer = &self.performer;
         let agents = [&performer.tools].into_iter().chain(&performer.earlier_tools);
         let mut compactor = Compactor {
-            run: Run::clone(&self.run),
+            run: self.run.copy_apart(),
             changes: Vec::new(),
             agent: performer.tools.agent.clone(),
             layers: Arc::clone(&performer.layers),
@@ -124,12 +125,13 @@ impl RunDriver {
             interruption: None,
         };
         let compacting = async move {
-            let compacted = compactor.compact_for(reason).await;
+            // What was paid for counts also after a panic of the author's code.
+            let compacted = AssertUnwindSafe(compactor.compact_for(reason)).catch_unwind().await;
             (compactor, compacted)
         };
         Job::new(compacting.boxed(), |driver, (compactor, compacted)| {
             driver.take_over(compactor);
-            compacted
+            compacted.unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 

@@ -278,7 +278,7 @@ impl RunDriver {
         if !self.performer.layers.see(Phase::Output) {
             return None;
         }
-        let execution = self.run.unjudged_results().into_iter().next()?;
+        let execution = self.run.unjudged_results().next()?.clone();
         let was_pending = execution.history.judgement == Some(Judgement::Pending);
         Some(Job::new(self.judge_output(execution), move |driver, (execution, ruling)| {
             let end = match ruling {

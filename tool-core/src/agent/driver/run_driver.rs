@@ -515,6 +515,11 @@ impl RunDriver {
         self.trace.enter_run(self.performer.tools.agent.name(), self.performer.tools.agent.model(), &self.run)
     }
 
+    /// Returns the span of the run, if it has started.
+    pub(super) fn scope(&self) -> Option<Scope> {
+        self.trace.run_scope()
+    }
+
     /// Returns the run to be changed; it is stored again.
     pub(in crate::agent) fn change_run(&mut self) -> &mut Run {
         self.has_unsaved_changes = true;

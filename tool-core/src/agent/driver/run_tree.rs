@@ -187,11 +187,12 @@ impl<'d> RunTree<'d> {
     /// Returns for each run whether calls inside of it are undone.
     fn undoes_inside(&self, runs: &[Option<&Run>]) -> Vec<bool> {
         let mut undoes = vec![false; runs.len()];
+        let is_executed = |id: NodeId| self.nodes[id].as_ref().is_some_and(|node| node.calls.is_some());
         // A run is behind the ones around it.
         for (id, run) in runs.iter().enumerate().rev() {
             let agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
             if let Some(AgentNode { outer, .. }) = agent
-                && (undoes[id] || run.is_some_and(Run::is_undoing))
+                && (undoes[id] || is_executed(id) && run.is_some_and(Run::is_undoing))
             {
                 undoes[*outer] = true;
             }
@@ -287,101 +288,125 @@ impl<'d> RunTree<'d> {
         Ok(Some(id))
     }
 
-    /// Applies what follows from a job of the run of an agent. Returns the run that has changed.
+    /// Applies what follows from a job of the run of an agent, and lets it work until something is awaited. Returns the run that has changed.
     async fn apply(
         &mut self,
         id: NodeId,
         performed: Result<Apply<Work>, Panic>,
     ) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some((mut asked, scope)) = self.agent(id) else { return Ok(None) };
-        let applied = performed.and_then(|apply| {
-            let apply = || apply(&mut asked.driver);
-            catch_unwind(AssertUnwindSafe(|| scope.in_scope(apply)))
-        });
-        drop(asked);
-        match applied {
-            Ok(applied) => match applied? {
-                Applied::Done(work) => self.go_on(id, work).await,
-                Applied::Next(job) => {
-                    self.perform(id, job);
-                    Ok(None)
-                }
-            },
-            Err(panic) => Ok(Some(self.stop(id, panic))),
-        }
-    }
-
-    /// Goes on with the run of an agent that has worked. Returns the run that has changed.
-    async fn go_on(&mut self, id: NodeId, work: Work) -> Result<Option<NodeId>, RunErrorKind> {
-        match work {
-            Work::Job(job) => self.perform(id, job),
-            Work::Save(phase) => {
-                let stopped = self.save(id).await?;
-                if stopped.is_none() {
-                    self.work(id, phase);
-                }
-                return Ok(stopped);
-            }
-            // Nobody posts commands to it.
-            Work::Posted(phase) => self.work(id, phase),
-            Work::Prepared => {
-                let stopped = self.save(id).await?;
-                if stopped.is_none() {
-                    self.work(id, Phase::Prepared);
-                }
-                return Ok(stopped);
-            }
-            Work::Replied(reply) => self.let_work(id, |driver| driver.record_reply(*reply)),
-            Work::Asked => self.work(id, Phase::Beginning),
-            Work::Calls(calls) => {
-                let open = self.agent(id).map(|(mut asked, _)| OpenCalls::new(&mut asked.driver, calls));
-                if let Some(node) = &mut self.nodes[id] {
-                    node.calls = open;
-                }
-                return Ok(Some(id));
-            }
-            Work::Waiting => return Err(RunErrorKind::Waiting),
-            Work::Done => return self.end(id).await,
-        }
-        Ok(None)
-    }
-
-    /// Saves the answer of an agent whose run is done, or ends its call with the answer that is saved. Returns the run that has changed.
-    async fn end(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] else { return Ok(None) };
-        let (output, panic) = (agent.output.take(), agent.panic.take());
-        let Some((mut asked, _)) = self.agent(id) else { return Ok(None) };
-        let Some(output) = output else {
-            let read = catch_unwind(AssertUnwindSafe(|| asked.read_answer()));
-            drop(asked);
-            let read = match read {
-                Ok(read) => read?,
+        let mut worked = performed.and_then(|apply| self.let_work(id, apply));
+        loop {
+            let applied = match worked {
+                Ok(applied) => applied?,
                 Err(panic) => return Ok(Some(self.stop(id, panic))),
             };
-            let has_answered = read.is_some();
-            if let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] {
-                (agent.output, agent.panic) = (read, panic);
+            let work = match applied {
+                Some(Applied::Done(work)) => work,
+                Some(Applied::Next(job)) => Work::Job(job),
+                None => return Ok(None),
+            };
+            let phase = match work {
+                Work::Job(job) => {
+                    self.perform(id, job);
+                    return Ok(None);
+                }
+                Work::Calls(calls) => {
+                    let open = self.agent(id).map(|(mut asked, _)| OpenCalls::new(&mut asked.driver, calls));
+                    if let Some(node) = &mut self.nodes[id] {
+                        node.calls = open;
+                    }
+                    return Ok(Some(id));
+                }
+                Work::Waiting => return Err(RunErrorKind::Waiting),
+                Work::Replied(reply) => {
+                    let record = |driver: &mut RunDriver| driver.record_reply(*reply).map(Applied::Done);
+                    worked = self.let_work(id, record);
+                    continue;
+                }
+                Work::Done => match self.take_answer(id) {
+                    Some(output) => {
+                        self.end(id, output);
+                        return Ok(None);
+                    }
+                    None => {
+                        worked = self.read_answer(id);
+                        continue;
+                    }
+                },
+                Work::Asked => Phase::Beginning,
+                // Nobody posts commands to it.
+                Work::Posted(phase) => phase,
+                Work::Prepared => Phase::Prepared,
+                Work::Save(phase) => phase,
+            };
+            if !matches!(phase, Phase::Beginning | Phase::Deciding(_)) {
+                let stopped = self.save(id).await?;
+                if stopped.is_some() {
+                    return Ok(stopped);
+                }
             }
-            match has_answered {
-                true => self.let_work(id, RunDriver::commit_inside),
-                false => self.work(id, Phase::Beginning),
-            }
-            return Ok(None);
-        };
-        let outcome = match panic {
-            // A hook of the agent hears of the end.
-            None => catch_unwind(AssertUnwindSafe(|| asked.finish(output))),
-            Some(panic) => Err(panic),
-        };
-        drop(asked);
-        if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id) {
-            let outcome = outcome.unwrap_or_else(|panic| {
-                let text = format!("panicked: {}", panic_text(&*panic));
-                Err(ToolError::panicked(&asked_by.call.id, &text))
-            });
-            self.answer(outer, asked_by, outcome);
+            worked = self.let_work(id, |driver| driver.work(phase).map(Applied::Done));
         }
-        Ok(None)
+    }
+
+    /// Lets an agent work on its run. Returns nothing if the run is no longer part of the one around it.
+    fn let_work(
+        &mut self,
+        id: NodeId,
+        work: impl FnOnce(&mut RunDriver) -> Result<Applied<Work>, RunErrorKind>,
+    ) -> Result<Result<Option<Applied<Work>>, RunErrorKind>, Panic> {
+        let Some((mut asked, scope)) = self.agent(id) else { return Ok(Ok(None)) };
+        let driver = &mut asked.driver;
+        let work = || {
+            let scope = driver.scope().unwrap_or_else(|| scope.in_scope(|| driver.enter_span()));
+            scope.in_scope(|| work(driver)).map(Some)
+        };
+        catch_unwind(AssertUnwindSafe(work))
+    }
+
+    /// Reads the answer of an agent whose run is done. It is saved, unless the model answers again.
+    fn read_answer(&mut self, id: NodeId) -> Result<Result<Option<Applied<Work>>, RunErrorKind>, Panic> {
+        let Some((mut asked, scope)) = self.agent(id) else { return Ok(Ok(None)) };
+        let read = catch_unwind(AssertUnwindSafe(|| scope.in_scope(|| asked.read_answer())))?;
+        drop(asked);
+        let read = match read {
+            Ok(read) => read,
+            Err(kind) => return Ok(Err(kind)),
+        };
+        let has_answered = read.is_some();
+        if let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] {
+            agent.output = read;
+        }
+        self.let_work(id, |driver| {
+            let work = match has_answered {
+                true => driver.commit_inside(),
+                false => driver.work(Phase::Beginning),
+            };
+            work.map(Applied::Done)
+        })
+    }
+
+    /// Returns what an agent has answered, once that is saved.
+    fn take_answer(&mut self, id: NodeId) -> Option<ToolOutput> {
+        self.nodes[id].as_mut()?.agent.as_mut()?.output.take()
+    }
+
+    /// Ends the call of an agent whose answer is saved.
+    fn end(&mut self, id: NodeId, output: ToolOutput) {
+        let finish = |asked: &mut AskedAgent| catch_unwind(AssertUnwindSafe(|| asked.finish(output)));
+        let ended = self.agent(id).map(|(mut asked, _)| finish(&mut asked));
+        let Some(AgentNode { outer, asked_by, panic, .. }) = self.remove(id) else { return };
+        // Of an agent that has panicked before, nothing is an answer.
+        let ended = match (ended, panic) {
+            (_, Some(panic)) => Err(panic),
+            (Some(ended), None) => ended,
+            (None, None) => return,
+        };
+        let outcome = ended.unwrap_or_else(|panic| {
+            let text = format!("panicked: {}", panic_text(&*panic));
+            Err(ToolError::panicked(&asked_by.call.id, &text))
+        });
+        self.answer(outer, asked_by, outcome);
     }
 
     /// Leaves the run of an agent that cannot continue now, and its call without an outcome.
@@ -417,7 +442,7 @@ impl<'d> RunTree<'d> {
                 agent.panic = Some(panic);
                 *calls = None;
                 self.agent(id).into_iter().for_each(|(mut asked, _)| asked.driver.cancel());
-                self.work(id, Phase::Beginning);
+                self.begin_step(id);
                 return id;
             }
             Some(Node { agent: Some(AgentNode { outer, .. }), .. }) => *outer,
@@ -432,29 +457,18 @@ impl<'d> RunTree<'d> {
         // A place is not used again, because messages for a run that has ended can be on their way.
         let id = self.nodes.len();
         self.nodes.push(Some(Node { agent: Some(agent), ..Node::default() }));
-        self.work(id, Phase::Beginning);
-    }
-
-    /// Lets an agent work on its run.
-    fn work(&mut self, id: NodeId, phase: Phase) {
-        self.let_work(id, |driver| driver.work(phase));
+        self.begin_step(id);
     }
 
     /// Lets an agent work on its run, once everything that has happened before is recorded.
-    fn let_work(
-        &mut self,
-        id: NodeId,
-        work: impl FnOnce(&mut RunDriver) -> Result<Work, RunErrorKind> + Send + 'static,
-    ) {
-        self.perform(id, Job::new(ready(()), |driver, ()| work(driver)));
+    fn begin_step(&mut self, id: NodeId) {
+        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(Phase::Beginning)));
     }
 
     fn perform(&mut self, id: NodeId, job: Job<Work>) {
-        let Some((mut asked, scope)) = self.agent(id) else { return };
-        let scope = scope.in_scope(|| asked.driver.enter_span());
-        drop(asked);
-        let performed = AssertUnwindSafe(scope.instrument(job.0)).catch_unwind();
-        if let Some(node) = &mut self.nodes[id] {
+        let scope = self.agent(id).map(|(asked, scope)| asked.driver.scope().unwrap_or(scope));
+        if let Some((node, scope)) = self.nodes[id].as_mut().zip(scope) {
+            let performed = AssertUnwindSafe(scope.instrument(job.0)).catch_unwind();
             node.running.push(performed.map(Progress::Performed).boxed());
         }
     }
@@ -486,7 +500,7 @@ impl<'d> RunTree<'d> {
             if let Some(why) = ended.and_then(|ended| ended.failure) {
                 return Err(why);
             }
-            self.work(id, Phase::Beginning);
+            self.begin_step(id);
         }
         Ok(stopped)
     }
@@ -499,8 +513,11 @@ impl<'d> RunTree<'d> {
         let giving_up = if was_settled { None } else { driver.give_up_apart() };
         drop(driver);
         if let Some(job) = giving_up {
-            // It only reports.
-            drop(job.0.await);
+            match AssertUnwindSafe(job.0).catch_unwind().await {
+                // It only reports.
+                Ok(_) => {}
+                Err(panic) => return Ok(Some(self.stop(id, panic))),
+            }
         }
         let emitting = |tree: &mut Self| {
             let Some(Calling { mut driver, .. }) = tree.calling(id) else {

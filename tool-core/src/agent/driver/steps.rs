@@ -130,6 +130,8 @@ impl RunDriver {
 
     /// Begins a step of a run inside of another.
     fn begin(&mut self) -> Worked {
+        // Dropped from now on, it counts as cancelled.
+        self.enter_span();
         self.check_step()?;
         self.enter_step();
         match self.open_apart()? {
@@ -139,13 +141,13 @@ impl RunDriver {
     }
 
     fn read_history(&mut self) -> Worked {
-        match self.open_conversation() {
-            Some(job) => Ok(Work::Job(job.then(|driver, opened| {
-                opened.into_iter().for_each(|opened| driver.insert_opened(opened));
-                driver.prepare_step(Round::default())
-            }))),
-            None => self.prepare_step(Round::default()),
-        }
+        let Some(job) = self.open_conversation() else { return self.prepare_step(Round::default()) };
+        Ok(Work::Job(job.then(|driver, opened| {
+            let Some(opened) = opened else { return driver.prepare_step(Round::default()) };
+            Ok(Work::Job(
+                driver.insert_opened(opened).then(|driver, ()| driver.prepare_step(Round::default())),
+            ))
+        })))
     }
 
     fn check_step(&mut self) -> Result<(), RunErrorKind> {

@@ -24,12 +24,6 @@ use crate::model::{ConversationId, Message};
 use crate::run::{Carried, Run, RunErrorKind};
 use crate::tool::Timestamp;
 
-/// A conversation that is open, and what stands for its first messages.
-pub(super) struct OpenedConversation {
-    conversation: OpenConversation,
-    summary: Option<ConversationSummary>,
-}
-
 impl RunDriver {
     /// Fails if another agent was asked, before anything is stored or executed.
     pub(super) fn check_agent(&self) -> Result<(), RunErrorKind> {
@@ -51,29 +45,26 @@ impl RunDriver {
 
     async fn load_conversation(
         &mut self,
-        opening: Job<Option<OpenedConversation>>,
+        opening: Job<Option<OpenConversation>>,
     ) -> Result<(), RunErrorKind> {
         let Some(opened) = self.perform(opening).await? else { return Ok(()) };
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
         if let Some(earlier) = self.earlier_run(&id).await? {
-            return self.go_on_with(earlier, opened.conversation).await;
+            return self.go_on_with(earlier, opened).await;
         }
-        self.insert_opened(opened);
+        let inserting = self.insert_opened(opened);
+        self.perform(inserting).await?;
         self.refuse_beside(&id).await
     }
 
     /// Waits for the conversation, if the run has to read one. The job returns nothing if that was interrupted.
-    pub(super) fn open_conversation(&self) -> Option<Job<Option<OpenedConversation>>> {
+    pub(super) fn open_conversation(&self) -> Option<Job<Option<OpenConversation>>> {
         let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
         let memory = self.memory_of(&self.performer.origin).filter(|_| is_needed)?.clone();
         let id = self.memory_key.clone().or_else(|| self.run.conversation().cloned());
-        let (key, reads_summary) = (id.unwrap_or_else(ConversationId::unique), self.reads_summary());
-        let opening = async move {
-            let conversation = memory.open(&key).await?;
-            let summary = if reads_summary { conversation.summary().await? } else { None };
-            Ok::<_, MemoryError>(OpenedConversation { conversation, summary })
-        };
-        Some(Job::new(self.run_until_interrupted(opening.boxed()), |driver, opened| match opened {
+        let key = id.unwrap_or_else(ConversationId::unique);
+        let opening = async move { memory.open(&key).await }.boxed();
+        Some(Job::new(self.run_until_interrupted(opening), |driver, opened| match opened {
             Ok(opened) => opened.map(Some).map_err(|error| RunErrorKind::Store(error.into())),
             Err(interruption) => {
                 driver.interrupt(&interruption);
@@ -82,11 +73,19 @@ impl RunDriver {
         }))
     }
 
-    /// Inserts what is sent of a conversation before the question, and keeps it open.
-    pub(super) fn insert_opened(&mut self, opened: OpenedConversation) {
-        let OpenedConversation { conversation, summary } = opened;
-        self.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
-        self.conversation = Some(Arc::new(conversation));
+    /// Inserts what is sent of a conversation before the question, with the summary of its first messages, and keeps it open.
+    pub(super) fn insert_opened(&self, conversation: OpenConversation) -> Job {
+        let reads_summary = self.reads_summary();
+        let reading = async move {
+            let summary = if reads_summary { conversation.summary().await } else { Ok(None) };
+            (conversation, summary)
+        };
+        Job::new(reading, |driver, (conversation, summary)| {
+            let summary = summary.map_err(|error| RunErrorKind::Store(error.into()))?;
+            driver.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
+            driver.conversation = Some(Arc::new(conversation));
+            Ok(())
+        })
     }
 
     /// Returns `true` if a summary can take the place of messages, which the model can read only if the agent compacts.
@@ -336,10 +335,14 @@ impl RunDriver {
         {
             let id = self.run.id().clone();
             let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
-            saved.map_err(|error| match error.is::<RunConflict>() {
-                true => RunErrorKind::Conflict,
-                false => RunErrorKind::Store(error),
-            })?;
+            if let Err(error) = saved {
+                // They are emitted only once they are saved.
+                self.events.clear();
+                return Err(match error.is::<RunConflict>() {
+                    true => RunErrorKind::Conflict,
+                    false => RunErrorKind::Store(error),
+                });
+            }
         }
         self.has_unsaved_changes = false;
         self.applied_commands.clear();

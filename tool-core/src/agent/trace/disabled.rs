@@ -64,6 +64,10 @@ impl Disabled {
 
     pub(in crate::agent) fn suspend(self) {}
 
+    pub(in crate::agent) fn run_scope(&self) -> Option<Self> {
+        Some(Self)
+    }
+
     pub(in crate::agent) fn scope(&self) -> Self {
         Self
     }

@@ -104,6 +104,11 @@ impl RunTrace {
         Scope(open.span.clone())
     }
 
+    /// Returns the span of the run, if it has started.
+    pub(in crate::agent) fn run_scope(&self) -> Option<Scope> {
+        self.run.as_ref().map(|open| Scope(open.span.clone()))
+    }
+
     /// Starts the span of this turn, unless the run is in it already.
     pub(in crate::agent) fn enter_turn(&mut self, number: u32) {
         if self.turn.as_ref().is_some_and(|(current, _)| *current == number) {
