@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{CommandErrorKind, PerRun, RunInfo, RunParts};
-use tool_core::layer::{Audit, AuditEntry, AuditRecord, CallVerdict, guard};
+use tool_core::layer::{Audit, AuditEntry, AuditRecord, CallVerdict, QuestionVerdict, guard};
 use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
 use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
@@ -354,4 +354,23 @@ async fn an_audit_has_the_run_and_one_record_per_decision() {
     ];
     assert_eq!(lines, expected);
     assert!(records.iter().all(|record| record.run.as_deref() == Some(&id) && record.at >= before));
+}
+
+/// Gives each run two layers of one name.
+struct Twins;
+
+impl PerRun for Twins {
+    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
+        let layer = || guard::question(|_| QuestionVerdict::Pass).named("limits");
+        Ok(RunParts::new().layer(layer()).layer(layer()))
+    }
+}
+
+/// What a layer has judged is known by its name, so that one of two would be passed over.
+#[tokio::test]
+async fn layers_of_one_name_are_refused() {
+    let agent = Agent::builder(ScriptedModel::new()).per_run(Twins).build().unwrap();
+    let error = agent.ask("Where is it?").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::PerRun(_)), "{error}");
+    assert!(error.to_string().contains("two layers have the name `limits`"), "{error}");
 }

@@ -907,3 +907,20 @@ async fn warns_once_per_look_of_stored_runs_that_recovery_cannot_read() {
         let _ = std::fs::remove_file(format!("{}{end}", file.display()));
     }
 }
+
+/// Also if somebody hears that it waits.
+#[tokio::test]
+async fn a_run_inside_that_waits_is_not_cancelled() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let clerk = Agent::builder(ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 0}"#));
+    let clerk = clerk.tools(tools![look_up]).layer(guard::needs_approval(|_| true)).build().unwrap();
+    let desk = ScriptedModel::new().calls("clerk", r#"{"question": "?"}"#);
+    let desk = Agent::builder(desk).tool(clerk.as_tool("clerk", "Looks up")).build().unwrap();
+    let error = desk.ask("Go").on_event(|_| {}).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+    drop(error);
+    let runs: Vec<_> = spans.all().into_iter().filter(|span| span.name == "invoke_agent").collect();
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|run| !run.fields.contains_key("error.type")));
+}
