@@ -2,11 +2,12 @@
 //!
 //! - A call that asks an agent ends with its question (`AskingAgent`). The driver begins the run of the agent, drives it in one loop for all
 //!   runs of the tree, and executes the call again with the answer. A run works until it has to be saved or its calls are to be executed
-//!   (`Phase` and `Work` in `steps`), then returns to the loop. The loop records what has changed in the runs around it, checks their
-//!   limits, saves the outermost run, and only then lets it go on. If the inner run has to wait, the call stays `Running` and is continued,
+//!   (`Phase` and `Work` in `work`), or something is to be awaited (`Job`), then returns to the loop. The loop checks the limits of the runs
+//!   around it, saves the outermost run, and only then lets it go on. If the inner run has to wait, the call stays `Running` and is continued,
 //!   not attempted again, when the outer run is resumed. An undo call of it continues that run.
-//! - Each run of a tree has a driver of its own, and the runs around it have a copy of its state, brought up to date at each save, because
-//!   a future that is dropped takes its driver with it, and the calls of that run must still be undone.
+//! - Each run of a tree has a driver of its own, and exists once, in the outermost run: a driver has its run only while it works on it
+//!   (`HeldRun`), and never while something is awaited. So a save at any time has all of it, and a future that is dropped takes nothing with it
+//!   whose calls must still be undone.
 //! - Calls of one turn are polled in the caller's task, because nothing may outlive the dropped future.
 
 use std::any::Any;
