@@ -323,3 +323,63 @@ async fn an_undo_inside_is_not_interrupted() {
     }
     assert_eq!(*log.lock().unwrap(), ["began", "ended"]);
 }
+
+/// Whatever event a hook of an agent inside fails at: its call fails, what its agents had done is undone, and the runs around go on.
+#[tokio::test]
+async fn a_panic_in_a_hook_of_each_level_undoes_what_is_inside() {
+    #[tool("Reserves a room", undo = "release")]
+    fn reserve(city: String, #[inject] effects: &Effects, #[inject] key: &IdempotencyKey) {
+        effects.take_effect(&format!("reserve {city}"), key);
+    }
+
+    #[tool]
+    fn release(city: String, #[inject] effects: &Effects, #[inject] key: &IdempotencyKey) {
+        effects.take_effect(&format!("release {city}"), key);
+    }
+
+    for level in ["guide", "hotels"] {
+        let mut panics = 0;
+        for nth in 0.. {
+            let (effects, panicked) = (Effects::default(), Arc::new(AtomicBool::new(false)));
+            let build = || {
+                let part = |name: &str, model: Replies| {
+                    let (panicked, seen) = (Arc::clone(&panicked), AtomicUsize::new(0));
+                    let is_at = name == level;
+                    let agent = Agent::builder(model).tools(tools![reserve]).undo_tools(tools![release]);
+                    agent.context(effects.clone()).on_event(move |event| {
+                        // At its end, the run has an answer, and nothing is undone.
+                        let is_over = matches!(event, Event::Done(_));
+                        if is_at && !is_over && seen.fetch_add(1, Ordering::SeqCst) == nth {
+                            panicked.store(true, Ordering::SeqCst);
+                            panic!("the hook is broken");
+                        }
+                    })
+                };
+                let guide = part("guide", Replies(&[&[("reserve", OSLO)]], "Seen."));
+                let guide = guide.build().unwrap().as_tool("guide", "Shows cities");
+                let hotels = Replies(&[&[("guide", HOTELS)], &[("reserve", ROME)]], "Booked.");
+                let hotels = part("hotels", hotels).tool(guide).build().unwrap().as_tool("hotels", "Books");
+                part("desk", Replies(&[&[("hotels", HOTELS), ("reserve", r#"{"city": "Bonn"}"#)]], "Enjoy."))
+                    .tool(hotels)
+            };
+            let answer = alike(build).await.unwrap();
+            if !panicked.load(Ordering::SeqCst) {
+                break;
+            }
+            panics += 1;
+            let failed = answer.inner_runs()[0].run();
+            let failed = if level == "guide" { failed.inner_runs().next().unwrap().run() } else { failed };
+            assert!(failed.is_done() && !failed.is_undoing());
+            let effects = effects.take();
+            for city in if level == "guide" { &["Oslo"][..] } else { &["Oslo", "Rome"] } {
+                let count = |what: &str| effects.iter().filter(|one| one.starts_with(what)).count();
+                let (reserved, released) =
+                    (count(&format!("reserve {city}")), count(&format!("release {city}")));
+                // A call that has begun counts as one that may have had its effect.
+                assert!(reserved <= released, "{level} {nth} {city}: {effects:?}");
+            }
+            assert!(effects.iter().filter(|one| one.starts_with("release Bonn")).count() == 0);
+        }
+        assert!(panics > 5, "{level}: {panics}");
+    }
+}
