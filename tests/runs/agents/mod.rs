@@ -7,10 +7,12 @@ mod rules;
 mod undoing;
 
 use std::collections::HashSet;
+use std::future::IntoFuture;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
@@ -19,7 +21,8 @@ use tool_core::agent::{AgentBuilder, AgentTool, Ask, on_approval};
 use tool_core::layer::{CallVerdict, guard};
 use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ModelOptions, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Currency, FinishReason, ModelFuture, ModelOptions,
+    ModelPrices, Prices, Usage,
 };
 use tool_core::run::{Decision, Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
@@ -675,4 +678,52 @@ async fn many_agents_at_once_write_what_changes() {
     let (few, many) = (saved(size(50, 250)).await, saved(size(200, 1_000)).await);
     // Four times as many agents.
     assert!(many.0 <= 4 * few.0 && many.1 <= 5 * few.1, "{few:?}, {many:?}");
+}
+
+/// What a request of a run inside can cost is stored before it is sent, and what it has cost when it fails.
+#[tokio::test]
+async fn what_a_request_inside_costs_is_stored() {
+    struct Hangs;
+    impl ChatModel for Hangs {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+    async fn stored(store: &InMemoryStore) -> Run {
+        let listed = store.list_runs(&RunFilter::new()).await.unwrap();
+        store.load_run(&listed[0].id).await.unwrap().unwrap()
+    }
+    let prices = || {
+        Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
+    };
+    let desk = |inner: AgentBuilder, store: &InMemoryStore| {
+        let inner = inner.prices(prices()).build().unwrap().as_tool("billing", "Answers");
+        let desk = Agent::builder(asks()).tool(inner).prices(prices());
+        desk.run_store(store.clone()).build().unwrap()
+    };
+    let worst = |run: &Run| {
+        let inner: Vec<_> = run.inner_runs().collect();
+        assert!(inner[0].run().cost().unwrap().micros() > 10_000, "{:?}", inner[0].run().cost());
+    };
+
+    let store = InMemoryStore::new();
+    let waits = desk(Agent::builder(Hangs), &store);
+    let mut asking = Box::pin(waits.ask("Go").into_future());
+    for _ in 0..1_000 {
+        assert!((&mut asking).now_or_never().is_none());
+        tokio::task::yield_now().await;
+        if store.list_runs(&RunFilter::new()).await.unwrap().len() == 1
+            && stored(&store).await.inner_runs().next().is_some_and(|inner| inner.run().cost().is_some())
+        {
+            break;
+        }
+    }
+    worst(&stored(&store).await);
+
+    let store = InMemoryStore::new();
+    let fails = desk(Agent::builder(ScriptedModel::new().fails("down")), &store);
+    let error = fails.ask("Go").await.unwrap_err();
+    worst(error.run());
+    let stored = stored(&store).await;
+    assert_eq!((stored.cost(), stored.usage()), (error.run().cost(), error.run().usage()));
 }

@@ -197,8 +197,7 @@ impl Run {
         changed
     }
 
-    /// Makes a new run part of this one: the run of the agent that an open call asks by the tool of this name. The outer run stops if its limits
-    /// are exceeded.
+    /// Makes a new run part of this one: the run of the agent that an open call asks by the tool of this name.
     ///
     /// # Errors
     ///
@@ -211,7 +210,6 @@ impl Run {
     ) -> Result<(), StepError> {
         self.open_record(&call.id)?;
         self.append(Fact::Began(Box::new(InnerRun::new(call, has_own_limits, run))));
-        self.stop_at_limits();
         Ok(())
     }
 

@@ -130,6 +130,7 @@ impl Run {
     }
 
     pub(crate) fn set_tokens_per_text(&mut self, seen: Option<TokensPerText>) {
+        self.touch();
         self.head.tokens_per_text = seen;
     }
 
@@ -140,6 +141,7 @@ impl Run {
 
     /// Adds the usage of a response that is not recorded.
     pub(crate) fn add_usage(&mut self, usage: Usage) {
+        self.touch();
         self.head.cost_in_flight = None;
         self.head.usage += usage;
         if let Some(handoff) = self.head.handoffs.last_mut() {
@@ -149,6 +151,7 @@ impl Run {
 
     /// Sets what the next request can cost, which counts as spent until its response is recorded.
     pub(crate) fn begin_request(&mut self, cost: Option<Cost>) {
+        self.touch();
         // Nobody knows the outcome of an earlier request.
         self.add_cost(self.head.cost_in_flight);
         self.head.cost_in_flight = cost;
@@ -165,6 +168,7 @@ impl Run {
 
     /// Adds what the own requests of layers used.
     pub(crate) fn add_layer_usage(&mut self, charges: Vec<(String, Usage)>) {
+        self.touch();
         add_parts(&mut self.head.layer_usage, charges);
     }
 

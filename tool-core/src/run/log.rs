@@ -29,7 +29,7 @@ impl Run {
     }
 
     /// Notes that something else than the history may have changed.
-    pub(super) fn touch(&mut self) {
+    pub(crate) fn touch(&mut self) {
         if let Some(recording) = &mut self.recording {
             recording.is_touched = true;
         }

@@ -52,10 +52,11 @@ impl RunDriver {
     ) -> Result<AskedAgent, ToolError> {
         executor.agent_of(call).ok_or_else(ToolError::interrupted)?;
         let path = slice::from_ref(&call.id);
-        let continued = self.run.inner_run_slot(path).map(|run| mem::replace(run, placeholder()));
-        let mut asked = self.ask_agent(executor, call, text, continued.map(|run| *run))?;
+        // A copy, because a layer is asked that can panic.
+        let continued = self.run.inner_run_slot(path).map(|run| Run::clone(run));
+        let mut asked = self.ask_agent(executor, call, text, continued)?;
         match self.change_run().inner_run_slot(path) {
-            Some(run) => mem::swap(run, &mut asked.driver.run),
+            Some(run) => *run = mem::replace(&mut asked.driver.run, placeholder()),
             None => {
                 let run = mem::replace(&mut asked.driver.run, placeholder());
                 let begun = self.run.add_inner_run(call, asked.tool.has_own_limits, *run);

@@ -66,9 +66,12 @@ impl RunDriver {
         RunTree::new(self, Vec::new()).drive_one(call, attempt).await
     }
 
-    /// Returns `true` if the run has changed since the last save of the runs around it.
+    /// Returns `true` if the run has changed since the last save of the runs around it. All of its head is saved then.
     pub(super) fn take_unsaved(&mut self) -> bool {
         self.record_layer_usage();
+        if self.has_unsaved_changes {
+            self.run.touch();
+        }
         std::mem::take(&mut self.has_unsaved_changes)
     }
 

@@ -394,15 +394,16 @@ impl<'d> RunTree<'d> {
 
     /// Ends the call of an agent whose answer is saved.
     fn end(&mut self, id: NodeId, output: ToolOutput) {
-        let finish = |asked: &mut AskedAgent| catch_unwind(AssertUnwindSafe(|| asked.finish(output)));
-        let ended = self.agent(id).map(|(mut asked, _)| finish(&mut asked));
-        let Some(AgentNode { outer, asked_by, panic, .. }) = self.remove(id) else { return };
+        let agent = self.nodes[id].as_mut().and_then(|node| node.agent.as_mut());
         // Of an agent that has panicked before, nothing is an answer.
-        let ended = match (ended, panic) {
-            (_, Some(panic)) => Err(panic),
-            (Some(ended), None) => ended,
-            (None, None) => return,
+        let ended = match agent.and_then(|agent| agent.panic.take()) {
+            Some(panic) => Err(panic),
+            None => {
+                let Some((mut asked, _)) = self.agent(id) else { return };
+                catch_unwind(AssertUnwindSafe(|| asked.finish(output)))
+            }
         };
+        let Some(AgentNode { outer, asked_by, .. }) = self.remove(id) else { return };
         let outcome = ended.unwrap_or_else(|panic| {
             let text = format!("panicked: {}", panic_text(&*panic));
             Err(ToolError::panicked(&asked_by.call.id, &text))

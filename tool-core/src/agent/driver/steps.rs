@@ -182,6 +182,10 @@ impl RunDriver {
 
     /// Prepares a step, which begins with what precedes it: handoffs, and what layers and deciders decide.
     pub(super) fn prepare_step(&mut self, round: Round) -> Worked {
+        if self.has_unsaved_changes && !self.events.is_empty() {
+            // A save has failed before.
+            return Ok(Work::Save(Phase::Preparing(round)));
+        }
         let events = self.follow_handoffs()?;
         self.events.extend(events);
         self.emit_then(|driver| driver.prepare_results(round))

@@ -80,7 +80,14 @@ impl RunDriver {
             let summary = if reads_summary { conversation.summary().await } else { Ok(None) };
             (conversation, summary)
         };
-        Job::new(reading, |driver, (conversation, summary)| {
+        Job::new(self.run_until_interrupted(reading.boxed()), |driver, read| {
+            let (conversation, summary) = match read {
+                Ok(read) => read,
+                Err(interruption) => {
+                    driver.interrupt(&interruption);
+                    return Ok(());
+                }
+            };
             let summary = summary.map_err(|error| RunErrorKind::Store(error.into()))?;
             driver.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
             driver.conversation = Some(Arc::new(conversation));
@@ -335,14 +342,14 @@ impl RunDriver {
         {
             let id = self.run.id().clone();
             let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
-            if let Err(error) = saved {
-                // They are emitted only once they are saved.
-                self.events.clear();
-                return Err(match error.is::<RunConflict>() {
-                    true => RunErrorKind::Conflict,
-                    false => RunErrorKind::Store(error),
-                });
-            }
+            saved.map_err(|error| match error.is::<RunConflict>() {
+                true => {
+                    // They are another driver's.
+                    self.events.clear();
+                    RunErrorKind::Conflict
+                }
+                false => RunErrorKind::Store(error),
+            })?;
         }
         self.has_unsaved_changes = false;
         self.applied_commands.clear();

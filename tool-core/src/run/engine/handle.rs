@@ -206,6 +206,7 @@ impl Run {
                 outer.record_notes(call_id, *notes)?;
             }
             outer.add_inner_run(&call, has_own_limits, inner)?;
+            outer.check_limits_inside();
             outer.set_executing(call_id);
             Ok(())
         });
