@@ -228,13 +228,7 @@ impl Run {
 
     /// Stops the run if its limits are exceeded by what has happened in runs inside. What is undone has no limits.
     pub(crate) fn check_limits_inside(&mut self) {
-        if !self.is_undoing() {
-            self.stop_at_limits();
-        }
-    }
-
-    fn stop_at_limits(&mut self) {
-        if let Some(reason) = self.exceeded_limit() {
+        if let Some(reason) = self.exceeded_limit().filter(|_| !self.is_undoing()) {
             self.stop(reason);
         }
     }

@@ -14,6 +14,7 @@ use super::compactor::{Compactor, Reason};
 use super::job::Job;
 use super::summarizing::{MAX_NOTED_CHARS, MAX_OUTPUT_CHARS, NoSummary};
 use crate::agent::compaction::{COMPACT, Compaction, Measure, Plan, READ_OUTPUT, Rates, ToolFacts};
+use crate::agent::interruption::run_until_interrupted;
 use crate::agent::lock::lock;
 use crate::agent::trace::warn_of_compaction;
 use crate::agent::{Event, RunDriver};
@@ -323,7 +324,7 @@ impl Compactor {
         if is_known || window.is_some() && !is_several {
             return window;
         }
-        match self.run_until_interrupted(model.model_info()).await {
+        match run_until_interrupted(model.model_info(), self.cancellation.as_ref(), self.time_left()).await {
             Ok(Ok(asked)) => window_of(lock(infos).entry(key).or_insert(asked.unwrap_or_default()).clone()),
             // Another run may be luckier.
             Ok(Err(_)) => {

@@ -13,7 +13,7 @@ use super::job::Job;
 use super::offer::Offer;
 use super::sent::Sent;
 use crate::agent::compaction::Compaction;
-use crate::agent::interruption::{Interruption, run_until_interrupted};
+use crate::agent::interruption::Interruption;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
 use crate::agent::{Agent, Event, RunDriver};
@@ -73,17 +73,6 @@ impl Compactor {
 
     pub(super) fn interrupt(&mut self, interruption: Interruption) {
         self.interruption.get_or_insert(interruption);
-    }
-
-    /// Polls the future until it completes or the run is interrupted.
-    pub(super) fn run_until_interrupted<'a, F>(
-        &self,
-        future: F,
-    ) -> impl Future<Output = Result<F::Output, Interruption>> + Send + use<'a, F>
-    where
-        F: Future<Output: Send> + Send + 'a,
-    {
-        run_until_interrupted(future, self.cancellation.as_ref(), self.time_left())
     }
 
     /// Returns the policy of a tool, also of one that is not offered now.

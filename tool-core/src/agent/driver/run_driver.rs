@@ -89,7 +89,7 @@ use crate::toolset::ToolSet;
 /// Dropping the driver cancels the work in flight, and a stored run as [`OnDrop`](crate::agent::OnDrop) says.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
-    /// The run, or in its place nothing while it is part of an outer one and its driver does nothing.
+    /// The run, or a placeholder while a run inside stands in the outermost one.
     pub(in crate::agent) run: Box<Run>,
     pub(in crate::agent) performer: Performer,
     pub(super) trace: RunTrace,

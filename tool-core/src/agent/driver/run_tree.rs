@@ -304,7 +304,8 @@ impl<'d> RunTree<'d> {
             let work = match applied {
                 Some(Applied::Done(work)) => work,
                 Some(Applied::Next(job)) => Work::Job(job),
-                None => return Ok(None),
+                // The run around it has stopped.
+                None => return Ok(self.remove(id).map(|agent| agent.outer)),
             };
             let phase = match work {
                 Work::Job(job) => {

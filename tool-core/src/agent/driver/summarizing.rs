@@ -233,7 +233,7 @@ impl Compactor {
         let mut execution = ToolExecution::new(call, Ok(ToolOutput::text(text)));
         let view = self.run.view();
         let judged = layers.output(&mut execution, &view).boxed();
-        let end = match self.run_until_interrupted(judged).await {
+        let end = match run_until_interrupted(judged, self.cancellation.as_ref(), self.time_left()).await {
             Ok(judged) => judged?,
             Err(interruption) => {
                 self.interrupt(interruption);

@@ -35,7 +35,7 @@ pub(super) enum Work {
     Job(Job<Work>),
     /// The commands in the inbox are to be taken, before the step continues with this phase.
     Posted(Phase),
-    /// It is known what to do. The run has to be saved before it is done, unless calls are executed, whose start is saved.
+    /// It is known what to do. The run has to be saved first, unless calls are to be executed, whose start is saved.
     Prepared,
     /// The model has replied, which is to be recorded.
     Replied(Box<(ChatResponse, Hold)>),
