@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use tokio::task::yield_now;
 use tool_core::memory::{
     DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary,
     SaveOutcome, StoreFuture,
 };
 use tool_core::run::{Run, RunChanges, RunRevision};
 
-/// A run store that records every state.
+/// A run store that records every state. Others can work before and after an operation.
 #[derive(Clone, Debug, Default)]
 pub struct EveryState(Arc<Mutex<States>>);
 
@@ -31,11 +32,17 @@ impl RunStore for EveryState {
         _expected: Option<&'a RunRevision>,
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        let (states, runs) = &mut *self.0.lock().unwrap();
-        let run = runs.entry(id.to_owned()).or_insert_with(|| Run::new([]));
-        run.apply_changes(changes).unwrap();
-        states.push(serde_json::to_string(run).unwrap());
-        Box::pin(async { Ok(SaveOutcome::Saved) })
+        Box::pin(async {
+            yield_now().await;
+            {
+                let (states, runs) = &mut *self.0.lock().unwrap();
+                let run = runs.entry(id.to_owned()).or_insert_with(|| Run::new([]));
+                run.apply_changes(changes).unwrap();
+                states.push(serde_json::to_string(run).unwrap());
+            }
+            yield_now().await;
+            Ok(SaveOutcome::Saved)
+        })
     }
 
     fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {

@@ -43,6 +43,8 @@ pub(crate) struct Started {
 pub(crate) enum Obstacle {
     /// The outermost run fails, for this reason.
     Refused(String),
+    /// The agent of the run has panicked, with this text.
+    Panicked(String),
     /// The run has no money left, for this reason, and goes on when an operator lets it.
     Unpaid(String),
     /// The agent cannot be asked, or has answered: its call, in the run at this depth, has an outcome.
@@ -96,7 +98,7 @@ pub(crate) type Recorded<T> = Result<Result<T, Obstacle>, ModelError>;
 /// Takes a step. The engine would repeat one that panics without end.
 pub(crate) async fn record<T>(step: impl Future<Output = Result<T, Failure>>) -> Recorded<T> {
     let taken = AssertUnwindSafe(step).catch_unwind().await;
-    match taken.unwrap_or_else(|panic| Err(panicked(&*panic).into())) {
+    match taken.unwrap_or_else(|panic| Err(Obstacle::Panicked(panic_text(&*panic).to_owned()).into())) {
         Ok(outcome) => Ok(Ok(outcome)),
         Err(Failure::Obstacle(obstacle)) => Ok(Err(obstacle)),
         Err(Failure::Repeated(error)) => Err(error),
@@ -347,5 +349,9 @@ async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Fai
 
 /// Describes a panic of the agent's model, hooks, predicates or providers.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
-    format!("the agent panicked: {}", panic_text(panic))
+    agent_panicked(panic_text(panic))
+}
+
+pub(crate) fn agent_panicked(text: &str) -> String {
+    format!("the agent panicked: {text}")
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
-use tool_core::memory::{ChatStore, InMemoryStore};
+use tool_core::memory::{Budget, ChatStore, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
     Usage,
 };
 use tool_core::run::{Decision, InnerRun, Run, Wait, WaitReason};
 use tool_core::tool::{AskError, Asker, Attempt, IdempotencyKey, ToolExecution};
-use tool_core::{Agent, Answer, ConversationId, Message, ToolCall, ToolError, tool, tools};
+use tool_core::{Agent, Answer, ConversationId, Event, Message, ToolCall, ToolError, tool, tools};
 
 /// An agent with the calls of its turns.
 pub(crate) struct Node {
@@ -31,6 +31,8 @@ pub(crate) struct Node {
     /// Its time is limited, to more than it takes with all that can happen inside.
     counts_time: bool,
     hours: u64,
+    /// Its requests are charged to a budget of its own, which is large.
+    is_charged: bool,
     end: End,
 }
 
@@ -46,6 +48,8 @@ enum End {
     LittleMoney,
     /// By the limit of its time, in its last call, which has no end. Only where time can be skipped.
     LittleTime,
+    /// Because a hook panics when this turn starts.
+    Panic(u32),
 }
 
 enum Action {
@@ -124,7 +128,7 @@ fn node(dice: &mut Dice, id: String, levels: u64, stalls: bool) -> Node {
     }
     let mut end = End::Answer;
     let asks_nobody = turns.iter().flatten().all(|action| !matches!(action, Action::Ask(_)));
-    match dice.below(12) {
+    match dice.below(14) {
         0 => turns.push(vec![Action::Close]),
         1 => turns.push(vec![Action::Report]),
         2 => end = End::FewTurns,
@@ -134,6 +138,8 @@ fn node(dice: &mut Dice, id: String, levels: u64, stalls: bool) -> Node {
             turns.push(vec![Action::Stall]);
             end = End::LittleTime;
         }
+        // The panic of the outermost agent is not one of its run.
+        8 | 9 if levels < LEVELS => end = End::Panic(1 + dice.below(turns.len() as u64 + 1) as u32),
         6 | 7 if levels > 1 => {
             let mut next = node(dice, format!("{id}.h"), levels - 1, stalls);
             // The limits of a run are those of its first agent.
@@ -153,6 +159,7 @@ fn node(dice: &mut Dice, id: String, levels: u64, stalls: bool) -> Node {
         remembers: flip(),
         counts_time: flip(),
         hours: 10_u64.pow(levels as u32),
+        is_charged: flip(),
         end,
     }
 }
@@ -166,6 +173,15 @@ impl Node {
             _ => false,
         };
         self.end != End::Answer || self.turns.iter().flatten().any(ends)
+    }
+
+    /// Returns the ids of the agents that have a budget.
+    fn charged(&self) -> Vec<String> {
+        let inner = self.turns.iter().flatten().flat_map(|action| match action {
+            Action::Ask(inner) | Action::HandOff(inner) => inner.charged(),
+            _ => Vec::new(),
+        });
+        self.is_charged.then(|| self.id.clone()).into_iter().chain(inner).collect()
     }
 
     /// Returns `true` if a request that was in flight, and counts as paid, can end a run earlier.
@@ -202,7 +218,11 @@ impl Node {
     /// Adds the effects of the run: its bookings and payments, and the bookings that are undone.
     pub(crate) fn add_effects(&self, has_failed: bool, effects: &mut BTreeSet<String>) {
         let has_failed = has_failed || self.fails();
-        let turns = self.turns.len() - usize::from(self.end == End::FewTurns);
+        let turns = match self.end {
+            End::FewTurns => self.turns.len() - 1,
+            End::Panic(turn) => turn as usize - 1,
+            _ => self.turns.len(),
+        };
         for (turn, actions) in self.turns.iter().enumerate().take(turns) {
             for (position, action) in actions.iter().enumerate() {
                 let id = self.call(turn, position).id;
@@ -241,6 +261,12 @@ impl Node {
                 builder.limits(|l| l.max_cost(cost))
             }
             End::LittleTime => builder,
+            End::Panic(at) => builder.on_event(move |event| {
+                assert!(
+                    !matches!(event, Event::TurnStarted { turn, .. } if *turn == at),
+                    "the hook is broken"
+                );
+            }),
         };
         if self.counts_time || self.end == End::LittleTime {
             builder = builder.limits(|l| l.max_time(Duration::from_secs(3600 * self.hours)));
@@ -248,6 +274,9 @@ impl Node {
         if self.compacts {
             let compaction = Compaction::when_it_pays().at_tokens(600).keep_recent_tokens(50);
             builder = builder.compaction(compaction.summary_prompt(SUMMARIZE));
+        }
+        if self.is_charged {
+            builder = builder.budget(effects.budget.key(&*self.id));
         }
         if let Some(memory) = effects.memory.as_ref().filter(|_| self.remembers) {
             builder = builder.memory(memory.clone());
@@ -322,25 +351,52 @@ impl ChatModel for Puppet {
         // Short texts can differ, of calls with an unknown outcome.
         let thousands: usize = messages.iter().map(|message| message.text().len() / 1_000).sum();
         let reply = ChatResponse::new(reply).with_usage(Usage::new(10 + 250 * thousands as u64, 5));
-        Box::pin(async move { Ok(reply) })
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            Ok(reply)
+        })
     }
 }
 
-/// The effects of calls, and the memory of a world that has one.
-#[derive(Clone, Default)]
+/// The effects of calls, the budget of all agents, and the memory of a world that has one.
+#[derive(Clone)]
 pub(crate) struct Effects {
     log: Arc<Mutex<Vec<String>>>,
+    budget: Budget,
     memory: Option<InMemoryStore>,
 }
 
+impl Default for Effects {
+    fn default() -> Self {
+        Self { log: Arc::default(), budget: budget(), memory: None }
+    }
+}
+
+/// What each agent may spend.
+const BUDGET: u64 = 1_000_000;
+
+fn budget() -> Budget {
+    Budget::cost(InMemoryStore::new(), Cost::new(BUDGET, Currency::USD), Duration::from_secs(24 * 3_600))
+}
+
 impl Effects {
-    /// Returns the same effects with a new memory, in which the conversation `c` has begun.
-    #[allow(dead_code)] // Not all worlds have one.
-    pub(crate) fn with_memory(&self) -> Self {
+    /// Returns what the agents of a tree have spent, in millionths.
+    pub(crate) async fn spent(&self, root: &Node) -> Vec<(String, u64)> {
+        let mut spent = Vec::new();
+        for id in root.charged() {
+            let left = self.budget.key(&*id).left().await.unwrap();
+            spent.push((id, BUDGET - left));
+        }
+        spent
+    }
+
+    /// Returns the same effects with a new budget, and a new memory, in which the conversation `c` has begun.
+    #[allow(dead_code)] // Not all worlds have a memory.
+    pub(crate) fn with_new_stores(&self) -> Self {
         let memory = InMemoryStore::new();
         let earlier = [Message::user("Before?"), Message::Assistant(AssistantMessage::text("Earlier."))];
         memory.append(&ConversationId::from("c"), &earlier).now_or_never().unwrap().unwrap();
-        Self { log: Arc::clone(&self.log), memory: Some(memory) }
+        Self { budget: budget(), memory: Some(memory), ..self.clone() }
     }
 
     fn add(&self, what: &str, key: &IdempotencyKey) {

@@ -75,6 +75,8 @@ pub(super) struct Driving {
     pub(super) started: BTreeSet<usize>,
     /// What was polled.
     pub(super) polled: Polled,
+    /// The run was stopped because its agent has panicked, with this text.
+    pub(super) panic: Option<String>,
 }
 
 /// What the engine has asked of the world, of the outermost run.

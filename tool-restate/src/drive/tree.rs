@@ -18,7 +18,7 @@ use tool_core::tool::{Attempt, ToolError, ToolExecution};
 use super::state::{Arrived, Drive, Driven, Executor, Node};
 use crate::clock::finished_at;
 use crate::path::{Asked, agent_names};
-use crate::step::{Obstacle, Started, Tree};
+use crate::step::{Obstacle, Started, Tree, agent_panicked};
 
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
@@ -78,6 +78,9 @@ impl<'c> Drive<'c> {
     /// Ends a call whose agent's run is done, unless its answer is rejected.
     pub(super) async fn finish_agent(&mut self, id: &EffectId) -> Driven {
         let way = self.way(id.path());
+        if let Some(panicked) = self.run.outcome_of_panic(id.path()) {
+            return self.record_obstacle(id, Obstacle::Ended(way.len() - 1, panicked.into())).await;
+        }
         let name = format!("end of {}", agent_names(&way).join("/"));
         let ended = self.step(&way, &name, |steps, tree| Box::pin(steps.end_agent(tree))).await?;
         if let Some(rejected) = self.agent_step(id, &way, ended).await? {
@@ -97,6 +100,7 @@ impl<'c> Drive<'c> {
         match taken {
             None => self.handle(id, EffectResult::Nothing),
             Some(Ok(changed)) => return Ok(Some(changed)),
+            Some(Err(Obstacle::Panicked(text))) => self.apply(id, EffectResult::Panicked(text)),
             // The run undoes its calls already, and the agent's calls are undone.
             Some(Err(Obstacle::Refused(reason))) if self.run.is_undoing() => {
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
@@ -127,6 +131,14 @@ impl<'c> Drive<'c> {
             Obstacle::Refused(reason) => {
                 self.handle(id, EffectResult::Nothing);
                 self.fail(reason);
+                Ok(())
+            }
+            Obstacle::Panicked(text) => {
+                if id.path().depth() == 0 {
+                    self.fail(agent_panicked(&text));
+                }
+                self.apply(id, EffectResult::Panicked(text));
+                self.publish_finished_calls();
                 Ok(())
             }
             // What its calls have done stays.

@@ -87,9 +87,11 @@ async fn random_trees_end_as_in_one_process() {
         let worker = agents.fold(Worker::new(), Worker::agent);
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         for (seed, (root, effects, name)) in trees.iter().enumerate() {
-            let expected = run_here(&root.build(&Effects::default()).name(&**name).build().unwrap()).await;
+            let here = Effects::default();
+            let expected = run_here(&root.build(&here).name(&**name).build().unwrap()).await;
             let run = agent(name).ask("What now?").send().await.unwrap();
             let described = within(&format!("seed {seed}"), run_there(&run)).await;
+            assert_eq!(effects.spent(root).await, here.spent(root).await, "seed {seed}, local: {is_local}");
             assert_eq!(described, expected, "seed {seed}, local: {is_local}");
             assert_eq!(effects.take(), Vec::from_iter(effects_of(root)), "seed {seed}, local: {is_local}");
         }

@@ -5,7 +5,7 @@ use crate::run::changes::RunChanges;
 use crate::run::effect::{Awaited, EffectId, RunPath};
 use crate::run::state::{Profile, Run, Sees};
 use crate::run::step_error::StepError;
-use crate::tool::ToolExecution;
+use crate::tool::{ToolError, ToolExecution};
 
 /// The result of an effect.
 #[doc(hidden)] // For the crates of this project.
@@ -30,6 +30,9 @@ pub enum EffectResult {
     Changed(Box<RunChanges>),
     /// A recorded step has asked the model, with these tools.
     Asked(Box<RunChanges>, TurnTools),
+    /// The agent has panicked, with this text: its run stops and undoes its calls, and the call that asks it fails. A run that undoes its calls
+    /// already goes on.
+    Panicked(String),
     /// There was nothing to do: tools know which calls are given up, or the run of the agent exists. Or the step has failed and would fail again: what
     /// layers record counts as known to them, and what was undone counts as failed.
     Nothing,
@@ -66,6 +69,9 @@ impl Run {
         if let Awaited::Call(call) | Awaited::Begin(call) = &awaited {
             return self.handle_call(id, call, &awaited, result);
         }
+        if let EffectResult::Panicked(text) = result {
+            return self.take_panic(id, awaited, text);
+        }
         let is_cancelled = matches!(result, EffectResult::Cancelled);
         let is_recorded = match &awaited {
             Awaited::Next | Awaited::Results | Awaited::Outcome(_) => !is_cancelled,
@@ -91,7 +97,10 @@ impl Run {
                 self.record_failed_undo(path, &awaited);
                 Ok(())
             }
-            EffectResult::Finished(_) | EffectResult::Began { .. } | EffectResult::Cancelled => Ok(()),
+            EffectResult::Finished(_)
+            | EffectResult::Began { .. }
+            | EffectResult::Panicked(_)
+            | EffectResult::Cancelled => Ok(()),
         };
         if matches!(awaited, Awaited::GiveUp) && !is_cancelled {
             self.forget_given_up_calls();
@@ -101,6 +110,47 @@ impl Run {
             self.change_inner_run_at(&path.calls(), |run| run.set_recorded(has_judged));
         }
         handled
+    }
+
+    /// Stops the run of an agent that has panicked, or ends the call whose agent panics at its beginning or end.
+    fn take_panic(&mut self, id: &EffectId, awaited: Awaited, text: String) -> Result<(), StepError> {
+        let path = &id.path;
+        let asked = match &awaited {
+            Awaited::Call(call) | Awaited::Begin(call) => Some(path.inside(call)),
+            Awaited::End => Some(path.clone()),
+            _ => None,
+        };
+        let ended = asked.and_then(|asked| Some((asked.depth() - 1, self.panicked_call(&asked, &text)?)));
+        let result = ended.map_or(EffectResult::Nothing, |(depth, execution)| {
+            EffectResult::Ended(depth, Box::new(execution))
+        });
+        let is_of_step = matches!(result, EffectResult::Nothing);
+        self.driving.get_or_insert_default().polled.awaited.insert(id.clone(), awaited);
+        let handled = self.handle(id, result);
+        if is_of_step {
+            self.change_inner_run_at(&path.calls(), |run| {
+                if !run.is_undoing() && !run.is_done() {
+                    run.driving.get_or_insert_default().panic = Some(text);
+                    run.cancel_unjudged();
+                }
+            });
+        }
+        handled
+    }
+
+    /// Returns the outcome of the call whose agent's run has stopped because it panicked.
+    #[must_use]
+    pub fn outcome_of_panic(&self, path: &RunPath) -> Option<ToolExecution> {
+        let panic = self.inner_run_at(path.calls())?.driving.as_ref()?.panic.as_deref()?;
+        self.panicked_call(path, panic)
+    }
+
+    /// Returns the failure of the call that leads to this run, if there is one.
+    fn panicked_call(&self, path: &RunPath, panic: &str) -> Option<ToolExecution> {
+        let outer = self.inner_run_at(path.at_depth(path.depth().checked_sub(1)?).calls())?;
+        let call = outer.requested_call(path.calls().last()?)?.clone();
+        let error = ToolError::panicked(&call.id, &format!("panicked: {panic}"));
+        Some(ToolExecution::new(call, Err(error)))
     }
 
     fn handle_call(
