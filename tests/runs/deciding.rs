@@ -3,14 +3,15 @@
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use tests::support::stores::Counting;
 use tokio::sync::Notify;
-use tool_core::agent::CommandErrorKind;
+use tool_core::agent::{CommandErrorKind, Decider, DeciderFuture};
 use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
 use tool_core::model::{ToolDefinition, ToolPolicy};
-use tool_core::run::{Decision, ResolveErrorKind, Run};
+use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ToolFuture, WaitId};
 use tool_core::{
@@ -236,4 +237,33 @@ async fn a_driver_elsewhere_takes_the_decision() {
     assert!(decided.resume().is_none());
     release.notify_one();
     assert_eq!(driver.await.unwrap().unwrap().text(), "Done.");
+}
+
+/// The time of a person does not count, also if what the person decides is refused.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_refused_decision_does_not_count() {
+    struct Slow(AtomicUsize);
+
+    impl Decider for Slow {
+        fn decide<'a>(&'a self, _: &'a Wait) -> DeciderFuture<'a> {
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(600)).await;
+                let is_first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
+                Decision::approve_with(if is_first { r#"{"euros": 5}"# } else { EDITED })
+            })
+        }
+    }
+
+    let agent = paying(InMemoryStore::new());
+    let asked =
+        agent.ask("Go").decider(Slow(AtomicUsize::new(0))).limits(|l| l.max_time(Duration::from_secs(60)));
+    let mut run = asked.start();
+    assert!(run.advance().await.unwrap());
+    let error = run.advance().await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Decision(_)), "{error}");
+    // The future of a step can be dropped, too.
+    let step = tokio::time::timeout(Duration::from_secs(300), run.advance()).await;
+    assert!(step.is_err());
+    while run.advance().await.unwrap() {}
+    assert_eq!(run.finish().await.unwrap().text(), "Done.");
 }

@@ -133,6 +133,8 @@ impl RunDriver {
         };
         let changed = select(self.inbox_changed().boxed(), sleep_until(current.deadline));
         let first = select(decision, changed);
+        // Time spent waiting for persons does not count, also if the step fails or is dropped.
+        self.clock = None;
         let time_left = others.round.until.map(|until| until.saturating_duration_since(Instant::now()));
         let awaiting = run_until_interrupted(first, self.question.cancellation.as_ref(), time_left);
         Ok(Work::Job(Job::new(awaiting, move |driver, first| {
@@ -171,7 +173,6 @@ impl RunDriver {
             Asked::Deferred => questions.round.deferred.push(wait.id.clone()),
             Asked::Unanswered => {}
         }
-        // Time spent waiting for persons does not count.
         self.clock = Some(Instant::now());
         self.ask_next(questions)
     }
