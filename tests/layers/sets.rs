@@ -1,6 +1,6 @@
 //! Layers of sets of tools, alone and in an agent.
 
-use std::future::{Future, ready};
+use std::future::{Future, pending, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,11 @@ use tool_core::layer::{
 use tool_core::model::Usage;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Asker, Origin, Undone, VerdictKind, VerdictRecord};
+use tool_core::tool::{Asker, Origin, ToolExecution, Undone, VerdictKind, VerdictRecord};
 use tool_core::toolset::ExtraParameters;
 use tool_core::{
-    Agent, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools,
+    Agent, CancellationToken, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
+    tool, tools,
 };
 
 /// What happened, in its order.
@@ -609,4 +610,34 @@ async fn arguments_are_checked_once_per_text() {
     let agent = Agent::builder(model).tools(tools![count].layer(writes("c"))).layer(writes("b"));
     let answer = agent.build().unwrap().ask("go").await.unwrap();
     assert_eq!((&*answer.messages()[2].text(), READINGS.swap(0, Ordering::SeqCst)), ("c", 4));
+}
+
+/// The answer of an agent is judged by a layer of its set. A run that is cancelled meanwhile does not wait for that.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_judged_does_not_keep_a_cancelled_run() {
+    struct Stops(CancellationToken);
+
+    impl Layer for Stops {
+        fn name(&self) -> &str {
+            "stops"
+        }
+
+        fn sees(&self, phase: Phase) -> bool {
+            phase == Phase::Output
+        }
+
+        fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+            self.0.cancel();
+            Box::pin(pending())
+        }
+    }
+
+    let cancellation = CancellationToken::new();
+    let inner = Agent::builder(ScriptedModel::new().says("Yes.")).build().unwrap();
+    let tools = ToolSet::default().with(inner.as_tool("helper", "Helps")).unwrap();
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#);
+    let outer = Agent::builder(model).tools(tools.layer(Stops(cancellation.clone()))).build().unwrap();
+    let error = outer.ask("go").cancellation_token(cancellation).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+    assert_eq!(error.run().inner_runs().count(), 1);
 }

@@ -334,8 +334,12 @@ impl Layers {
 
     /// Returns `true` if layers see this outcome, or it is too long for the model.
     pub(super) fn see_output(&self, execution: &ToolExecution) -> bool {
-        self.that_see(Phase::Output).next().is_some()
-            || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
+        self.see(Phase::Output) || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
+    }
+
+    /// Returns `true` if a layer can see outcomes of calls, also those that are long alone.
+    pub(super) fn may_see_outputs(&self) -> bool {
+        self.see(Phase::Output) || self.outputs().is_some()
     }
 
     /// Returns where long outputs of the run are stored, if the agent that the run is of stores them.

@@ -187,6 +187,11 @@ impl Run {
         matches!(self.stage, Stage::Asking | Stage::Calling(_))
     }
 
+    /// Returns `true` if calls of the turn are open.
+    pub(crate) fn is_calling(&self) -> bool {
+        matches!(self.stage, Stage::Calling(_))
+    }
+
     pub(crate) fn current_tool_choice(&self) -> &ToolChoice {
         match &self.head.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions().is_empty() => {

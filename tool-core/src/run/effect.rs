@@ -8,6 +8,15 @@ use crate::tool::{CallRequest, ToolExecution};
 pub struct RunPath(Vec<String>);
 
 impl RunPath {
+    pub(crate) fn ids(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Returns `true` if the way leads through the other run, or to it.
+    pub(crate) fn is_below(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
     /// Returns the ids of the calls.
     #[must_use]
     pub fn calls(&self) -> Vec<&str> {
@@ -100,6 +109,8 @@ pub(super) enum Awaited {
     Results,
     Ask,
     GiveUp,
+    /// The end of a step that changes the run meanwhile.
+    Step,
 }
 
 impl Awaited {

@@ -188,7 +188,8 @@ impl Run {
         let undone = self.undone_inner_run(call);
         let inner = match undone {
             Some(position) => &mut self.inner_runs.make_mut()[position],
-            None => self.open_record(call).ok()?.inner_mut()?,
+            // Nothing of its own record changes.
+            None => self.record_mut(call).filter(|record| record.is_open())?.inner_mut()?,
         };
         let changed = inner.run.change_inner_run_at(rest, change);
         if let Some(reason) = self.exceeded_limit().filter(|_| undone.is_none()) {

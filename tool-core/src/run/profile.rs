@@ -40,12 +40,6 @@ impl Run {
         self.driving.as_ref()?.profile.as_deref()
     }
 
-    /// Returns what layers see of the outcomes of the last turn.
-    #[must_use]
-    pub fn sees(&self) -> Sees {
-        self.profile().map(|profile| profile.sees).unwrap_or_default()
-    }
-
     /// Applies the policies of the tools in the profile to the open calls that are not in flight, unless layers have to judge them first.
     pub(super) fn apply_profile(&mut self) {
         let profile = self.driving.as_ref().and_then(|driving| driving.profile.clone());

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::effect::RunPath;
-use super::state::{CallRecord, Mark, Run, Stage};
+use super::state::{CallRecord, Mark, OpenStep, Run, Sees, Stage};
 use crate::model::{ToolCall, ToolKind};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -34,12 +34,6 @@ impl<'a> OpenRuns<'a> {
         for (id, inner) in run.asked_in_flight() {
             self.add_tree(place.iter().copied().chain([id]).collect(), inner);
         }
-    }
-
-    /// Returns the calls of the run at this place that can start now, beside those of the whole tree.
-    fn startable(&self, place: &[&str]) -> Vec<ToolCall> {
-        let own = self.0.iter().find(|one| one.place == place);
-        own.map(|own| self.startable_in(own)).unwrap_or_default()
     }
 
     fn startable_in(&self, own: &PlacedRun<'_>) -> Vec<ToolCall> {
@@ -87,20 +81,22 @@ impl<'a> OpenRuns<'a> {
 }
 
 impl Run {
-    /// Lets only these calls start until the next step, so many at a time. What an earlier step had in flight is forgotten.
-    pub(crate) fn open_step(&mut self, max: usize, of_step: HashSet<String>) {
+    /// Lets only these calls start until the next step, so many at a time, with layers that see this of their outcomes. What an earlier step had in
+    /// flight is forgotten.
+    pub(crate) fn open_step(&mut self, max: usize, waiting: HashSet<String>, sees: Sees) {
         self.unmark(|id, mark| match mark {
             Mark::Begun { .. } | Mark::Polled { .. } => false,
-            Mark::Executing => !of_step.contains(id),
+            Mark::Executing => !waiting.contains(id),
             Mark::Suspended => true,
         });
-        self.driving.get_or_insert_default().step = Some((max, of_step));
+        let driving = self.driving.get_or_insert_default();
+        (driving.step, driving.is_stalled) = (Some(OpenStep { max, waiting, sees }), false);
     }
 
     /// Forgets what a driver had in flight: it counts as interrupted.
     pub(crate) fn forget_in_flight(&mut self) {
         self.unmark(|_, _| true);
-        self.driving.iter_mut().for_each(|driving| driving.step = None);
+        self.driving.iter_mut().for_each(|driving| (driving.step, driving.is_stalled) = (None, false));
     }
 
     /// Forgets what was in flight and has no outcome.
@@ -151,15 +147,15 @@ impl Run {
 
     /// Lets a call whose attempt has failed start again in this step.
     pub(super) fn readmit(&mut self, call_id: &str) {
-        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
-            of_step.insert(call_id.to_owned());
+        if let Some(step) = self.open_step_mut() {
+            step.waiting.insert(call_id.to_owned());
         }
     }
 
     /// States that a call which was started is executed.
     pub(crate) fn set_executing(&mut self, call_id: &str) {
-        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
-            of_step.remove(call_id);
+        if let Some(step) = self.open_step_mut() {
+            step.waiting.remove(call_id);
         }
         if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
             record.mark = Some(Mark::Executing);
@@ -180,8 +176,8 @@ impl Run {
         if let Some(record) = self.record_mut(call_id).filter(|record| record.is_open()) {
             record.mark = Some(Mark::Suspended);
         }
-        if let Some((_, of_step)) = self.driving.as_mut().and_then(|driving| driving.step.as_mut()) {
-            of_step.remove(call_id);
+        if let Some(step) = self.open_step_mut() {
+            step.waiting.remove(call_id);
         }
     }
 
@@ -230,23 +226,60 @@ impl Run {
         }
     }
 
-    /// Returns how many calls of which step can start, if others cannot.
-    fn step(&self) -> Option<&(usize, HashSet<String>)> {
+    /// Returns the calls that can start, of a world that prepares them in its steps.
+    fn step(&self) -> Option<&OpenStep> {
         self.driving.as_ref()?.step.as_ref()
     }
 
+    fn open_step_mut(&mut self) -> Option<&mut OpenStep> {
+        self.driving.as_mut()?.step.as_mut()
+    }
+
     fn is_of_step(&self, call: &ToolCall) -> bool {
-        self.step().is_none_or(|(_, of_step)| of_step.contains(&call.id))
+        self.step().is_none_or(|step| step.waiting.contains(&call.id))
+    }
+
+    /// Returns what layers see of the outcomes of the last turn.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn sees(&self) -> Sees {
+        let of_step = || self.step().map(|step| step.sees);
+        self.profile().map(|profile| profile.sees).or_else(of_step).unwrap_or_default()
+    }
+
+    /// Returns `true` if the world has to take a step before something else is done: layers have something to judge, or no call of the step is left
+    /// that is in flight or can start.
+    pub(super) fn awaits_step(&self) -> bool {
+        match self.profile() {
+            Some(_) => self.awaits_layers(),
+            None => {
+                let is_at_work = self.is_asking() || self.is_done() || self.is_blocked() || self.is_working();
+                !is_at_work && (self.step().is_none() || self.can_start().is_empty())
+            }
+        }
+    }
+
+    /// Returns `true` if something of the run could not be done, so that nothing further is done for it.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.driving.as_ref().is_some_and(|driving| driving.is_stalled)
     }
 
     /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
     fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let calls = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
-        // Those of one that has an outcome, or was not begun in this process, do not go on.
-        let calls = calls.filter(|(_, record)| {
-            record.to_judge.is_none() && !matches!(record.mark, Some(Mark::Polled { .. }))
-        });
+        let calls = self.marked_calls().filter(|(call, record)| self.is_asking_agent(call, record));
         calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
+    }
+
+    /// Returns the run of the agent that a call in flight asks.
+    pub(super) fn asked_by_call_in_flight(&self, call_id: &str) -> Option<&Self> {
+        let (call, record) = self.requested_call(call_id).zip(self.record(call_id))?;
+        self.is_asking_agent(call, record).then(|| self.open_inner_run(call_id)).flatten()
+    }
+
+    /// Returns `true` if the run of the agent that a call asks can go on. That of one that has an outcome, or was not begun in this process, cannot.
+    fn is_asking_agent(&self, call: &ToolCall, record: &CallRecord) -> bool {
+        let is_marked = self.is_marked(call, record) && !matches!(record.mark, Some(Mark::Polled { .. }));
+        is_marked && record.to_judge.is_none()
     }
 
     /// Returns the runs of the agents that calls in flight ask.
@@ -288,26 +321,26 @@ impl Run {
         }
     }
 
-    pub(super) fn take_outcome_to_judge(&mut self, call_id: &str) -> Option<ToolExecution> {
+    pub(crate) fn take_outcome_to_judge(&mut self, call_id: &str) -> Option<ToolExecution> {
         self.record_mut(call_id)?.to_judge.take().map(|execution| *execution)
     }
 
-    /// Returns the calls of the run at a place that can start now, beside those of all these runs at their places, the outermost first.
-    pub(crate) fn startable_at<'a>(
-        place: &[&str],
-        runs: impl IntoIterator<Item = (Vec<&'a str>, &'a Self)>,
-    ) -> Vec<ToolCall> {
-        let placed = runs.into_iter().map(|(place, run)| PlacedRun { place, run });
-        OpenRuns(placed.collect()).startable(place)
-    }
-
     /// Returns runs of the tree that have calls which can start now, with these: all such runs, or one alone if calls of the tree exclude others.
-    /// What layers have to judge first does not start, and nothing does without a [profile](Self::set_profile).
-    pub(super) fn startable_runs(&self) -> Vec<(RunPath, Vec<ToolCall>)> {
+    /// What layers have to judge first does not start, and nothing does without a [profile](Self::set_profile) or an open step.
+    ///
+    /// Looks only at the runs at these places, unless calls exclude others.
+    pub(super) fn startable_runs(&self, places: &[RunPath]) -> Vec<(RunPath, Vec<ToolCall>)> {
         let mut tree = OpenRuns::default();
-        tree.add_tree(Vec::new(), self);
+        for path in places {
+            if let Some(run) = self.inner_run_at(path.calls()) {
+                tree.add(path.calls(), run);
+            }
+        }
         let has_exclusive = tree.0.iter().any(|one| one.run.has_exclusive_call());
-        let judged = tree.0.iter().filter(|one| one.run.profile().is_some() && !one.run.awaits_layers());
+        let judged = tree.0.iter().filter(|one| match one.run.profile() {
+            Some(_) => !one.run.awaits_layers(),
+            None => one.run.step().is_some() && !one.run.is_stalled(),
+        });
         let startable = judged.map(|one| {
             let calls = match has_exclusive {
                 true => tree.startable_in(one),
@@ -320,7 +353,7 @@ impl Run {
     }
 
     /// Returns `true` if an open call of the run excludes others.
-    fn has_exclusive_call(&self) -> bool {
+    pub(super) fn has_exclusive_call(&self) -> bool {
         let undoing = self.undoing().is_some_and(|undoing| undoing.record.is_exclusive());
         undoing || self.unfinished_calls().any(|(_, record)| record.is_open() && record.is_exclusive())
     }
@@ -335,7 +368,7 @@ impl Run {
         match &self.stage {
             // The tools of the calls are not known yet.
             Stage::Calling(_) if self.awaits_tools() => Vec::new(),
-            Stage::Calling(_) if self.step().is_some_and(|(_, of_step)| of_step.is_empty()) => Vec::new(),
+            Stage::Calling(_) if self.step().is_some_and(|step| step.waiting.is_empty()) => Vec::new(),
             Stage::Calling(_) => self.ready_calls().unwrap_or_default(),
             Stage::Undoing(undoing) if undoing.record.mark.is_none() && self.is_of_step(&undoing.call) => {
                 vec![&undoing.call]
@@ -399,7 +432,7 @@ impl Run {
         };
         // An exclusive call runs alone, once no other call is ready or in flight.
         let max =
-            self.step().map(|(max, _)| *max).or(self.profile().map(|profile| profile.max_concurrent_calls));
+            self.step().map(|step| step.max).or(self.profile().map(|profile| profile.max_concurrent_calls));
         let room = if is_alone { 0 } else { max.unwrap_or(usize::MAX).saturating_sub(running) };
         let mut calls: Vec<_> = startable().filter(|(_, one)| !one.is_exclusive()).take(room).collect();
         if running == 0 && calls.is_empty() {
@@ -439,7 +472,7 @@ mod tests {
     }
 
     fn startable(run: &Run) -> Vec<String> {
-        let all = run.startable_runs().into_iter();
+        let all = run.startable_runs(&run.open_places()).into_iter();
         let path = |place: &RunPath, call: ToolCall| place.inside(&call.id).calls().join("/");
         all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
             .collect()

@@ -69,14 +69,26 @@ pub(super) struct Driving {
     pub(super) profile: Option<Arc<Profile>>,
     /// The finished calls that layers which record know.
     pub(super) recorded: Option<ReportedCalls>,
-    /// How many calls it may have in flight at once, and which of its step have not started, if others cannot start.
-    pub(super) step: Option<(usize, HashSet<String>)>,
+    /// The calls that can start, of a world that prepares them in its steps.
+    pub(super) step: Option<OpenStep>,
     /// The positions of calls that were started: those in flight are among them, so that the calls of a large reply need not be searched.
     pub(super) started: BTreeSet<usize>,
     /// What was polled.
     pub(super) polled: Polled,
-    /// The run was stopped because its agent has panicked, with this text.
+    /// Its agent has panicked, with this text.
     pub(super) panic: Option<String>,
+    /// Something cannot be done now, so nothing further is.
+    pub(super) is_stalled: bool,
+}
+
+/// The calls of a step of a run, which its world has prepared: layers have judged them, and the policies of their tools apply.
+#[derive(Clone, Debug)]
+pub(super) struct OpenStep {
+    /// How many calls the run may have in flight at once.
+    pub(super) max: usize,
+    /// The calls that have not started.
+    pub(super) waiting: HashSet<String>,
+    pub(super) sees: Sees,
 }
 
 /// What the engine has asked of the world, of the outermost run.
@@ -90,6 +102,12 @@ pub(super) struct Polled {
     pub(super) was_returned: bool,
     /// The effects in flight.
     pub(super) awaited: BTreeMap<EffectId, Awaited>,
+    /// The world states in which runs it changes something.
+    pub(super) tracks_changes: bool,
+    /// The runs that may have changed since there was nothing to do; all, if it is not known.
+    pub(super) changed: Option<BTreeSet<RunPath>>,
+    /// A call has excluded others, so what changes in one run can matter to each.
+    pub(super) has_exclusive: bool,
 }
 
 /// What the rules of a run need of its agent.

@@ -305,8 +305,8 @@ impl Run {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let user_messages = std::mem::take(&mut turn.user_messages);
         turn.calls.iter_mut().for_each(CallRecord::take_back);
-        let are_judged = self.driving.as_ref().and_then(|driving| driving.profile.as_ref());
-        let are_judged = are_judged.is_some_and(|profile| profile.sees.outputs);
+        let are_judged = self.sees().outputs;
+        let Stage::Calling(turn) = &self.stage else { return };
         let calls = self.history.last_calls().iter().zip(&turn.calls).enumerate();
         let begun = calls.filter_map(|(position, (call, record))| {
             Some((position, record.execution_if_stopped(call, why_not_executed, are_judged)?))

@@ -134,10 +134,10 @@ impl<'c> Drive<'c> {
                 Ok(())
             }
             Obstacle::Panicked(text) => {
-                if id.path().depth() == 0 {
+                self.apply(id, EffectResult::Panicked(text.clone()));
+                if self.run.panic().is_some() {
                     self.fail(agent_panicked(&text));
                 }
-                self.apply(id, EffectResult::Panicked(text));
                 self.publish_finished_calls();
                 Ok(())
             }

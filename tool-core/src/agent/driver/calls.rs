@@ -5,13 +5,14 @@
 //! The output of a call that a layer fails to judge is recorded as pending (`Judgement`) and judged before the next step, because the call
 //! must not have its effect again; an undo call is recorded as an error, because undoing must go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
-use super::review::OutputRuling;
+use super::review::{OutputRuling, Report};
 use super::run_tree::RunTree;
 use crate::agent::executor::CallExecutor;
 use crate::agent::interruption::run_until_interrupted;
@@ -19,7 +20,7 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Phase;
 use crate::model::ToolCall;
-use crate::run::{GivenUp, RunErrorKind};
+use crate::run::{GivenUp, RunErrorKind, Sees};
 use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
 
 /// The longest wait for providers whose tools are to know that calls will not be continued.
@@ -54,7 +55,7 @@ impl RunDriver {
     /// Executes the calls concurrently, up to the limit, with the runs of the agents that they ask. Records each outcome as soon as the call
     /// has finished.
     pub(super) async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
-        RunTree::new(self, calls).drive().await
+        RunTree::drive(self, calls).await
     }
 
     /// Executes one call to its end, with the run of an agent that it asks. Returns `None` if the run ended meanwhile.
@@ -63,7 +64,20 @@ impl RunDriver {
         call: ToolCall,
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        RunTree::new(self, Vec::new()).drive_one(call, attempt).await
+        RunTree::drive_one(self, call, attempt).await
+    }
+
+    /// Lets these calls start, and returns what executes them. Calls of the next step can have other tools.
+    pub(super) fn open_step(&mut self, calls: Vec<ToolCall>) -> Arc<CallExecutor> {
+        let ids = calls.into_iter().map(|call| call.id).collect();
+        let (max, sees) = (self.agent().max_concurrent_calls(), self.sees_outcomes());
+        self.run.open_step(max, ids, sees);
+        Arc::new(self.executor())
+    }
+
+    /// Returns what layers see of the outcomes of calls.
+    fn sees_outcomes(&self) -> Sees {
+        Sees { outputs: self.performer.layers.may_see_outputs(), ..Sees::default() }
     }
 
     /// Returns `true` if the run has changed since the last save of the runs around it. All of its head is saved then.
@@ -104,11 +118,55 @@ impl RunDriver {
         &mut self,
         execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let (execution, ruling) = match self.ruling_without_layers(&execution) {
-            Some(ruling) => (execution, ruling),
-            None => self.judge_output(execution).await,
+        let is_judged = self.run.must_be_judged(&execution, self.sees_outcomes());
+        let (execution, ruling) = match is_judged {
+            true => self.judge_output(execution).await,
+            false if self.run.will_retry(&execution) => (execution, OutputRuling::Retried),
+            false => (execution, OutputRuling::Seen(None)),
         };
         self.record_outcome(execution, ruling)
+    }
+
+    /// Adds the tools that a call has found.
+    pub(super) fn note_result(&mut self, execution: &ToolExecution) {
+        if let Some((divided, _)) = &self.offer.searched {
+            self.run.add_found_tools(divided.found_by(execution));
+        }
+    }
+
+    /// Returns how the outcome of a call is reported once it is recorded.
+    pub(super) fn report_of(&self, execution: &ToolExecution) -> Report {
+        let id = &execution.call().id;
+        if execution.is_waiting() || !self.has_listeners() || !self.run.has_open_call(id) {
+            return Report::Nothing;
+        }
+        if self.run.will_retry(execution) {
+            let sees_outputs = self.performer.layers.see(Phase::Output);
+            let failed = execution.of_failed_attempt(sees_outputs);
+            return Report::Event(Box::new(Event::CallRetried(failed)));
+        }
+        // One that may be the answer is emitted after the turn, once that is known and judged.
+        match self.run.may_be_answer(id) && self.performer.layers.see(Phase::Answer) {
+            true => Report::Nothing,
+            false => Report::Finished { id: id.clone(), is_undone: self.run.is_undoing() },
+        }
+    }
+
+    /// Returns the event of an outcome that is recorded.
+    pub(super) fn report(&mut self, report: Report) -> Option<Event> {
+        match report {
+            Report::Nothing => None,
+            Report::Event(event) => Some(*event),
+            Report::Finished { id, .. } if self.run.has_open_call(&id) => None,
+            Report::Finished { id, is_undone } => {
+                self.reported.add(&id);
+                let finished = match is_undone {
+                    true => self.run.undo_executions().last(),
+                    false => self.run.finished_call(&id),
+                };
+                finished.cloned().map(Event::CallFinished)
+            }
+        }
     }
 
     /// Records the outcome of a call. Returns the event to emit.
@@ -118,7 +176,6 @@ impl RunDriver {
         ruling: OutputRuling,
     ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
-        let is_retried = matches!(ruling, OutputRuling::Retried);
         let was_undoing = self.run.is_undoing();
         let (mut end, mut failure, mut interruption) = (None, None, None);
         match ruling {
@@ -139,14 +196,8 @@ impl RunDriver {
                 interruption = Some(by);
             }
         }
-        if let Some((divided, _)) = &self.offer.searched {
-            self.run.add_found_tools(divided.found_by(&execution));
-        }
-        let listeners = self.has_listeners();
-        let failed = (listeners && is_retried)
-            .then(|| execution.of_failed_attempt(self.performer.layers.see(Phase::Output)));
-        let id = execution.call().id.clone();
-        let may_be_answer = self.run.may_be_answer(&id);
+        self.note_result(&execution);
+        let report = self.report_of(&execution);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
@@ -158,21 +209,7 @@ impl RunDriver {
         if let Some(why) = failure {
             return Err(why);
         }
-        let event = match failed {
-            Some(failed) => Some(Event::CallRetried(failed)),
-            // Emitted after the turn, once it is known and judged.
-            None if may_be_answer && self.performer.layers.see(Phase::Answer) => None,
-            None if listeners => {
-                self.reported.add(&id);
-                let finished = match was_undoing {
-                    true => self.run.undo_executions().last(),
-                    false => self.run.finished_call(&id),
-                };
-                finished.cloned().map(Event::CallFinished)
-            }
-            None => None,
-        };
-        Ok(event)
+        Ok(self.report(report))
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.

@@ -25,8 +25,6 @@ mod deciding;
 mod answers;
 mod steps;
 mod agent_call;
-mod call_in_flight;
-mod open_calls;
 mod run_tree;
 mod tree_calls;
 mod calls;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 
 use super::job::{Applied, Job};
 use super::work::Work;
@@ -29,6 +29,18 @@ pub(super) enum OutputRuling {
     Seen(Option<VerdictRecord>),
     Failed(RunErrorKind),
     Interrupted(Interruption),
+}
+
+/// How an outcome is reported.
+pub(super) enum Report {
+    /// It is not, or later.
+    Nothing,
+    Event(Box<Event>),
+    /// The call has finished.
+    Finished {
+        id: String,
+        is_undone: bool,
+    },
 }
 
 /// Returns `true` if the question may be asked as it is.
@@ -242,22 +254,15 @@ impl RunDriver {
         })
     }
 
-    /// Returns the ruling about the outcome of a call that no layer has to see.
-    pub(super) fn ruling_without_layers(&self, execution: &ToolExecution) -> Option<OutputRuling> {
-        if let Some(end) = self.run.end_from_inside(&execution.call().id) {
-            return Some(OutputRuling::Seen(Some(end)));
-        }
-        if self.run.will_retry(execution) {
-            return Some(OutputRuling::Retried);
-        }
-        (!self.performer.layers.see_output(execution)).then_some(OutputRuling::Seen(None))
-    }
-
     /// Asks the layers about the outcome of a call after its last attempt. The run can change meanwhile.
     pub(super) fn judge_output(
         &self,
         mut execution: ToolExecution,
     ) -> BoxFuture<'static, (ToolExecution, OutputRuling)> {
+        let end = self.run.end_from_inside(&execution.call().id);
+        if end.is_some() || !self.performer.layers.see_output(&execution) {
+            return ready((execution, OutputRuling::Seen(end))).boxed();
+        }
         let (layers, view) = (Arc::clone(&self.performer.layers), self.run.view());
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left_to_judge());

@@ -1,94 +1,106 @@
 //! Drives the calls of a run and the runs of the agents that they ask, in one loop.
 //!
-//! - A call that asks an agent ends with its question (`AskingAgent`). The driver begins the run of the agent, drives it in one loop for all
-//!   runs of the tree, and executes the call again with the answer. A run works until it has to be saved or its calls are to be executed
-//!   (`Phase` and `Work` in `work`), or something is to be awaited (`Job`), then returns to the loop. The loop checks the limits of the runs
-//!   around it, saves the outermost run, and only then lets it go on. If the inner run has to wait, the call stays `Running` and is continued,
-//!   not attempted again, when the outer run is resumed. An undo call of it continues that run.
+//! - The outermost run, which contains the others, decides what is done (`Run::poll`) and what follows from it (`Run::handle`). The tree saves it
+//!   before anything is done, and performs what was polled: calls, judgements of their outcomes, and steps of runs inside.
+//! - A call that asks an agent ends with its question (`AskingAgent`). The run of the agent begins, and the call is executed again with the answer.
+//!   A step of it works until it has to be saved or its calls are to be executed (`Phase` and `Work` in `work`), or something is to be awaited
+//!   (`Job`). If the run has to wait, the call stays `Running` and is continued, not attempted again, when the outer run is resumed. An undo
+//!   call of it continues that run.
 //! - Each run of a tree has a driver of its own, and exists once, in the outermost run: a driver has its run only while it works on it
 //!   (`HeldRun`), and never while something is awaited. So a save at any time has all of it, and a future that is dropped takes nothing with it
 //!   whose calls must still be undone.
-//! - Calls of one turn are polled in the caller's task, because nothing may outlive the dropped future.
+//! - Everything is polled in the caller's task, because nothing may outlive the dropped future.
+//! - What the outermost run needs besides its calls ends the loop once nothing else is in flight: its own driver takes that step.
 
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::task::Poll;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_channel::mpsc;
-use futures_util::future::{BoxFuture, Either, ready};
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
 use super::agent_call::AskedAgent;
-use super::call_in_flight::Noted;
 use super::held::HeldRun;
-use super::job::{Applied, Apply, Job};
-use super::open_calls::OpenCalls;
+use super::job::Apply;
 use super::review::OutputRuling;
-use super::work::{Phase, Work};
-use crate::agent::RunDriver;
-use crate::agent::executor::AskedCall;
+use super::work::Work;
+use crate::agent::executor::{AskedCall, CallExecutor};
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::trace::Scope;
+use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
-use crate::run::{Run, RunErrorKind};
-use crate::tool::{Attempt, ToolError, ToolExecution, ToolOutput, panic_text};
+use crate::run::{Effect, EffectId, EffectResult, Run, RunErrorKind, RunPath, Subject};
+use crate::tool::{Attempt, CallNotes, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
-///
-/// The calls and the work of all runs are polled here. What one of them returns is recorded in its run and in those around it, and saved,
-/// before anything follows from it.
 pub(super) struct RunTree<'d> {
-    outermost: &'d mut RunDriver,
-    /// The runs, the outermost first, and nothing in the places of those that have ended.
-    pub(super) nodes: Vec<Option<Node>>,
-    pub(super) sender: mpsc::Sender<(NodeId, Noted)>,
-    notes: mpsc::Receiver<(NodeId, Noted)>,
-    /// The caller records the outcome of the only call.
-    leaves_outcome: bool,
+    pub(super) outermost: &'d mut RunDriver,
+    own: Place,
+    pub(super) inside: BTreeMap<RunPath, AskedRun>,
+    pub(super) sender: mpsc::Sender<(RunPath, Noted)>,
+    notes: mpsc::Receiver<(RunPath, Noted)>,
+    /// The runs in which something has changed since the last save.
+    pub(super) changed: BTreeSet<RunPath>,
+    /// Calls whose notes are to be saved before they go on.
+    pub(super) noted: Vec<oneshot::Sender<()>>,
+    /// What is emitted once it is saved.
+    pub(super) events: Vec<(RunPath, Event)>,
+    /// Tools are to know which calls are given up, once that is saved.
+    gives_up: Option<EffectId>,
+    /// The step of the outermost run is announced.
+    is_settled: bool,
+    /// The only call, whose outcome the caller records.
+    only: Option<ToolCall>,
+    /// The first reason why something could not be done, other than that it waits.
+    failure: Option<RunErrorKind>,
 }
-
-/// The place of a run.
-pub(super) type NodeId = usize;
-
-/// The place of the outermost run.
-pub(super) const OUTERMOST: NodeId = 0;
 
 type Panic = Box<dyn Any + Send>;
 
-/// A run.
+/// What is done for a run, and what executes its calls.
 #[derive(Default)]
-pub(super) struct Node {
-    /// What the run of an agent has, other than the outermost.
-    pub(super) agent: Option<AgentNode>,
-    /// Its calls, while they are executed.
-    pub(super) calls: Option<OpenCalls>,
-    pub(super) running: FuturesUnordered<BoxFuture<'static, Progress>>,
+pub(super) struct Place {
+    pub(super) running: FuturesUnordered<RunningEffect>,
+    pub(super) executor: Option<Arc<CallExecutor>>,
+}
+
+/// What is done for an effect.
+pub(super) struct RunningEffect {
+    id: EffectId,
+    done: BoxFuture<'static, Progress>,
+}
+
+impl Future for RunningEffect {
+    type Output = (EffectId, Progress);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.done.poll_unpin(context).map(|progress| (self.id.clone(), progress))
+    }
 }
 
 /// The run of an agent that a call asked.
-pub(super) struct AgentNode {
-    /// The run around it.
-    pub(super) outer: NodeId,
+pub(super) struct AskedRun {
+    pub(super) place: Place,
     pub(super) asked_by: AskedCall,
     pub(super) asked: Box<AskedAgent>,
     /// What the agent has answered, while that is saved.
     pub(super) output: Option<ToolOutput>,
-    /// It has panicked, and its calls are undone.
-    pub(super) panic: Option<Panic>,
+    /// A step of it is taken, which limits its time itself.
+    pub(super) is_in_step: bool,
+    /// Persons were asked, and it waits for others.
+    pub(super) has_asked_persons: bool,
 }
 
-/// A run whose calls are executed.
-pub(super) struct Calling<'a> {
-    pub(super) driver: HeldRun<'a>,
-    pub(super) calls: &'a mut OpenCalls,
-    pub(super) running: &'a mut FuturesUnordered<BoxFuture<'static, Progress>>,
-}
-
-/// What has happened in a run.
+/// What was done.
 pub(super) enum Progress {
     Executed(Box<ToolExecution>),
     /// A call asks its agent this, or nothing if the run of the agent goes on.
@@ -96,549 +108,440 @@ pub(super) enum Progress {
     /// The layers have judged an outcome.
     Judged(Box<(ToolExecution, OutputRuling)>),
     /// A job of the run of an agent is done.
-    Performed(Result<Apply<Work>, Panic>),
+    Performed(Apply<Work>),
+    /// Tools know which calls are given up.
+    Reported,
     /// A hook has panicked.
     Panicked(Panic),
 }
 
-/// What is next in a run.
+/// A call in flight has recorded a value, and continues once these notes are saved.
+pub(super) struct Noted {
+    pub(super) call_id: String,
+    pub(super) notes: CallNotes,
+    pub(super) noted: oneshot::Sender<()>,
+}
+
+/// What is next.
 enum Next {
-    Progress(Progress),
-    Noted(Noted),
-    Interrupted(Interruption),
+    /// Something was done, at this place.
+    Progress(RunPath, EffectId, Progress),
+    Noted(RunPath, Noted),
+    Interrupted(RunPath, Interruption),
 }
 
 impl<'d> RunTree<'d> {
-    pub(super) fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>) -> Self {
+    fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>) -> Self {
         let (sender, notes) = mpsc::channel(0);
-        let calls = Some(OpenCalls::new(outermost, calls));
-        let nodes = vec![Some(Node { calls, ..Node::default() })];
-        Self { outermost, nodes, sender, notes, leaves_outcome: false }
+        outermost.run.track_changes();
+        let own = Place { executor: Some(outermost.open_step(calls)), ..Place::default() };
+        Self {
+            outermost,
+            own,
+            inside: BTreeMap::new(),
+            sender,
+            notes,
+            changed: BTreeSet::new(),
+            noted: Vec::new(),
+            events: Vec::new(),
+            gives_up: None,
+            is_settled: false,
+            only: None,
+            failure: None,
+        }
     }
 
     /// Executes the calls, and records their outcomes.
-    pub(super) async fn drive(mut self) -> Result<(), RunErrorKind> {
-        self.advance(OUTERMOST).await?;
-        self.run().await.map(drop)
+    pub(super) async fn drive(
+        outermost: &'d mut RunDriver,
+        calls: Vec<ToolCall>,
+    ) -> Result<(), RunErrorKind> {
+        Self::new(outermost, calls).run().await.map(drop)
     }
 
     /// Executes one call that was started. Returns its outcome for the caller to record, unless its run ended meanwhile.
     pub(super) async fn drive_one(
-        mut self,
+        outermost: &'d mut RunDriver,
         call: ToolCall,
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        self.leaves_outcome = true;
-        if let Some(Calling { mut driver, calls, .. }) = self.calling(OUTERMOST) {
-            calls.is_settled = true;
-            driver.run.set_executing(&call.id);
-        }
-        self.execute(OUTERMOST, call, attempt);
-        self.run().await
+        let mut tree = Self::new(outermost, Vec::new());
+        // Nothing else is done for the outermost run.
+        tree.outermost.run.begin_step_at(&RunPath::default());
+        let id = tree.outermost.run.begin_started_call(call.clone(), attempt.clone());
+        (tree.is_settled, tree.only) = (true, Some(call.clone()));
+        tree.execute(id, call, attempt);
+        tree.run().await
     }
 
     async fn run(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
-        while self.is_busy(OUTERMOST) {
-            let (id, next) = self.next().await;
-            let happened = match next {
-                Next::Progress(Progress::Executed(execution)) if self.leaves_outcome && id == OUTERMOST => {
-                    return self.failure().map_or(Ok(Some(*execution)), Err);
-                }
-                Next::Progress(progress) => self.record(id, progress).await,
-                Next::Noted(noted) => self.record_notes(id, noted).await,
-                Next::Interrupted(interruption) => {
-                    self.calling(id).into_iter().for_each(|mut run| run.driver.interrupt(&interruption));
-                    Ok(Some(id))
-                }
-            };
-            let changed = match happened {
-                Ok(changed) => changed,
-                Err(why) => self.suspend(id, why).await?,
-            };
-            if let Some(id) = changed {
-                self.advance(id).await?;
-            }
-            for id in self.held() {
-                self.advance(id).await?;
-            }
-        }
-        self.failure().map_or(Ok(None), Err)
-    }
-
-    /// Returns the reason why a call of the outermost run has no outcome.
-    fn failure(&mut self) -> Option<RunErrorKind> {
-        self.calling(OUTERMOST)?.calls.failure.take()
-    }
-
-    /// Returns the runs at their places, without those that are no longer part of the ones around them.
-    fn runs(&self) -> Vec<Option<&Run>> {
-        let mut runs: Vec<Option<&Run>> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            runs.push(match node {
-                Some(Node { agent: Some(AgentNode { outer, asked_by, .. }), .. }) => {
-                    runs[*outer].and_then(|outer| outer.open_inner_run(&asked_by.call.id))
-                }
-                Some(_) => Some(&self.outermost.run),
-                None => None,
-            });
-        }
-        runs
-    }
-
-    /// Returns for each run whether calls inside of it are undone.
-    fn undoes_inside(&self, runs: &[Option<&Run>]) -> Vec<bool> {
-        let mut undoes = vec![false; runs.len()];
-        let is_executed = |id: NodeId| self.nodes[id].as_ref().is_some_and(|node| node.calls.is_some());
-        // A run is behind the ones around it.
-        for (id, run) in runs.iter().enumerate().rev() {
-            let agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
-            if let Some(AgentNode { outer, .. }) = agent
-                && (undoes[id] || is_executed(id) && run.is_some_and(Run::is_undoing))
-            {
-                undoes[*outer] = true;
-            }
-        }
-        undoes
-    }
-
-    /// Returns the driver at a place, which does not have its run.
-    fn driver(&self, id: NodeId) -> &RunDriver {
-        let agent = self.nodes[id].as_ref().and_then(|node| node.agent.as_ref());
-        agent.map_or(self.outermost, |agent| &agent.asked.driver)
-    }
-
-    /// Returns the runs whose calls are executed.
-    fn all_calling<'a>(&'a self, runs: &'a [Option<&'a Run>]) -> impl Iterator<Item = (NodeId, &'a Run)> {
-        let calling = |id: &NodeId| self.nodes[*id].as_ref().is_some_and(|node| node.calls.is_some());
-        (0..runs.len()).filter(calling).filter_map(|id| Some((id, runs[id]?)))
-    }
-
-    /// Returns the runs with calls that others hold back.
-    fn held(&self) -> Vec<NodeId> {
-        let runs = self.runs();
-        let held = self.all_calling(&runs).filter(|(_, run)| !run.can_start().is_empty());
-        held.map(|(id, _)| id).collect()
-    }
-
-    /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
-    /// interrupted.
-    async fn next(&mut self) -> (NodeId, Next) {
-        let cancellation = self.outermost.question.cancellation.clone();
-        let runs = self.runs();
-        let undoes_inside = self.undoes_inside(&runs);
-        let is_undoing = self.outermost.run.is_undoing() || undoes_inside[OUTERMOST];
-        let cancellation = cancellation.filter(|_| !is_undoing);
-        let (mut first, mut uncounted): (Option<(Duration, NodeId)>, _) = (None, Vec::new());
-        for (id, run) in self.all_calling(&runs) {
-            if !run.counts_time(run.is_working()) {
-                uncounted.push(id);
-            } else if let Some(left) = self.driver(id).time_left_of(run).filter(|_| !undoes_inside[id]) {
-                first = first.into_iter().chain([(left, id)]).min();
-            }
-        }
-        for id in &uncounted {
-            let Some(Calling { mut driver, calls, .. }) = self.calling(*id) else { continue };
-            driver.update_elapsed();
-            if calls.has_ended(&driver.run) {
-                drop(driver);
-                return (*id, Next::Interrupted(Interruption::TimeLimit));
-            }
-        }
-        let (nodes, notes) = (&mut self.nodes, &mut self.notes);
-        let progress = poll_fn(|context| {
-            if let Poll::Ready(Some((id, noted))) = notes.poll_next_unpin(context) {
-                return Poll::Ready((id, Next::Noted(noted)));
-            }
-            for (id, node) in nodes.iter_mut().enumerate() {
-                let running = node.as_mut().map(|node| node.running.poll_next_unpin(context));
-                if let Some(Poll::Ready(Some(progress))) = running {
-                    return Poll::Ready((id, Next::Progress(progress)));
-                }
-            }
-            Poll::Pending
-        });
-        let next = run_until_interrupted(progress, cancellation.as_ref(), first.map(|(left, _)| left)).await;
-        for id in uncounted {
-            if let Some(Calling { mut driver, .. }) = self.calling(id) {
-                driver.clock = Some(Instant::now());
-            }
-        }
-        next.unwrap_or_else(|interruption| {
-            let of_limit = first.filter(|_| matches!(interruption, Interruption::TimeLimit));
-            (of_limit.map_or(OUTERMOST, |(_, id)| id), Next::Interrupted(interruption))
-        })
-    }
-
-    /// Records what has happened in a run. Returns the run that has changed.
-    async fn record(&mut self, id: NodeId, progress: Progress) -> Result<Option<NodeId>, RunErrorKind> {
-        match progress {
-            Progress::Executed(execution) => self.end_call(id, *execution).await?,
-            Progress::Asked(question, asked) => return self.begin_agent(id, question, *asked),
-            Progress::Judged(judged) => {
-                let (execution, ruling) = *judged;
-                self.record_outcome(id, execution, ruling)?;
-                while let Some(next) =
-                    self.calling(id).and_then(|run| run.calls.next_to_judge(&run.driver.run))
-                {
-                    self.judge(id, next).await?;
-                }
-            }
-            Progress::Performed(performed) => return self.apply(id, performed).await,
-            Progress::Panicked(panic) => return Ok(Some(self.stop(id, panic))),
-        }
-        Ok(Some(id))
-    }
-
-    /// Applies what follows from a job of the run of an agent, and lets it work until something is awaited. Returns the run that has changed.
-    async fn apply(
-        &mut self,
-        id: NodeId,
-        performed: Result<Apply<Work>, Panic>,
-    ) -> Result<Option<NodeId>, RunErrorKind> {
-        let mut worked = performed.and_then(|apply| self.let_work(id, apply));
         loop {
-            let applied = match worked {
-                Ok(applied) => applied?,
-                Err(panic) => return Ok(Some(self.stop(id, panic))),
-            };
-            let work = match applied {
-                Some(Applied::Done(work)) => work,
-                Some(Applied::Next(job)) => Work::Job(job),
-                // The run around it has stopped.
-                None => return Ok(self.remove(id).map(|agent| agent.outer)),
-            };
-            let phase = match work {
-                Work::Job(job) => {
-                    self.perform(id, job);
-                    return Ok(None);
+            self.advance().await?;
+            if !self.is_running(&RunPath::default()) {
+                return self.end();
+            }
+            match self.next().await {
+                Next::Progress(place, _, Progress::Executed(execution))
+                    if self.only.is_some() && place.depth() == 0 =>
+                {
+                    return self.failure.take().map_or(Ok(Some(*execution)), Err);
                 }
-                Work::Calls(calls) => {
-                    let open = self.agent(id).map(|(mut asked, _)| OpenCalls::new(&mut asked.driver, calls));
-                    if let Some(node) = &mut self.nodes[id] {
-                        node.calls = open;
-                    }
-                    return Ok(Some(id));
-                }
-                Work::Waiting => return Err(RunErrorKind::Waiting),
-                Work::Replied(reply) => {
-                    let record = |driver: &mut RunDriver| driver.record_reply(*reply).map(Applied::Done);
-                    worked = self.let_work(id, record);
-                    continue;
-                }
-                Work::Done => match self.take_answer(id) {
-                    Some(output) => {
-                        self.end(id, output);
-                        return Ok(None);
-                    }
-                    None => {
-                        worked = self.read_answer(id);
-                        continue;
-                    }
-                },
-                Work::Asked => Phase::Beginning,
-                // Nobody posts commands to it.
-                Work::Posted(phase) => phase,
-                Work::Prepared => Phase::Prepared,
-                Work::Save(phase) => phase,
-            };
-            if !matches!(phase, Phase::Beginning | Phase::Deciding(_)) {
-                let stopped = self.save(id).await?;
-                if stopped.is_some() {
-                    return Ok(stopped);
+                Next::Progress(place, id, progress) => self.record(place, id, progress).await?,
+                Next::Noted(path, noted) => self.record_notes(path, noted)?,
+                Next::Interrupted(path, interruption) => {
+                    self.driver(&path).into_iter().for_each(|mut driver| driver.interrupt(&interruption));
+                    self.changed.insert(path);
                 }
             }
-            worked = self.let_work(id, |driver| driver.work(phase).map(Applied::Done));
         }
     }
 
-    /// Lets an agent work on its run. Returns nothing if the run is no longer part of the one around it.
-    fn let_work(
-        &mut self,
-        id: NodeId,
-        work: impl FnOnce(&mut RunDriver) -> Result<Applied<Work>, RunErrorKind>,
-    ) -> Result<Result<Option<Applied<Work>>, RunErrorKind>, Panic> {
-        let Some((mut asked, scope)) = self.agent(id) else { return Ok(Ok(None)) };
-        let driver = &mut asked.driver;
-        let work = || {
-            let scope = driver.scope().unwrap_or_else(|| scope.in_scope(|| driver.enter_span()));
-            scope.in_scope(|| work(driver)).map(Some)
-        };
-        catch_unwind(AssertUnwindSafe(work))
-    }
-
-    /// Reads the answer of an agent whose run is done. It is saved, unless the model answers again.
-    fn read_answer(&mut self, id: NodeId) -> Result<Result<Option<Applied<Work>>, RunErrorKind>, Panic> {
-        let Some((mut asked, scope)) = self.agent(id) else { return Ok(Ok(None)) };
-        let read = catch_unwind(AssertUnwindSafe(|| scope.in_scope(|| asked.read_answer())))?;
-        drop(asked);
-        let read = match read {
-            Ok(read) => read,
-            Err(kind) => return Ok(Err(kind)),
-        };
-        let has_answered = read.is_some();
-        if let Some(Node { agent: Some(agent), .. }) = &mut self.nodes[id] {
-            agent.output = read;
+    /// Returns how the loop ends if nothing is in flight.
+    fn end(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
+        // What is left waits.
+        for inside in std::mem::take(&mut self.inside).into_values() {
+            inside.asked_by.span.suspend();
         }
-        self.let_work(id, |driver| {
-            let work = match has_answered {
-                true => driver.commit_inside(),
-                false => driver.work(Phase::Beginning),
-            };
-            work.map(Applied::Done)
-        })
+        match (self.failure.take(), &self.only) {
+            (Some(why), _) => Err(why),
+            (None, Some(call)) if self.outermost.run.has_open_call(&call.id) => Err(RunErrorKind::Waiting),
+            (None, _) => Ok(None),
+        }
     }
 
-    /// Returns what an agent has answered, once that is saved.
-    fn take_answer(&mut self, id: NodeId) -> Option<ToolOutput> {
-        self.nodes[id].as_mut()?.agent.as_mut()?.output.take()
-    }
-
-    /// Ends the call of an agent whose answer is saved.
-    fn end(&mut self, id: NodeId, output: ToolOutput) {
-        let agent = self.nodes[id].as_mut().and_then(|node| node.agent.as_mut());
-        // Of an agent that has panicked before, nothing is an answer.
-        let ended = match agent.and_then(|agent| agent.panic.take()) {
-            Some(panic) => Err(panic),
-            None => {
-                let Some((mut asked, _)) = self.agent(id) else { return };
-                catch_unwind(AssertUnwindSafe(|| asked.finish(output)))
+    /// Begins what is next in the tree, saves that, and emits what is new.
+    async fn advance(&mut self) -> Result<(), RunErrorKind> {
+        loop {
+            self.note_changes();
+            let mut has_begun = self.ask_persons();
+            let group: Vec<_> = iter::from_fn(|| self.outermost.run.poll()).collect();
+            has_begun |= !group.is_empty();
+            for (id, effect) in group {
+                self.begin(id, effect).await?;
             }
-        };
-        let Some(AgentNode { outer, asked_by, .. }) = self.remove(id) else { return };
-        let outcome = ended.unwrap_or_else(|panic| {
-            let text = format!("panicked: {}", panic_text(&*panic));
-            Err(ToolError::panicked(&asked_by.call.id, &text))
-        });
-        self.answer(outer, asked_by, outcome);
+            if has_begun {
+                continue;
+            }
+            self.outermost.store_run().await?;
+            for noted in self.noted.drain(..) {
+                // The call may have been dropped meanwhile.
+                let _ = noted.send(());
+            }
+            self.settle();
+            if !self.emit().await? {
+                self.changed.clear();
+                return Ok(());
+            }
+        }
     }
 
-    /// Leaves the run of an agent that cannot continue now, and its call without an outcome.
-    ///
-    /// # Errors
-    ///
-    /// Fails with this reason if it is the outermost run.
-    async fn suspend(&mut self, id: NodeId, why: RunErrorKind) -> Result<Option<NodeId>, RunErrorKind> {
-        if id == OUTERMOST {
-            return Err(why);
-        }
-        if why.keeps_run()
-            && let Some(stopped) = self.save(id).await?
-        {
-            return Ok(Some(stopped));
-        }
-        if let Some(AgentNode { outer, asked_by, .. }) = self.remove(id)
-            && let Some(Calling { mut driver, calls, running }) = self.calling(outer)
-        {
-            calls.suspend(&mut driver.run, &asked_by.call.id, why);
-            asked_by.span.suspend();
-            let waiting = ToolExecution::waiting(asked_by.call, None);
-            running.push(ready(Progress::Executed(Box::new(waiting))).boxed());
-        }
-        Ok(None)
-    }
-
-    /// Stops a run after a panic, and undoes its calls. If it panics again, the run around it stops. Returns the run that has changed.
-    fn stop(&mut self, id: NodeId, panic: Panic) -> NodeId {
-        self.end_calls(id);
-        let outer = match &mut self.nodes[id] {
-            Some(Node { agent: Some(agent @ AgentNode { panic: None, .. }), calls, .. }) => {
-                agent.panic = Some(panic);
-                *calls = None;
-                self.agent(id).into_iter().for_each(|(mut asked, _)| asked.driver.cancel());
+    async fn begin(&mut self, id: EffectId, effect: Effect) -> Result<(), RunErrorKind> {
+        match effect {
+            Effect::Call(request) | Effect::Begin(request) => {
+                let path = id.path().clone();
+                // A run that exists goes on once its agent is there.
+                if self.outermost.run.inner_run_at(path.inside(&request.call.id).calls()).is_none() {
+                    self.outermost.run.set_executing_at(&id);
+                }
+                self.set_unsaved(&path);
+                self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
+            }
+            Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).await?,
+            Effect::GiveUp => self.gives_up = Some(id),
+            Effect::Ask | Effect::End | Effect::Judge(_) => {
+                self.outermost.run.set_step(&id);
                 self.begin_step(id);
-                return id;
             }
-            Some(Node { agent: Some(AgentNode { outer, .. }), .. }) => *outer,
-            _ => resume_unwind(panic),
-        };
-        self.remove(id);
-        self.stop(outer, panic)
-    }
-
-    /// Adds the run of an agent, which begins to work.
-    pub(super) fn add(&mut self, agent: AgentNode) {
-        // A place is not used again, because messages for a run that has ended can be on their way.
-        let id = self.nodes.len();
-        self.nodes.push(Some(Node { agent: Some(agent), ..Node::default() }));
-        self.begin_step(id);
-    }
-
-    /// Lets an agent work on its run, once everything that has happened before is recorded.
-    fn begin_step(&mut self, id: NodeId) {
-        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(Phase::Beginning)));
-    }
-
-    fn perform(&mut self, id: NodeId, job: Job<Work>) {
-        let scope = self.agent(id).map(|(asked, scope)| asked.driver.scope().unwrap_or(scope));
-        if let Some((node, scope)) = self.nodes[id].as_mut().zip(scope) {
-            let performed = AssertUnwindSafe(scope.instrument(job.0)).catch_unwind();
-            node.running.push(performed.map(Progress::Performed).boxed());
-        }
-    }
-
-    /// Advances a changed run, and then every run that changes as a result.
-    async fn advance(&mut self, id: NodeId) -> Result<(), RunErrorKind> {
-        let mut changed = Some(id);
-        while let Some(id) = changed {
-            changed = match self.take_step(id).await {
-                Ok(changed) => changed,
-                Err(why) => self.suspend(id, why).await?,
-            };
         }
         Ok(())
     }
 
-    /// Starts what can start in a run, saves that, and emits what is new. A run whose calls have ended takes its next step. Returns the run
-    /// that has changed.
-    async fn take_step(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
-        self.start(id)?;
-        let mut stopped = self.save(id).await?;
-        if stopped.is_none() {
-            stopped = self.emit(id).await?;
-        }
-        let is_over = stopped.is_none() && id != OUTERMOST && !self.is_busy(id);
-        let is_held = |run: Calling<'_>| run.calls.is_held(&run.driver.run);
-        if is_over && !self.calling(id).is_none_or(is_held) {
-            let ended = self.nodes[id].as_mut().and_then(|node| node.calls.take());
-            if let Some(why) = ended.and_then(|ended| ended.failure) {
-                return Err(why);
-            }
-            self.begin_step(id);
-        }
-        Ok(stopped)
+    /// Asks the deciders of runs inside that wait, innermost first.
+    fn ask_persons(&mut self) -> bool {
+        let changed = self.changed.iter().filter(|path| path.depth() > 0);
+        let waits = |path: &&RunPath| {
+            let has_asked = self.inside.get(path).is_none_or(|inside| inside.has_asked_persons);
+            let waits = |run: &Run| run.is_blocked() && !run.is_stalled();
+            let waits = || self.outermost.run.inner_run_at(path.calls()).is_some_and(waits);
+            !has_asked && waits() && !self.is_running(path) && !self.outermost.run.awaits_at(path)
+        };
+        let Some(path) = changed.filter(waits).max_by_key(|path| path.depth()).cloned() else { return false };
+        let id = self.outermost.run.begin_step_at(&path);
+        self.begin_step(id);
+        true
     }
 
-    /// Emits what is new in a run. Returns the run that has changed, if a hook panics.
-    async fn emit(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
-        let Some(Calling { mut driver, calls, .. }) = self.calling(id) else { return Ok(None) };
-        let (events, was_settled) =
-            (std::mem::take(&mut calls.events), std::mem::replace(&mut calls.is_settled, true));
-        let giving_up = if was_settled { None } else { driver.give_up_apart() };
-        drop(driver);
-        if let Some(job) = giving_up {
-            match AssertUnwindSafe(job.0).catch_unwind().await {
-                // It only reports.
-                Ok(_) => {}
-                Err(panic) => return Ok(Some(self.stop(id, panic))),
+    /// Reports to tools which calls are given up, and queues what is new in the outermost run, once both are saved.
+    fn settle(&mut self) {
+        if let Some(id) = self.gives_up.take() {
+            match self.outermost.give_up_apart() {
+                Some(job) => self.push(&RunPath::default(), id, job.0.map(|_| Progress::Reported).boxed()),
+                None => drop(self.outermost.run.handle(&id, EffectResult::Nothing)),
             }
         }
-        let emitting = |tree: &mut Self| {
-            let Some(Calling { mut driver, .. }) = tree.calling(id) else {
-                return Either::Left(ready(Ok(())));
+        if !std::mem::replace(&mut self.is_settled, true) {
+            self.outermost.queue_news();
+            let news = std::mem::take(&mut self.outermost.events);
+            self.events.extend(news.into_iter().map(|event| (RunPath::default(), event)));
+        }
+    }
+
+    /// Emits what is saved. Returns `true` if a hook of a run inside has panicked.
+    async fn emit(&mut self) -> Result<bool, RunErrorKind> {
+        let (mut has_panicked, mut failed) = (false, Ok(()));
+        let mut events = std::mem::take(&mut self.events).into_iter().peekable();
+        while let Some((path, first)) = events.next() {
+            let others = iter::from_fn(|| events.next_if(|(other, _)| *other == path));
+            let of_run: Vec<_> = iter::once(first).chain(others.map(|(_, event)| event)).collect();
+            let Some(driver) = self.driver(&path) else { continue };
+            let emitting = driver.emit_all(of_run);
+            drop(driver);
+            if path.depth() == 0 {
+                failed = failed.and(emitting.await);
+                continue;
+            }
+            match AssertUnwindSafe(emitting).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => self.stall(&path, why),
+                Err(panic) => {
+                    self.stop(&path, panic);
+                    has_panicked = true;
+                }
+            }
+        }
+        failed.map(|()| has_panicked)
+    }
+
+    /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
+    /// interrupted.
+    async fn next(&mut self) -> Next {
+        let cancellation = self.outermost.question.cancellation.clone();
+        let is_undoing = self.outermost.run.is_undoing() || self.outermost.run.undoes_inside();
+        let cancellation = cancellation.filter(|_| self.outermost.run.is_in_turn() && !is_undoing);
+        let (mut first, mut uncounted): (Option<(Duration, RunPath)>, _) = (None, Vec::new());
+        let inside = self.inside.iter().filter(|(_, inside)| !inside.is_in_step && !inside.has_asked_persons);
+        let inside = inside.filter_map(|(path, inside)| {
+            Some((path.clone(), &inside.asked.driver, self.outermost.run.inner_run_at(path.calls())?))
+        });
+        let own = (RunPath::default(), &*self.outermost, &*self.outermost.run);
+        for (path, driver, run) in iter::once(own).chain(inside) {
+            if !run.counts_time(run.is_working()) {
+                uncounted.push(path);
+            } else if let Some(left) = driver.time_left_of(run).filter(|_| !run.undoes_inside()) {
+                first = first.into_iter().chain([(left, path)]).min();
+            }
+        }
+        for path in &uncounted {
+            let Some(mut driver) = self.driver(path) else { continue };
+            let was_at_work = !driver.run.is_done() && !driver.run.is_undoing();
+            driver.update_elapsed();
+            if was_at_work && (driver.run.is_done() || driver.run.is_undoing()) {
+                drop(driver);
+                return Next::Interrupted(path.clone(), Interruption::TimeLimit);
+            }
+        }
+        let (own, inside, notes) = (&mut self.own, &mut self.inside, &mut self.notes);
+        let progress = poll_fn(|context| {
+            if let Poll::Ready(Some((path, noted))) = notes.poll_next_unpin(context) {
+                return Poll::Ready(Next::Noted(path, noted));
+            }
+            if let Poll::Ready(Some((id, progress))) = own.running.poll_next_unpin(context) {
+                return Poll::Ready(Next::Progress(RunPath::default(), id, progress));
+            }
+            for (path, inside) in &mut *inside {
+                if let Poll::Ready(Some((id, progress))) = inside.place.running.poll_next_unpin(context) {
+                    return Poll::Ready(Next::Progress(path.clone(), id, progress));
+                }
+            }
+            Poll::Pending
+        });
+        let next =
+            run_until_interrupted(progress, cancellation.as_ref(), first.as_ref().map(|(left, _)| *left))
+                .await;
+        for path in uncounted {
+            self.driver(&path).into_iter().for_each(|mut driver| driver.clock = Some(Instant::now()));
+        }
+        next.unwrap_or_else(|interruption| {
+            let of_limit = first.filter(|_| matches!(interruption, Interruption::TimeLimit));
+            Next::Interrupted(of_limit.map(|(_, path)| path).unwrap_or_default(), interruption)
+        })
+    }
+
+    /// Records what was done.
+    async fn record(&mut self, place: RunPath, id: EffectId, progress: Progress) -> Result<(), RunErrorKind> {
+        self.changed.insert(place.clone());
+        match progress {
+            Progress::Executed(execution) => {
+                self.contain(&place, |tree| tree.end_call(&place, &id, *execution));
+            }
+            Progress::Asked(question, asked_by) => {
+                return self
+                    .contain(&place, |tree| tree.begin_agent(id, question, *asked_by))
+                    .unwrap_or(Ok(()));
+            }
+            Progress::Judged(judged) => {
+                let (execution, ruling) = *judged;
+                return self
+                    .contain(&place, |tree| tree.record_outcome(&id, execution, ruling))
+                    .unwrap_or(Ok(()));
+            }
+            Progress::Performed(apply) => self.apply(&id, apply).await,
+            Progress::Reported => drop(self.outermost.run.handle(&id, EffectResult::Nothing)),
+            Progress::Panicked(panic) => {
+                let _ = self.outermost.run.handle(&id, EffectResult::Nothing);
+                self.stop(&place, panic);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something for a run, which stops if it is inside and its agent panics.
+    pub(super) fn contain<T>(&mut self, path: &RunPath, act: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if path.depth() == 0 {
+            return Some(act(self));
+        }
+        match catch_unwind(AssertUnwindSafe(|| act(self))) {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                self.stop(path, panic);
+                None
+            }
+        }
+    }
+
+    /// Stops a run whose agent has panicked, and undoes its calls. A panic of the outermost agent is the caller's.
+    pub(super) fn stop(&mut self, path: &RunPath, panic: Panic) {
+        self.set_unsaved(path);
+        if self.outermost.run.stop_panicked(path, panic_text(&*panic).to_owned()) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Does nothing further for a run, for this reason.
+    pub(super) fn stall(&mut self, path: &RunPath, why: RunErrorKind) {
+        self.outermost.run.stall_at(path);
+        self.changed.insert(path.clone());
+        self.fail(why);
+    }
+
+    /// Ends the loop for this reason, unless there is an earlier one, once nothing is in flight.
+    pub(super) fn fail(&mut self, why: RunErrorKind) {
+        self.failure.get_or_insert(why);
+    }
+
+    /// Records what has changed in runs in those around them, which stop if their limits are exceeded by that. What is no longer awaited is
+    /// dropped.
+    pub(super) fn note_changes(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed);
+        let mut noted = BTreeSet::new();
+        while let Some(path) = changed.iter().max_by_key(|path| path.depth()).cloned() {
+            changed.remove(&path);
+            let outer = path.depth().checked_sub(1).map(|depth| path.at_depth(depth));
+            if let Some(outer) = outer {
+                let has_changed = self.driver(&path).is_some_and(|mut driver| driver.take_unsaved());
+                if has_changed && let Some(mut driver) = self.driver(&outer) {
+                    driver.note_change_inside();
+                }
+                changed.insert(outer);
+            }
+            noted.insert(path);
+        }
+        self.outermost.run.note_changed(&noted);
+        self.changed = noted;
+        self.drop_abandoned();
+    }
+
+    fn drop_abandoned(&mut self) {
+        let mut places = BTreeSet::new();
+        while let Some(id) = self.outermost.run.poll_abandoned() {
+            // The call of an agent that has answered ends where it was begun.
+            places.extend(id.path().depth().checked_sub(1).map(|depth| id.path().at_depth(depth)));
+            places.insert(id.path().clone());
+        }
+        for path in &self.changed {
+            if !self.outermost.run.inner_run_at(path.calls()).is_some_and(Run::is_calling) {
+                let below = self.inside.range(path.clone()..).map(|(path, _)| path);
+                let below = below.take_while(|other| other.is_below(path)).filter(|other| *other != path);
+                places.extend(below.cloned());
+            }
+        }
+        for path in places {
+            if self.outermost.run.inner_run_at(path.calls()).is_none() {
+                self.remove(&path);
+                continue;
+            }
+            let run = &self.outermost.run;
+            let place = match path.depth() {
+                0 => Some(&mut self.own),
+                _ => self.inside.get_mut(&path).map(|inside| &mut inside.place),
             };
-            if !was_settled {
-                driver.queue_news();
+            if let Some(place) = place {
+                let running = std::mem::take(&mut place.running).into_iter();
+                place.running = running.filter(|job| run.is_awaited(&job.id)).collect();
             }
-            driver.events.extend(events);
-            driver.emit_queued()
+        }
+    }
+
+    /// Removes the runs of an agent and of those that it has asked.
+    pub(super) fn remove(&mut self, path: &RunPath) -> Option<AskedRun> {
+        let is_below = |other: &&RunPath| other.is_below(path);
+        let below: Vec<_> =
+            self.inside.range(path.clone()..).map(|(path, _)| path).take_while(is_below).cloned().collect();
+        let mut removed = below.iter().map(|path| self.inside.remove(path)).collect::<Vec<_>>().into_iter();
+        removed.next().flatten().filter(|_| below.first() == Some(path))
+    }
+
+    /// Returns `true` if something is done for a run, or for one of an agent that its calls have asked.
+    pub(super) fn is_running(&self, path: &RunPath) -> bool {
+        let is_own = path.depth() == 0 && !self.own.running.is_empty();
+        let mut below = self.inside.range(path.clone()..);
+        is_own
+            || below
+                .by_ref()
+                .take_while(|(other, _)| other.is_below(path))
+                .any(|(_, inside)| !inside.place.running.is_empty())
+    }
+
+    /// Returns the driver of a run, with the run, unless it is no longer part of the tree.
+    pub(super) fn driver(&mut self, path: &RunPath) -> Option<HeldRun<'_>> {
+        if path.depth() == 0 {
+            return Some(HeldRun::outermost(&mut *self.outermost));
+        }
+        let inside = self.inside.get_mut(path)?;
+        Some(HeldRun::inside(&mut inside.asked.driver, self.outermost.run.inner_run_slot(path.ids())?))
+    }
+
+    /// Returns the agent of a run inside, with the scope of its call, unless the run is no longer part of the tree.
+    pub(super) fn agent(&mut self, path: &RunPath) -> Option<(HeldRun<'_, AskedAgent>, Scope)> {
+        let inside = self.inside.get_mut(path)?;
+        let slot = self.outermost.run.inner_run_slot(path.ids())?;
+        Some((HeldRun::inside(&mut *inside.asked, slot), inside.asked_by.span.scope()))
+    }
+
+    pub(super) fn place(&mut self, path: &RunPath) -> Option<&mut Place> {
+        match path.depth() {
+            0 => Some(&mut self.own),
+            _ => self.inside.get_mut(path).map(|inside| &mut inside.place),
+        }
+    }
+
+    /// Does something for a run at its place. Nothing of it happens before it is polled.
+    pub(super) fn push(&mut self, path: &RunPath, id: EffectId, done: BoxFuture<'static, Progress>) {
+        let Some(place) = self.place(path) else { return };
+        let done = match path.depth() {
+            0 => done,
+            _ => {
+                let done = AssertUnwindSafe(done).catch_unwind();
+                done.map(|progress| progress.unwrap_or_else(Progress::Panicked)).boxed()
+            }
         };
-        if id == OUTERMOST {
-            return emitting(self).await.map(|()| None);
-        }
-        let emitted = match catch_unwind(AssertUnwindSafe(|| emitting(self))) {
-            Ok(emitting) => AssertUnwindSafe(emitting).catch_unwind().await,
-            Err(panic) => Err(panic),
-        };
-        match emitted {
-            Ok(emitted) => emitted.map(|()| None),
-            Err(panic) => Ok(Some(self.stop(id, panic))),
-        }
+        place.running.push(RunningEffect { id, done });
     }
 
-    /// Records what has changed in a run in those around it, and saves it. If one of these stops by that, nothing is saved yet, and that one is
-    /// returned.
-    pub(super) async fn save(&mut self, id: NodeId) -> Result<Option<NodeId>, RunErrorKind> {
-        let (mut inner, mut stopped) = (id, None);
-        while let Some(Node { agent: Some(AgentNode { outer, .. }), .. }) = &self.nodes[inner] {
-            let outer = *outer;
-            let has_changed = self.agent(inner).is_some_and(|(mut asked, _)| asked.driver.take_unsaved());
-            let Some(Calling { mut driver, calls, .. }) = self.calling(outer) else { break };
-            if has_changed {
-                driver.note_change_inside();
-            }
-            if calls.has_ended(&driver.run) {
-                stopped = Some(outer);
-            }
-            inner = outer;
-        }
-        if stopped.is_none() {
-            self.outermost.store_run().await?;
-        }
-        Ok(stopped)
-    }
-
-    /// Drops the calls of a run and the runs inside.
-    pub(super) fn end_calls(&mut self, id: NodeId) {
-        if let Some(node) = &mut self.nodes[id] {
-            node.running.clear();
-            node.calls.iter_mut().for_each(OpenCalls::clear);
-        }
-        let inside: Vec<_> = (0..self.nodes.len()).filter(|inner| self.is_inside(*inner, id)).collect();
-        inside.into_iter().for_each(|inner| drop(self.remove(inner)));
-    }
-
-    /// Returns `true` if something is in flight in a run, or in one of an agent that its calls have asked.
-    fn is_busy(&self, id: NodeId) -> bool {
-        let is_running = self.nodes[id].as_ref().is_some_and(|node| !node.running.is_empty());
-        is_running || (0..self.nodes.len()).any(|inner| self.is_inside(inner, id))
-    }
-
-    /// Returns `true` if a run is of an agent that a call of the other one has asked.
-    fn is_inside(&self, inner: NodeId, outer: NodeId) -> bool {
-        let agent = self.nodes[inner].as_ref().and_then(|node| node.agent.as_ref());
-        agent.is_some_and(|agent| agent.outer == outer)
-    }
-
-    /// Removes the run of an agent, and the runs inside.
-    fn remove(&mut self, id: NodeId) -> Option<AgentNode> {
-        self.end_calls(id);
-        self.nodes[id].take()?.agent
-    }
-
-    /// Returns the calls of a run that can start beside those of the other runs whose calls are executed.
-    pub(super) fn startable(&self, id: NodeId) -> Vec<ToolCall> {
-        let runs = self.runs();
-        let calling = self.all_calling(&runs).map(|(id, run)| (self.place(id), run));
-        Run::startable_at(&self.place(id), calling)
-    }
-
-    /// Returns the calls that lead to a run.
-    pub(super) fn place(&self, id: NodeId) -> Vec<&str> {
-        let mut place = Vec::new();
-        let mut node = self.nodes[id].as_ref();
-        while let Some(Node { agent: Some(agent), .. }) = node {
-            place.push(&*agent.asked_by.call.id);
-            node = self.nodes[agent.outer].as_ref();
-        }
-        place.reverse();
-        place
-    }
-
-    /// Returns a run whose calls are executed, unless it is no longer part of the one around it.
-    pub(super) fn calling(&mut self, id: NodeId) -> Option<Calling<'_>> {
-        let path = self.path(id);
-        let Node { agent, calls, running } = self.nodes[id].as_mut()?;
-        let calls = calls.as_mut()?;
-        let driver = match agent {
-            Some(agent) => {
-                HeldRun::inside(&mut agent.asked.driver, self.outermost.run.inner_run_slot(&path)?)
-            }
-            None => HeldRun::outermost(&mut *self.outermost),
-        };
-        Some(Calling { driver, calls, running })
-    }
-
-    /// Returns the agent of a run inside, with the scope of its call, unless the run is no longer part of the one around it.
-    fn agent(&mut self, id: NodeId) -> Option<(HeldRun<'_, AskedAgent>, Scope)> {
-        let path = self.path(id);
-        let agent = self.nodes[id].as_mut()?.agent.as_mut()?;
-        let slot = self.outermost.run.inner_run_slot(&path)?;
-        Some((HeldRun::inside(&mut *agent.asked, slot), agent.asked_by.span.scope()))
-    }
-
-    /// Returns the calls that lead to a run.
-    fn path(&self, id: NodeId) -> Vec<String> {
-        self.place(id).into_iter().map(str::to_owned).collect()
+    /// States that a run has changed.
+    pub(super) fn set_unsaved(&mut self, path: &RunPath) {
+        self.driver(path).into_iter().for_each(|mut driver| driver.has_unsaved_changes = true);
+        self.changed.insert(path.clone());
     }
 }
 
@@ -679,7 +582,6 @@ mod tests {
         driver.prepare().await.unwrap();
         let calls = driver.run.open_calls();
         let mut tree = RunTree::new(&mut driver, calls);
-        tree.advance(OUTERMOST).await.unwrap();
         let inside = |tree: &RunTree<'_>| {
             let run = tree.outermost.run.inner_runs().next().map(InnerRun::run)?;
             let is_executing = run.open_calls().iter().any(|call| run.is_in_flight(&call.id));

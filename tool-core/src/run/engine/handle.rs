@@ -30,12 +30,14 @@ pub enum EffectResult {
     Changed(Box<RunChanges>),
     /// A recorded step has asked the model, with these tools.
     Asked(Box<RunChanges>, TurnTools),
-    /// The agent has panicked, with this text: its run stops and undoes its calls, and the call that asks it fails. A run that undoes its calls
-    /// already goes on.
+    /// The agent has panicked, with this text: its run stops and undoes its calls, and the call that asks it fails. If it panics again, the run
+    /// around it stops as well.
     Panicked(String),
     /// There was nothing to do: tools know which calls are given up, or the run of the agent exists. Or the step has failed and would fail again: what
     /// layers record counts as known to them, and what was undone counts as failed.
     Nothing,
+    /// It cannot be done now. Nothing further is done for the run, but outcomes of its calls are judged and recorded.
+    Stalled,
     /// It was not done: the world stopped before, or in the middle of a recorded step, or nobody could pay for it. It is polled again, unless the
     /// run has stopped. A call that is [executed](Run::set_executing_at) is still awaited.
     Cancelled,
@@ -66,13 +68,15 @@ impl Run {
         let awaited = self.driving.as_mut().and_then(|driving| driving.polled.awaited.remove(id));
         let Some(awaited) = awaited else { return Ok(()) };
         let path = &id.path;
-        if let Awaited::Call(call) | Awaited::Begin(call) = &awaited {
-            return self.handle_call(id, call, &awaited, result);
-        }
+        let around: Vec<_> = (0..=path.depth()).map(|depth| path.at_depth(depth)).collect();
+        self.note_changed(&around);
         if let EffectResult::Panicked(text) = result {
             return self.take_panic(id, awaited, text);
         }
-        let is_cancelled = matches!(result, EffectResult::Cancelled);
+        if let Awaited::Call(call) | Awaited::Begin(call) = &awaited {
+            return self.handle_call(id, call, &awaited, result);
+        }
+        let is_cancelled = matches!(result, EffectResult::Cancelled | EffectResult::Stalled);
         let is_recorded = match &awaited {
             Awaited::Next | Awaited::Results | Awaited::Outcome(_) => !is_cancelled,
             Awaited::Ask => matches!(result, EffectResult::Asked(..)),
@@ -95,6 +99,10 @@ impl Run {
             }
             EffectResult::Nothing => {
                 self.record_failed_undo(path, &awaited);
+                Ok(())
+            }
+            EffectResult::Stalled => {
+                self.stall(path, &awaited);
                 Ok(())
             }
             EffectResult::Finished(_)
@@ -128,25 +136,67 @@ impl Run {
         self.driving.get_or_insert_default().polled.awaited.insert(id.clone(), awaited);
         let handled = self.handle(id, result);
         if is_of_step {
-            self.change_inner_run_at(&path.calls(), |run| {
-                if !run.is_undoing() && !run.is_done() {
-                    run.driving.get_or_insert_default().panic = Some(text);
-                    run.cancel_unjudged();
-                }
-            });
+            self.stop_panicked(path, text);
         }
         handled
+    }
+
+    /// Stops a run whose agent has panicked. If it panics again, the run around it stops, or goes on without what it could not undo inside. Returns
+    /// `true` if the outermost run is one of these.
+    pub(crate) fn stop_panicked(&mut self, path: &RunPath, text: String) -> bool {
+        let has_panicked = self.change_inner_run_at(&path.calls(), |run| {
+            let panic = &mut run.driving.get_or_insert_default().panic;
+            let has_panicked = panic.replace(text.clone()).is_some();
+            if !has_panicked && !run.is_done() {
+                run.cancel_unjudged();
+            }
+            has_panicked
+        });
+        if path.depth() == 0 || has_panicked != Some(true) {
+            return path.depth() == 0;
+        }
+        let outer = path.at_depth(path.depth() - 1);
+        match self.inner_run_at(outer.calls()).is_some_and(Self::is_undoing) {
+            true => {
+                let ended = self.panicked_call(path, &text);
+                ended.into_iter().for_each(|execution| self.take_outcome(&outer, execution));
+                false
+            }
+            false => self.stop_panicked(&outer, text),
+        }
+    }
+
+    /// Returns the text with which the agent has panicked.
+    #[must_use]
+    pub fn panic(&self) -> Option<&str> {
+        self.driving.as_ref()?.panic.as_deref()
+    }
+
+    /// Does nothing further for a run. An outcome that could not be judged is left out, and its call counts as interrupted.
+    fn stall(&mut self, path: &RunPath, awaited: &Awaited) {
+        if let Awaited::Outcome(call) = awaited {
+            self.change_inner_run_at(&path.calls(), |run| {
+                run.take_outcome_to_judge(call);
+                run.suspend_call(call);
+            });
+        }
+        self.stall_at(path);
+    }
+
+    /// Does nothing further for a run.
+    pub(crate) fn stall_at(&mut self, path: &RunPath) {
+        self.change_inner_run_at(&path.calls(), |run| run.driving.get_or_insert_default().is_stalled = true);
     }
 
     /// Returns the outcome of the call whose agent's run has stopped because it panicked.
     #[must_use]
     pub fn outcome_of_panic(&self, path: &RunPath) -> Option<ToolExecution> {
-        let panic = self.inner_run_at(path.calls())?.driving.as_ref()?.panic.as_deref()?;
+        let panic = self.inner_run_at(path.calls())?.panic()?;
         self.panicked_call(path, panic)
     }
 
     /// Returns the failure of the call that leads to this run, if there is one.
-    fn panicked_call(&self, path: &RunPath, panic: &str) -> Option<ToolExecution> {
+    pub(crate) fn panicked_call(&self, path: &RunPath, panic: &str) -> Option<ToolExecution> {
         let outer = self.inner_run_at(path.at_depth(path.depth().checked_sub(1)?).calls())?;
         let call = outer.requested_call(path.calls().last()?)?.clone();
         let error = ToolError::panicked(&call.id, &format!("panicked: {panic}"));
@@ -201,17 +251,20 @@ impl Run {
 
     /// Takes the outcome of a call. If layers have to see it, it is recorded once they have. Ignores outcomes of calls that are no longer open.
     fn take_outcome(&mut self, path: &RunPath, execution: ToolExecution) {
-        self.change_inner_run_at(&path.calls(), |run| match run.must_be_judged(&execution) {
-            true => run.set_outcome_to_judge(execution),
-            false => drop(run.record_result(execution)),
+        self.change_inner_run_at(&path.calls(), |run| {
+            let is_open = run.has_open_call(&execution.call().id);
+            match is_open && run.must_be_judged(&execution, run.sees()) {
+                true => run.set_outcome_to_judge(execution),
+                false => drop(run.record_result(execution)),
+            }
         });
     }
 
-    /// Returns `true` if layers have to see an outcome before it is recorded.
-    fn must_be_judged(&self, execution: &ToolExecution) -> bool {
-        let (id, sees) = (&*execution.call().id, self.sees());
+    /// Returns `true` if layers, which see this, have to see an outcome before it is recorded.
+    pub(crate) fn must_be_judged(&self, execution: &ToolExecution, sees: Sees) -> bool {
+        let id = &*execution.call().id;
         let is_last = || (sees.outputs || sees.records) && !self.will_retry(execution);
-        !execution.is_waiting() && self.has_open_call(id) && (self.end_from_inside(id).is_some() || is_last())
+        !execution.is_waiting() && (self.end_from_inside(id).is_some() || is_last())
     }
 
     /// Records an outcome that layers have judged, unless it was recorded with the verdict.
@@ -442,6 +495,41 @@ mod tests {
             assert_eq!(again.path().calls().len(), 1);
             assert_ne!(again, undo);
         }
+    }
+
+    /// A step on a copy that executes one call changes nothing about those that the world has in flight.
+    #[test]
+    fn the_loop_of_a_step_on_a_copy_leaves_other_calls_alone() {
+        let mut run = run_with_calls(&[("a", "once"), ("b", "search")]);
+        let group = poll(&mut run);
+        group.iter().for_each(|(id, _)| run.set_executing_at(id));
+        let mut copy = run.recording_copy();
+        copy.forget_in_flight();
+        copy.track_changes();
+        copy.open_step(1, Default::default(), Sees::default());
+        copy.begin_step_at(&RunPath::default());
+        assert!(poll(&mut copy).is_empty());
+        assert!(copy.tool_executions().is_empty());
+    }
+
+    /// A panic at the beginning of an agent's run fails its call; one of a run that undoes its calls stops the run around it the second time.
+    #[test]
+    fn panics_end_what_they_are_of() {
+        let mut run = run_with_calls(&[("a", "clerk"), ("b", "clerk")]);
+        let group = poll(&mut run);
+        run.handle(&group[0].0, EffectResult::Panicked("broken".into())).unwrap();
+        let judged = poll(&mut run);
+        assert!(
+            matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
+        );
+        let profile = undoing_run().profile().unwrap().clone();
+        let (inner, path) = (Box::new(undoing_run()), RunPath::default().inside("b"));
+        let began = EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false };
+        run.handle(&group[1].0, began).unwrap();
+        assert!(!run.stop_panicked(&path, "broken".into()));
+        assert!(run.outcome_of_panic(&path).is_some() && !run.is_done());
+        assert!(run.stop_panicked(&path, "broken again".into()));
+        assert!(run.is_done() || run.is_undoing());
     }
 
     /// If layers cannot judge the outcome of an undo call, the next one is undone.

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use crate::model::ToolCall;
 use crate::run::effect::{Awaited, Effect, EffectId, RunPath, Subject};
-use crate::run::state::Run;
+use crate::run::state::{Polled, Run};
+use crate::tool::Attempt;
 
 #[doc(hidden)] // For the crates of this project.
 impl Run {
@@ -31,8 +32,22 @@ impl Run {
 
     /// Returns an effect in flight that is no longer awaited, because its run has stopped. What comes of it is ignored.
     pub fn poll_abandoned(&mut self) -> Option<EffectId> {
-        let awaited = &self.driving.as_ref()?.polled.awaited;
-        let abandoned = awaited.keys().find(|id| !self.is_awaited(id))?.clone();
+        let polled = &self.driving.as_ref()?.polled;
+        let is_abandoned = |id: &&EffectId| !self.is_awaited(id);
+        let abandoned = match &polled.changed {
+            None => polled.awaited.keys().find(is_abandoned),
+            Some(changed) => {
+                // Whose calls are open goes on.
+                let has_stopped = |path: &&RunPath| {
+                    let run = self.inner_run_at(path.calls());
+                    !run.is_some_and(Self::is_calling)
+                };
+                changed.iter().filter(has_stopped).find_map(|path| {
+                    self.awaited_from(path).take_while(|id| id.path.is_below(path)).find(is_abandoned)
+                })
+            }
+        };
+        let abandoned = abandoned?.clone();
         self.driving.as_mut()?.polled.awaited.remove(&abandoned);
         Some(abandoned)
     }
@@ -46,7 +61,7 @@ impl Run {
             Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
             Awaited::End => run.is_done(),
             Awaited::Ask => run.is_asking(),
-            Awaited::Next | Awaited::Results | Awaited::GiveUp => true,
+            Awaited::Next | Awaited::Results | Awaited::GiveUp | Awaited::Step => true,
         }
     }
 
@@ -58,10 +73,85 @@ impl Run {
         }
     }
 
+    /// States that the world does this in a step which changes the run itself before it ends.
+    pub(crate) fn set_step(&mut self, id: &EffectId) {
+        let awaited = self.driving.as_mut().and_then(|driving| driving.polled.awaited.get_mut(id));
+        awaited.into_iter().for_each(|awaited| *awaited = Awaited::Step);
+    }
+
+    /// Begins a step of a run that needs none by itself, because persons are asked.
+    pub(crate) fn begin_step_at(&mut self, path: &RunPath) -> EffectId {
+        let (id, _) = self.note_in_flight(path.clone(), Effect::Judge(Subject::Next));
+        self.set_step(&id);
+        id
+    }
+
+    /// States that the world executes a call that was started before.
+    pub(crate) fn begin_started_call(&mut self, call: ToolCall, attempt: Attempt) -> EffectId {
+        // A run that exists goes on once its agent is there.
+        match self.open_inner_run(&call.id) {
+            Some(_) => self.set_polled(&call.id),
+            None => self.set_executing(&call.id),
+        }
+        let request = self.request_of(call, attempt);
+        self.note_in_flight(RunPath::default(), Effect::Call(Box::new(request))).0
+    }
+
+    /// Returns `true` if something is in flight for the run at this place.
+    pub(crate) fn awaits_at(&self, path: &RunPath) -> bool {
+        self.awaited_from(path).next().is_some_and(|id| id.path == *path)
+    }
+
+    /// Returns the effects in flight, from those of this run and the ones inside.
+    fn awaited_from(&self, path: &RunPath) -> impl Iterator<Item = &EffectId> {
+        let first = EffectId { path: path.clone(), number: 0 };
+        let awaited =
+            self.driving.iter().flat_map(move |driving| driving.polled.awaited.range(first.clone()..));
+        awaited.map(|(id, _)| id)
+    }
+
+    /// Forgets what an earlier loop of a world had in flight, and what the rules of that needed. From now on, the world states in which runs it
+    /// changes something, and its steps prepare calls.
+    pub(crate) fn track_changes(&mut self) {
+        let driving = self.driving.get_or_insert_default();
+        driving.profile = None;
+        driving.polled = Polled { tracks_changes: true, ..Polled::default() };
+    }
+
+    /// States that something may have changed in these runs.
+    pub(crate) fn note_changed<'p>(&mut self, paths: impl IntoIterator<Item = &'p RunPath>) {
+        if let Some(changed) = self.driving.as_mut().and_then(|driving| driving.polled.changed.as_mut()) {
+            changed.extend(paths.into_iter().cloned());
+        }
+    }
+
     fn next_group(&mut self) -> Vec<(EffectId, Effect)> {
-        let taking_steps = self.paths_with_steps();
-        let places = self.open_places();
-        let free = || places.iter().filter(|path| !taking_steps.contains(path));
+        let places = self.places_to_poll();
+        let group = self.group_of(places);
+        if group.is_empty() {
+            let polled = &mut self.driving.get_or_insert_default().polled;
+            polled.changed = polled.tracks_changes.then(BTreeSet::new);
+        }
+        group
+    }
+
+    /// Returns the open runs that may have changed, the outermost first.
+    fn places_to_poll(&mut self) -> Vec<RunPath> {
+        let changed = self.driving.as_ref().and_then(|driving| driving.polled.changed.as_ref());
+        let Some(changed) = changed else { return self.open_places() };
+        let run_at = |path: &RunPath| {
+            path.ids().iter().try_fold(&*self, |run, call| run.asked_by_call_in_flight(call))
+        };
+        let open: Vec<_> = changed.iter().filter_map(|path| Some((path, run_at(path)?))).collect();
+        let has_exclusive = open.iter().any(|(_, run)| run.has_exclusive_call());
+        let open = open.into_iter().map(|(path, _)| path.clone()).collect();
+        let polled = &mut self.driving.get_or_insert_default().polled;
+        polled.has_exclusive |= has_exclusive;
+        if polled.has_exclusive { self.open_places() } else { open }
+    }
+
+    fn group_of(&mut self, places: Vec<RunPath>) -> Vec<(EffectId, Effect)> {
+        let free = || places.iter().filter(|path| !self.is_taking_step(path));
         let unjudged =
             free().find_map(|path| Some((path, self.inner_run_at(path.calls())?.outcome_to_judge()?)));
         if let Some((path, outcome)) = unjudged {
@@ -71,26 +161,42 @@ impl Run {
         for path in &places {
             self.change_inner_run_at(&path.calls(), Self::apply_profile);
         }
-        if self.has_given_up_calls() && !taking_steps.contains(&RunPath::default()) {
+        if self.has_given_up_calls() && !self.is_taking_step(&RunPath::default()) {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
-        let started = self.start();
+        let started = self.start(&places);
         if !started.is_empty() {
             return started;
         }
-        let places = self.open_places();
+        let places = self.places_to_poll();
         let all = |is: &dyn Fn(&Self) -> bool| -> Vec<RunPath> {
-            let free = places.iter().filter(|path| !taking_steps.contains(path));
+            let free = places.iter().filter(|path| !self.is_taking_step(path));
+            let is = |run: &Self| !run.is_stalled() && is(run);
             free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
         };
-        let step = if let Some(path) = all(&Self::awaits_layers).into_iter().next() {
+        let is_inside = |path: &RunPath| path.depth() > 0;
+        if self.profile().is_none() {
+            // Steps change the runs themselves, beside each other. Those of the outermost run are taken outside of this loop.
+            let is_busy =
+                |path: &RunPath| self.awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
+            let steps = all(&Self::awaits_step).into_iter().filter(|path| !is_busy(path));
+            let steps = steps.map(|path| (path, Effect::Judge(Subject::Next)));
+            let done = all(&Self::is_done).into_iter().map(|path| (path, Effect::End));
+            let asking = all(&Self::is_asking).into_iter().map(|path| (path, Effect::Ask));
+            let all = steps.chain(done).chain(asking).filter(|(path, _)| is_inside(path));
+            return all
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|(path, effect)| self.note_in_flight(path, effect))
+                .collect();
+        }
+        let step = if let Some(path) = all(&Self::awaits_step).into_iter().next() {
             Some((path, Effect::Judge(Subject::Next)))
         // Not in the step that asks a model, which reports it again each time that the model fails.
         } else if let Some(path) = all(&Self::has_unrecorded).into_iter().next() {
             Some((path, Effect::Judge(Subject::Results)))
         } else {
-            let done = all(&Self::is_done).into_iter().find(|path| path.depth() > 0);
-            done.map(|path| (path, Effect::End))
+            all(&Self::is_done).into_iter().find(is_inside).map(|path| (path, Effect::End))
         };
         if let Some((path, effect)) = step {
             return vec![self.note_in_flight(path, effect)];
@@ -104,11 +210,11 @@ impl Run {
     }
 
     /// Starts all calls that can start beside each other.
-    fn start(&mut self) -> Vec<(EffectId, Effect)> {
+    fn start(&mut self, places: &[RunPath]) -> Vec<(EffectId, Effect)> {
         let mut effects = Vec::new();
         loop {
             let before = effects.len();
-            for (path, calls) in self.startable_runs() {
+            for (path, calls) in self.startable_runs(places) {
                 let started: Vec<_> = calls.iter().filter_map(|call| self.start_call(&path, call)).collect();
                 effects.extend(started.into_iter().map(|effect| self.note_in_flight(path.clone(), effect)));
             }
@@ -136,10 +242,10 @@ impl Run {
         (id, effect)
     }
 
-    /// Returns the runs for which something else than a call is in flight.
-    fn paths_with_steps(&self) -> BTreeSet<RunPath> {
-        let awaited = self.driving.iter().flat_map(|driving| &driving.polled.awaited);
-        let steps = awaited.filter(|(_, awaited)| !matches!(awaited, Awaited::Call(_) | Awaited::Begin(_)));
-        steps.map(|(id, _)| id.path.clone()).collect()
+    /// Returns `true` if something else than a call is in flight for a run.
+    fn is_taking_step(&self, path: &RunPath) -> bool {
+        let Some(driving) = &self.driving else { return false };
+        let mut at = self.awaited_from(path).take_while(|id| id.path == *path);
+        at.any(|id| !matches!(driving.polled.awaited.get(id), Some(Awaited::Call(_) | Awaited::Begin(_))))
     }
 }

@@ -69,7 +69,7 @@ impl Run {
     }
 
     /// Returns `true` if calls of the run, or of runs inside, undo others now.
-    fn undoes_inside(&self) -> bool {
+    pub(crate) fn undoes_inside(&self) -> bool {
         self.is_undoing() && self.is_executing() || self.working_inner_runs().any(Self::undoes_inside)
     }
 
