@@ -15,13 +15,19 @@ use tool_core::run::{Run, RunChanges, RunRevision};
 #[derive(Clone, Debug, Default)]
 pub struct EveryState(Arc<Mutex<States>>);
 
-/// The serialized states, and the runs of the inner store.
-type States = (Vec<String>, HashMap<String, Run>);
+/// The states, and the runs of the inner store.
+type States = (Vec<Run>, HashMap<String, Run>);
 
 impl EveryState {
     /// Returns the states in JSON, and forgets them.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap().0)
+        let states = std::mem::take(&mut self.0.lock().unwrap().0);
+        states.iter().map(|run| serde_json::to_string(run).unwrap()).collect()
+    }
+
+    /// Returns the last state in JSON.
+    pub fn last(&self) -> Option<String> {
+        self.0.lock().unwrap().0.last().map(|run| serde_json::to_string(run).unwrap())
     }
 }
 
@@ -38,7 +44,7 @@ impl RunStore for EveryState {
                 let (states, runs) = &mut *self.0.lock().unwrap();
                 let run = runs.entry(id.to_owned()).or_insert_with(|| Run::new([]));
                 run.apply_changes(changes).unwrap();
-                states.push(serde_json::to_string(run).unwrap());
+                states.push(run.clone());
             }
             yield_now().await;
             Ok(SaveOutcome::Saved)

@@ -144,7 +144,7 @@ async fn check_dropped(seed: u64) {
             break;
         }
         let mut all = effects.take();
-        if let Some(state) = states.take().pop() {
+        if let Some(state) = states.last() {
             let outcome = end_from(&state, &build(&root, &effects.with_new_stores()).build().unwrap()).await;
             assert_ends_as(&root, &outcome, &undisturbed);
             all.extend(effects.take());
@@ -160,7 +160,7 @@ async fn check_dropped(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_tree_of_agents_goes_on_wherever_its_future_is_dropped() {
-    for seed in 0..size(2, 8) as u64 {
+    for seed in 0..size(2, 4) as u64 {
         check_dropped(seed).await;
     }
 }
