@@ -227,6 +227,14 @@ impl Run {
         }
     }
 
+    /// Changes what the driver of a run of the tree does, by which no limit is exceeded. Returns `None` if there is no such run.
+    pub(super) fn mark_at<T>(&mut self, path: &RunPath, change: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        match path.depth() {
+            0 => Some(change(self)),
+            _ => self.inner_run_slot(path.ids()).map(|run| change(run)),
+        }
+    }
+
     /// Stops the run if its limits are exceeded by what has happened in runs inside. What is undone has no limits.
     pub(crate) fn check_limits_inside(&mut self) {
         if let Some(reason) = self.exceeded_limit().filter(|_| !self.is_undoing()) {

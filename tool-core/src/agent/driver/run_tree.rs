@@ -316,8 +316,7 @@ impl<'d> RunTree<'d> {
     /// interrupted.
     async fn next(&mut self) -> Next {
         let cancellation = self.outermost.question.cancellation.clone();
-        let is_undoing = self.outermost.run.is_undoing() || self.outermost.run.undoes_inside();
-        let cancellation = cancellation.filter(|_| self.outermost.run.is_in_turn() && !is_undoing);
+        let cancellation = cancellation.filter(|_| self.outermost.run.is_in_turn());
         let (mut first, mut uncounted): (Option<(Duration, RunPath)>, _) = (None, Vec::new());
         let inside = self.inside.iter().filter(|(_, inside)| !inside.is_in_step && !inside.has_asked_persons);
         let inside = inside.filter_map(|(path, inside)| {
@@ -341,7 +340,7 @@ impl<'d> RunTree<'d> {
             }
         }
         let (own, inside, notes) = (&mut self.own, &mut self.inside, &mut self.notes);
-        let progress = poll_fn(|context| {
+        let mut progress = poll_fn(|context| {
             if let Poll::Ready(Some((path, noted))) = notes.poll_next_unpin(context) {
                 return Poll::Ready(Next::Noted(path, noted));
             }
@@ -355,9 +354,13 @@ impl<'d> RunTree<'d> {
             }
             Poll::Pending
         });
-        let next =
-            run_until_interrupted(progress, cancellation.as_ref(), first.as_ref().map(|(left, _)| *left))
-                .await;
+        let left = first.as_ref().map(|(left, _)| *left);
+        let next = match run_until_interrupted(&mut progress, cancellation.as_ref(), left).await {
+            Err(Interruption::Cancelled) if self.outermost.run.undoes_inside() => {
+                run_until_interrupted(progress, None, left).await
+            }
+            next => next,
+        };
         for path in uncounted {
             self.driver(&path).into_iter().for_each(|mut driver| driver.clock = Some(Instant::now()));
         }

@@ -94,7 +94,7 @@ impl Run {
             }
             EffectResult::Asked(changes, tools) => {
                 let taken = self.take_changes_at(path, &changes);
-                self.change_inner_run_at(&path.calls(), |run| run.set_turn(tools));
+                self.mark_at(path, |run| run.set_turn(tools));
                 taken
             }
             EffectResult::Nothing => {
@@ -115,7 +115,7 @@ impl Run {
         }
         if is_recorded {
             let has_judged = matches!(awaited, Awaited::Results);
-            self.change_inner_run_at(&path.calls(), |run| run.set_recorded(has_judged));
+            self.mark_at(path, |run| run.set_recorded(has_judged));
         }
         handled
     }
@@ -175,7 +175,7 @@ impl Run {
     /// Does nothing further for a run. An outcome that could not be judged is left out, and its call counts as interrupted.
     fn stall(&mut self, path: &RunPath, awaited: &Awaited) {
         if let Awaited::Outcome(call) = awaited {
-            self.change_inner_run_at(&path.calls(), |run| {
+            self.mark_at(path, |run| {
                 run.take_outcome_to_judge(call);
                 run.suspend_call(call);
             });
@@ -185,7 +185,7 @@ impl Run {
 
     /// Does nothing further for a run.
     pub(crate) fn stall_at(&mut self, path: &RunPath) {
-        self.change_inner_run_at(&path.calls(), |run| run.driving.get_or_insert_default().is_stalled = true);
+        self.mark_at(path, |run| run.driving.get_or_insert_default().is_stalled = true);
     }
 
     /// Returns the outcome of the call whose agent's run has stopped because it panicked.
@@ -214,7 +214,7 @@ impl Run {
         match (result, awaited) {
             (EffectResult::Finished(execution), _) => self.take_outcome(path, *execution),
             (EffectResult::Ended(depth, execution), _) => {
-                self.change_inner_run_at(&path.calls(), |run| {
+                self.mark_at(path, |run| {
                     run.take_back_call(call);
                     run.leave_call(call);
                 });
@@ -226,7 +226,7 @@ impl Run {
             (EffectResult::Changed(changes), _) => {
                 let taken = self.take_changes_at(path, &changes);
                 // A step that executes a call leaves it open while a provider of the tools asks.
-                self.change_inner_run_at(&path.calls(), |run| run.leave_call(call));
+                self.mark_at(path, |run| run.leave_call(call));
                 return taken;
             }
             (EffectResult::Cancelled, _) => {
@@ -236,11 +236,11 @@ impl Run {
                     let polled = &mut self.driving.get_or_insert_default().polled;
                     polled.awaited.insert(id.clone(), awaited.clone());
                 }
-                self.change_inner_run_at(&path.calls(), |run| run.take_back_call(call));
+                self.mark_at(path, |run| run.take_back_call(call));
             }
             // One that asks an agent whose run exists goes on.
             _ => {
-                self.change_inner_run_at(&path.calls(), |run| match run.open_inner_run(call).is_some() {
+                self.mark_at(path, |run| match run.open_inner_run(call).is_some() {
                     true => run.set_executing(call),
                     false => run.leave_call(call),
                 });

@@ -69,7 +69,7 @@ impl Run {
     pub fn set_executing_at(&mut self, id: &EffectId) {
         let awaited = self.driving.as_ref().and_then(|driving| driving.polled.awaited.get(id));
         if let Some(Awaited::Call(call) | Awaited::Begin(call)) = awaited.cloned() {
-            self.change_inner_run_at(&id.path.calls(), |run| run.set_executing(&call));
+            self.mark_at(&id.path, |run| run.set_executing(&call));
         }
     }
 
@@ -158,8 +158,11 @@ impl Run {
             let subject = Subject::Outcome(Box::new(outcome.clone()));
             return vec![self.note_in_flight(path.clone(), Effect::Judge(subject))];
         }
-        for path in &places {
-            self.change_inner_run_at(&path.calls(), Self::apply_profile);
+        // Steps apply the policies of the tools themselves.
+        if self.profile().is_some() {
+            for path in &places {
+                self.change_inner_run_at(&path.calls(), Self::apply_profile);
+            }
         }
         if self.has_given_up_calls() && !self.is_taking_step(&RunPath::default()) {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
@@ -225,7 +228,7 @@ impl Run {
     }
 
     fn start_call(&mut self, path: &RunPath, call: &ToolCall) -> Option<Effect> {
-        self.change_inner_run_at(&path.calls(), |run| {
+        self.mark_at(path, |run| {
             let request = Box::new(run.begin_remote_call(&call.id).ok()?);
             run.set_polled(&call.id);
             Some(if run.asks_agent(&call.id) { Effect::Begin(request) } else { Effect::Call(request) })
