@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use tests::support::deciding::Decide;
 use tool_core::__internals::CallRequest;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Decision, Profile, Run, Step, StopReason};
+use tool_core::run::{Decision, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
@@ -32,28 +32,6 @@ fn ready(step: &Step<'_>) -> Vec<String> {
     }
 }
 
-#[test]
-fn calls_in_flight_are_not_lost_and_not_returned_again() {
-    let once = ToolDefinition::new("once").with_policy(policy(|policy| policy.at_most_once = true));
-    let pay = ToolDefinition::new("pay").with_policy(policy(|policy| policy.needs_approval = true));
-    let alone = ToolDefinition::new("alone").with_policy(policy(|policy| policy.exclusive = true));
-    let tools = ToolDefinitions::from_iter([once, pay, alone]);
-    let mut run = run_with_calls(&[("a", "once"), ("b", "pay"), ("c", "alone")]);
-    assert_eq!(ready(&run.next(&tools)), ["a"]);
-    run.begin_call("a").unwrap();
-    // The exclusive call waits for the one in flight, and the run for both.
-    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
-    run.decide_call("b", Decision::approve()).unwrap();
-    assert_eq!(ready(&run.next_beside(&tools)), ["b"]);
-    for id in ["a", "b"] {
-        let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
-        run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("done")))).unwrap();
-    }
-    assert_eq!(ready(&run.next_beside(&tools)), ["c"]);
-    run.begin_call("c").unwrap();
-    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
-}
-
 /// What was in flight when a run is restored, or when its driver asks for the next step, counts as interrupted.
 #[test]
 fn what_a_driver_had_in_flight_is_lost_without_it() {
@@ -65,7 +43,7 @@ fn what_a_driver_had_in_flight_is_lost_without_it() {
     lost.begin_call("a").unwrap();
     let mut of_store: Run = restored(&lost);
     assert!(matches!(lost.next(&tools), Step::CallModel(_)));
-    assert!(matches!(of_store.next_beside(&tools), Step::CallModel(_)));
+    assert!(matches!(of_store.next(&tools), Step::CallModel(_)));
     for run in [lost, of_store] {
         assert_eq!(run.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     }
@@ -93,32 +71,6 @@ async fn a_call_that_was_started_is_executed_once() {
         error.to_string().contains("the call was started before and its tool is `at_most_once`"),
         "{error}"
     );
-}
-
-#[test]
-fn calls_are_started_as_far_as_there_is_room() {
-    let tools = ToolDefinitions::from_iter([ToolDefinition::new("work")]);
-    let mut run = run_with_calls(&[("a", "work"), ("b", "work"), ("c", "work"), ("d", "work")]);
-    run.set_profile(Profile::new(2));
-    assert_eq!(ready(&run.next_beside(&tools)), ["a", "b"]);
-    for id in ["a", "b"] {
-        run.begin_call(id).unwrap();
-    }
-    assert_eq!(ready(&run.next_beside(&tools)), [""; 0]);
-    let done = ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("done")));
-    run.record_result(done).unwrap();
-    assert_eq!(ready(&run.next_beside(&tools)), ["c"]);
-    // A run that has stopped takes no outcome of what is in flight.
-    run.begin_call("c").unwrap();
-    run.cancel();
-    for id in ["b", "c"] {
-        let late = ToolExecution::new(ToolCall::new(id, "work", "{}"), Ok(ToolOutput::text("done")));
-        assert_eq!(
-            run.record_result(late).unwrap_err().to_string(),
-            "the run does not expect this: no call with this id is open"
-        );
-    }
-    assert!(matches!(run.next_beside(&tools), Step::Done));
 }
 
 #[tool(undo = "unbook")]

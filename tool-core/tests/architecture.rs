@@ -449,6 +449,7 @@ const GONE: [(&str, &[&str]); 3] = [
             "RunTree::undoes_inside",
             "RunDriver::ruling_without_layers",
             "Run::startable_at",
+            "Run::next_beside",
         ],
     ),
     ("tool-mcp/src/server", &["approve", "Approval"]),

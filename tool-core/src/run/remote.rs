@@ -4,38 +4,12 @@ use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
 use super::state::CallRecord;
 use crate::content::Content;
-use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall, ToolDefinitions};
-use crate::run::{Run, Step, StepError};
+use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall};
+use crate::run::{Run, StepError};
 use crate::tool::{Attempt, CallRequest};
 
 #[doc(hidden)] // For the crates of this project.
 impl Run {
-    /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
-    /// machines. Those in flight do not count as interrupted, and are not returned again; a step without calls means that nothing
-    /// else can be done until one of them has an outcome.
-    ///
-    /// ```
-    /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-    /// use tool_core::run::{Run, Step};
-    /// use tool_core::{Message, ToolCall};
-    ///
-    /// let tools = ToolDefinitions::default();
-    /// let mut run = Run::new([Message::user("Go")]);
-    /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
-    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
-    /// run.request_call("a")?;
-    /// let Step::CallTools(calls) = run.next_beside(&tools) else { panic!() };
-    /// assert_eq!(calls.len(), 1);
-    /// assert_eq!(calls[0].id, "b");
-    /// # Ok::<_, tool_core::run::StepError>(())
-    /// ```
-    #[must_use]
-    pub fn next_beside<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        let policy =
-            |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
-        self.next_with_undo_tools(tools, policy)
-    }
-
     /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
     /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
     ///

@@ -446,7 +446,8 @@ impl Run {
 mod tests {
     use super::*;
     use crate::model::{AssistantMessage, ChatResponse, Message, ToolDefinition, ToolPolicy};
-    use crate::run::{Decision, Profile, StepError};
+    use crate::run::{Decision, Effect, EffectResult, Profile, StepError};
+    use crate::tool::ToolOutput;
 
     /// A run that has requested these calls, whose world executes one call at a time.
     fn run_with_calls(calls: &[(&str, &str)]) -> Run {
@@ -476,6 +477,75 @@ mod tests {
         let path = |place: &RunPath, call: ToolCall| place.inside(&call.id).calls().join("/");
         all.flat_map(|(place, calls)| calls.into_iter().map(|call| path(&place, call)).collect::<Vec<_>>())
             .collect()
+    }
+
+    /// Returns the calls that are polled next.
+    fn polled(run: &mut Run) -> Vec<String> {
+        loop {
+            judge(run);
+            let group: Vec<_> = std::iter::from_fn(|| run.poll()).collect();
+            let calls = group.iter().filter_map(|(_, effect)| match effect {
+                Effect::Call(request) => Some(request.call.id.clone()),
+                _ => None,
+            });
+            let calls: Vec<_> = calls.collect();
+            if group.is_empty() || !calls.is_empty() {
+                return calls;
+            }
+            group.iter().for_each(|(id, _)| run.handle(id, EffectResult::Nothing).unwrap());
+        }
+    }
+
+    fn finish(run: &mut Run, id: &str, tool: &str) -> Result<(), StepError> {
+        let output = Ok(ToolOutput::text("done"));
+        run.record_result(ToolExecution::new(ToolCall::new(id, tool, "{}"), output))
+    }
+
+    #[test]
+    fn calls_in_flight_are_not_lost_and_not_returned_again() {
+        let definition = |name: &str, change: fn(&mut ToolPolicy)| {
+            let mut policy = ToolPolicy::default();
+            change(&mut policy);
+            ToolDefinition::new(name).with_policy(policy)
+        };
+        let mut run = run_with_calls(&[("a", "once"), ("b", "pay"), ("c", "alone")]);
+        let mut profile = Profile::new(8);
+        profile.called = [
+            definition("once", |policy| policy.at_most_once = true),
+            definition("pay", |policy| policy.needs_approval = true),
+            definition("alone", |policy| policy.exclusive = true),
+        ]
+        .into_iter()
+        .collect();
+        run.set_profile(profile);
+        assert_eq!(polled(&mut run), ["a"]);
+        // The exclusive call waits for the one in flight, and the run for both.
+        assert_eq!(polled(&mut run), [""; 0]);
+        run.resolve_all(|_| Decision::approve()).unwrap();
+        assert_eq!(polled(&mut run), ["b"]);
+        finish(&mut run, "a", "once").unwrap();
+        finish(&mut run, "b", "pay").unwrap();
+        assert_eq!(polled(&mut run), ["c"]);
+        assert_eq!(polled(&mut run), [""; 0]);
+    }
+
+    #[test]
+    fn calls_are_started_as_far_as_there_is_room() {
+        let mut run = run_with_calls(&[("a", "work"), ("b", "work"), ("c", "work"), ("d", "work")]);
+        let mut profile = run.profile().unwrap().clone();
+        profile.max_concurrent_calls = 2;
+        run.set_profile(profile);
+        assert_eq!(polled(&mut run), ["a", "b"]);
+        assert_eq!(polled(&mut run), [""; 0]);
+        finish(&mut run, "a", "work").unwrap();
+        assert_eq!(polled(&mut run), ["c"]);
+        // A run that has stopped takes no outcome of what is in flight.
+        run.cancel();
+        for id in ["b", "c"] {
+            let late = finish(&mut run, id, "work").unwrap_err();
+            assert_eq!(late.to_string(), "the run does not expect this: no call with this id is open");
+        }
+        assert!(run.is_done());
     }
 
     #[test]

@@ -13,7 +13,9 @@ impl Run {
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
         self.forget_in_flight();
-        self.next_beside(tools)
+        let policy =
+            |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
+        self.next_with_undo_tools(tools, policy)
     }
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
