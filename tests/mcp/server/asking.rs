@@ -442,8 +442,8 @@ async fn a_state_is_valid_for_its_call_alone() {
 
     let mut changed = given.clone();
     let mut state = changed["requestState"].as_str().unwrap().to_owned();
-    let last = if state.ends_with('A') { 'B' } else { 'A' };
-    state.replace_range(20..21, &last.to_string());
+    let other = if &state[20..21] == "A" { "B" } else { "A" };
+    state.replace_range(20..21, other);
     changed["requestState"] = state.into();
     let mut oversized = given.clone();
     oversized["requestState"] = "A".repeat(40_000).into();
