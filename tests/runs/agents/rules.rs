@@ -452,3 +452,47 @@ async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
         let _ = restored(answer.inner_runs()[0].run().clone());
     }
 }
+
+/// An agent that cannot go on now leaves its place to others.
+#[tokio::test]
+async fn a_call_beside_an_agent_that_cannot_go_on_is_executed() {
+    #[tool]
+    fn note() -> &'static str {
+        "noted"
+    }
+
+    for is_nested in [false, true] {
+        let clerk = Agent::builder(ScriptedModel::new().fails("offline")).build().unwrap();
+        let mut clerk = clerk.as_tool("clerk", "Helps");
+        if is_nested {
+            let model = ScriptedModel::new().calls("clerk", r#"{"question": "?"}"#);
+            clerk = Agent::builder(model).tool(clerk).build().unwrap().as_tool("clerk", "Helps");
+        }
+        let model = ScriptedModel::new().calls_all([("clerk", r#"{"question": "?"}"#), ("note", "{}")]);
+        let desk = Agent::builder(model).tool(clerk).tools(tools![note]).max_concurrent_calls(1);
+        let error = desk.build().unwrap().ask("Go").await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Model(_)), "{error}");
+        let outcomes: Vec<_> =
+            error.run().current_calls().map(|(call, done)| (&*call.name, done.is_some())).collect();
+        assert_eq!(outcomes, [("clerk", false), ("note", true)], "nested: {is_nested}");
+    }
+}
+
+/// What an agent could not do is no failure of the run any more once the run around that agent has stopped.
+#[tokio::test]
+async fn a_failure_inside_of_a_run_that_has_stopped_is_not_reported() {
+    #[tool]
+    fn close() -> Result<(), ToolError> {
+        Err(ToolError::fatal("closed"))
+    }
+
+    let clerk = Agent::builder(ScriptedModel::new().fails("offline")).build().unwrap();
+    let model = ScriptedModel::new().calls_all([("clerk", r#"{"question": "?"}"#), ("close", "{}")]);
+    let branch = Agent::builder(model).tool(clerk.as_tool("clerk", "Helps")).tools(tools![close]);
+    let branch = branch.max_concurrent_calls(1).build().unwrap();
+    let model = ScriptedModel::new().calls("branch", r#"{"question": "?"}"#).says("Done.");
+    let desk = Agent::builder(model).tool(branch.as_tool("branch", "Helps")).build().unwrap();
+    let answer = desk.ask("Go").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    assert!(answer.tool_executions()[0].error().is_some());
+}

@@ -108,13 +108,14 @@ pub(super) enum Awaited {
     Next,
     Results,
     Ask,
-    GiveUp,
+    /// Tools know of so many calls that they are given up.
+    GiveUp(usize),
     /// The end of a step that changes the run meanwhile.
     Step,
 }
 
 impl Awaited {
-    pub(super) fn result_of(effect: &Effect) -> Self {
+    pub(super) fn result_of(effect: &Effect, given_up: usize) -> Self {
         match effect {
             Effect::Call(request) => Self::Call(request.call.id.clone()),
             Effect::Begin(request) => Self::Begin(request.call.id.clone()),
@@ -123,7 +124,7 @@ impl Awaited {
             Effect::Judge(Subject::Next) => Self::Next,
             Effect::Judge(Subject::Results) => Self::Results,
             Effect::Ask => Self::Ask,
-            Effect::GiveUp => Self::GiveUp,
+            Effect::GiveUp => Self::GiveUp(given_up),
         }
     }
 }

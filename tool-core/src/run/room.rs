@@ -76,7 +76,10 @@ impl<'a> OpenRuns<'a> {
     /// Those outside of an exclusive agent at work wait for its end.
     fn awaits_exclusive(&self, place: &[&str], agent: &[&str]) -> bool {
         let mut others = self.0.iter().filter(|one| one.place != place && one.place.starts_with(agent));
-        others.any(|one| one.run.can_start().iter().any(|call| one.run.is_exclusive(&call.id)))
+        others.any(|one| {
+            let starts_alone = |call: &&ToolCall| one.run.is_exclusive(&call.id);
+            one.run.may_start() && one.run.can_start().iter().any(starts_alone)
+        })
     }
 }
 
@@ -90,13 +93,17 @@ impl Run {
             Mark::Suspended => true,
         });
         let driving = self.driving.get_or_insert_default();
-        (driving.step, driving.is_stalled) = (Some(OpenStep { max, waiting, sees }), false);
+        driving.step = Some(OpenStep { max, waiting, sees });
+        (driving.is_stalled, driving.is_stalled_inside) = (false, false);
     }
 
     /// Forgets what a driver had in flight: it counts as interrupted.
     pub(crate) fn forget_in_flight(&mut self) {
         self.unmark(|_, _| true);
-        self.driving.iter_mut().for_each(|driving| (driving.step, driving.is_stalled) = (None, false));
+        self.driving.iter_mut().for_each(|driving| {
+            driving.step = None;
+            (driving.is_stalled, driving.is_stalled_inside) = (false, false);
+        });
     }
 
     /// Forgets what was in flight and has no outcome.
@@ -253,9 +260,25 @@ impl Run {
         match self.profile() {
             Some(_) => self.awaits_layers(),
             None => {
-                let is_at_work = self.is_asking() || self.is_done() || self.is_blocked() || self.is_working();
+                let is_at_work = self.is_asking() || self.is_done() || self.is_blocked();
+                let is_at_work = is_at_work || self.calls_at_work().next().is_some();
                 !is_at_work && (self.step().is_none() || self.can_start().is_empty())
             }
+        }
+    }
+
+    /// Returns `true` if nothing further is done in the run now: it is stalled, or runs inside are and nothing else is in flight or can start.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let Some(driving) = &self.driving else { return false };
+        let is_inside = || self.working().next().is_none() && self.can_start().is_empty();
+        driving.is_stalled || driving.is_stalled_inside && is_inside()
+    }
+
+    /// Returns `true` if calls of the run can start as soon as there is room.
+    fn may_start(&self) -> bool {
+        match self.profile() {
+            Some(_) => !self.awaits_layers(),
+            None => self.step().is_some() && !self.is_stalled(),
         }
     }
 
@@ -337,10 +360,7 @@ impl Run {
             }
         }
         let has_exclusive = tree.0.iter().any(|one| one.run.has_exclusive_call());
-        let judged = tree.0.iter().filter(|one| match one.run.profile() {
-            Some(_) => !one.run.awaits_layers(),
-            None => one.run.step().is_some() && !one.run.is_stalled(),
-        });
+        let judged = tree.0.iter().filter(|one| one.run.may_start());
         let startable = judged.map(|one| {
             let calls = match has_exclusive {
                 true => tree.startable_in(one),
@@ -393,10 +413,17 @@ impl Run {
         self.kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
     }
 
-    /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits does not.
+    /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits, or is at rest, does not.
     fn working(&self) -> impl Iterator<Item = (&str, &CallRecord)> {
+        let is_at_rest = |record: &CallRecord| record.inner().is_some_and(|inner| inner.run().is_at_rest());
+        let working = self.calls_at_work().filter(move |(_, record)| !is_at_rest(record));
+        working.map(|(call, record)| (&*call.id, record))
+    }
+
+    /// Returns the calls in flight but those of agents whose runs wait.
+    fn calls_at_work(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         let marked = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
-        marked.filter(|(_, record)| record.is_ready()).map(|(call, record)| (&*call.id, record))
+        marked.filter(|(_, record)| record.is_ready())
     }
 
     /// Returns `true` if a call in flight occupies room.

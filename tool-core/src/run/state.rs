@@ -79,6 +79,8 @@ pub(super) struct Driving {
     pub(super) panic: Option<String>,
     /// Something cannot be done now, so nothing further is.
     pub(super) is_stalled: bool,
+    /// A run inside is stalled.
+    pub(super) is_stalled_inside: bool,
 }
 
 /// The calls of a step of a run, which its world has prepared: layers have judged them, and the policies of their tools apply.

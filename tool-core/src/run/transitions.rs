@@ -285,7 +285,14 @@ impl Run {
 
     /// Returns the calls that will not be continued, once.
     pub(crate) fn take_given_up(&mut self) -> Vec<GivenUp> {
-        let mut given_up = std::mem::take(&mut self.given_up);
+        let given_up = self.given_up_calls();
+        self.given_up.clear();
+        given_up
+    }
+
+    /// Returns the calls that will not be continued.
+    pub(crate) fn given_up_calls(&self) -> Vec<GivenUp> {
+        let mut given_up = self.given_up.clone();
         let handoffs = self.head.handoffs.iter().map(|handoff| handoff.agent.clone());
         let handoffs: Vec<_> = if given_up.is_empty() { Vec::new() } else { handoffs.collect() };
         given_up.iter_mut().for_each(|call| drop(call.asked_by.splice(..0, handoffs.iter().cloned())));
@@ -297,9 +304,9 @@ impl Run {
         !self.given_up.is_empty()
     }
 
-    /// Forgets these calls, whose tools know it.
-    pub(crate) fn forget_given_up_calls(&mut self) {
-        self.given_up.clear();
+    /// Forgets the first of these calls, whose tools know it.
+    pub(crate) fn forget_given_up_calls(&mut self, count: usize) {
+        self.given_up.drain(..count.min(self.given_up.len()));
     }
 
     /// Ends the turn, if one is open: each call gets a result, and what the user has said meanwhile follows.

@@ -98,9 +98,11 @@ impl RunDriver {
     /// Reports to their tools which calls will not be continued.
     pub(super) fn give_up_apart(&mut self) -> Option<Job> {
         let given_up = self.run.take_given_up();
-        if given_up.is_empty() {
-            return None;
-        }
+        if given_up.is_empty() { None } else { Some(self.give_up_calls(given_up)) }
+    }
+
+    /// Reports to their tools that these calls will not be continued.
+    pub(super) fn give_up_calls(&self, given_up: Vec<GivenUp>) -> Job {
         let (agent, context) = (self.performer.origin.clone(), self.performer.tools.context.clone());
         let reporting = async move {
             for GivenUp { asked_by, request } in given_up {
@@ -110,7 +112,7 @@ impl RunDriver {
         };
         // A provider may have to connect again, for which the end of the run does not wait long.
         let reporting = run_until_interrupted(reporting.boxed(), None, Some(GIVE_UP_TIMEOUT));
-        Some(Job::new(reporting, |_, _| Ok(())))
+        Job::new(reporting, |_, _| Ok(()))
     }
 
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.

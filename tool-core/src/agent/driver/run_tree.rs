@@ -60,8 +60,8 @@ pub(super) struct RunTree<'d> {
     is_settled: bool,
     /// The only call, whose outcome the caller records.
     only: Option<ToolCall>,
-    /// The first reason why something could not be done, other than that it waits.
-    failure: Option<RunErrorKind>,
+    /// Why nothing further is done for runs, other than that they wait.
+    pub(super) failures: Vec<(RunPath, RunErrorKind)>,
 }
 
 type Panic = Box<dyn Any + Send>;
@@ -147,7 +147,7 @@ impl<'d> RunTree<'d> {
             gives_up: None,
             is_settled: false,
             only: None,
-            failure: None,
+            failures: Vec::new(),
         }
     }
 
@@ -184,7 +184,7 @@ impl<'d> RunTree<'d> {
                 Next::Progress(place, _, Progress::Executed(execution))
                     if self.only.is_some() && place.depth() == 0 =>
                 {
-                    return self.failure.take().map_or(Ok(Some(*execution)), Err);
+                    return Ok(Some(*execution));
                 }
                 Next::Progress(place, id, progress) => self.record(place, id, progress).await?,
                 Next::Noted(path, noted) => self.record_notes(path, noted)?,
@@ -202,8 +202,14 @@ impl<'d> RunTree<'d> {
         for inside in std::mem::take(&mut self.inside).into_values() {
             inside.asked_by.span.suspend();
         }
-        match (self.failure.take(), &self.only) {
-            (Some(why), _) => Err(why),
+        let run = &mut self.outermost.run;
+        let is_stalled = |path: &RunPath| run.inner_run_at(path.calls()).is_some_and(Run::is_stalled);
+        let failure = std::mem::take(&mut self.failures).into_iter().find(|(path, _)| is_stalled(path));
+        if let Some(outcome) = self.only.as_ref().and_then(|call| run.take_outcome_to_judge(&call.id)) {
+            return Ok(Some(outcome));
+        }
+        match (failure, &self.only) {
+            (Some((_, why)), _) => Err(why),
             (None, Some(call)) if self.outermost.run.has_open_call(&call.id) => Err(RunErrorKind::Waiting),
             (None, _) => Ok(None),
         }
@@ -274,10 +280,8 @@ impl<'d> RunTree<'d> {
     /// Reports to tools which calls are given up, and queues what is new in the outermost run, once both are saved.
     fn settle(&mut self) {
         if let Some(id) = self.gives_up.take() {
-            match self.outermost.give_up_apart() {
-                Some(job) => self.push(&RunPath::default(), id, job.0.map(|_| Progress::Reported).boxed()),
-                None => drop(self.outermost.run.handle(&id, EffectResult::Nothing)),
-            }
+            let job = self.outermost.give_up_calls(self.outermost.run.given_up_calls());
+            self.push(&RunPath::default(), id, job.0.map(|_| Progress::Reported).boxed());
         }
         if !std::mem::replace(&mut self.is_settled, true) {
             self.outermost.queue_news();
@@ -320,7 +324,8 @@ impl<'d> RunTree<'d> {
         let (mut first, mut uncounted): (Option<(Duration, RunPath)>, _) = (None, Vec::new());
         let inside = self.inside.iter().filter(|(_, inside)| !inside.is_in_step && !inside.has_asked_persons);
         let inside = inside.filter_map(|(path, inside)| {
-            Some((path.clone(), &inside.asked.driver, self.outermost.run.inner_run_at(path.calls())?))
+            let run = self.outermost.run.inner_run_at(path.calls()).filter(|run| !run.is_at_rest())?;
+            Some((path.clone(), &inside.asked.driver, run))
         });
         let own = (RunPath::default(), &*self.outermost, &*self.outermost.run);
         for (path, driver, run) in iter::once(own).chain(inside) {
@@ -391,6 +396,7 @@ impl<'d> RunTree<'d> {
             Progress::Performed(apply) => self.apply(&id, apply).await,
             Progress::Reported => drop(self.outermost.run.handle(&id, EffectResult::Nothing)),
             Progress::Panicked(panic) => {
+                self.inside.get_mut(id.path()).into_iter().for_each(|inside| inside.is_in_step = false);
                 let _ = self.outermost.run.handle(&id, EffectResult::Nothing);
                 self.stop(&place, panic);
             }
@@ -414,7 +420,8 @@ impl<'d> RunTree<'d> {
 
     /// Stops a run whose agent has panicked, and undoes its calls. A panic of the outermost agent is the caller's.
     pub(super) fn stop(&mut self, path: &RunPath, panic: Panic) {
-        self.set_unsaved(path);
+        // A run around can stop as well.
+        (0..=path.depth()).for_each(|depth| self.set_unsaved(&path.at_depth(depth)));
         if self.outermost.run.stop_panicked(path, panic_text(&*panic).to_owned()) {
             resume_unwind(panic);
         }
@@ -424,12 +431,7 @@ impl<'d> RunTree<'d> {
     pub(super) fn stall(&mut self, path: &RunPath, why: RunErrorKind) {
         self.outermost.run.stall_at(path);
         self.changed.insert(path.clone());
-        self.fail(why);
-    }
-
-    /// Ends the loop for this reason, unless there is an earlier one, once nothing is in flight.
-    pub(super) fn fail(&mut self, why: RunErrorKind) {
-        self.failure.get_or_insert(why);
+        self.failures.push((path.clone(), why));
     }
 
     /// Records what has changed in runs in those around them, which stop if their limits are exceeded by that. What is no longer awaited is

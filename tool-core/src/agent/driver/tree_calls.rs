@@ -97,7 +97,12 @@ impl RunTree<'_> {
         let judged = match is_alone {
             true => Some((&mut judging).await),
             // If no layer sees it, among others.
-            false => (&mut judging).now_or_never(),
+            false => match self.contain(&path, |_| (&mut judging).now_or_never()) {
+                Some(judged) => judged,
+                None => {
+                    return self.outermost.run.handle(&id, EffectResult::Nothing).map_err(RunErrorKind::Step);
+                }
+            },
         };
         if let Some((execution, ruling)) = judged {
             return self.contain(&path, |tree| tree.record_outcome(&id, execution, ruling)).unwrap_or(Ok(()));
@@ -125,7 +130,7 @@ impl RunTree<'_> {
         self.set_unsaved(&path);
         let result = match recorded {
             Err(why @ (RunErrorKind::Layer { .. } | RunErrorKind::Store(_))) => {
-                self.fail(why);
+                self.failures.push((path, why));
                 EffectResult::Stalled
             }
             recorded => {
@@ -276,7 +281,7 @@ impl RunTree<'_> {
         if let Some(inside) = self.remove(id.path()) {
             inside.asked_by.span.suspend();
         }
-        self.fail(why);
+        self.failures.push((id.path().clone(), why));
     }
 
     /// Lets an agent work on its run. Returns nothing if it panics.

@@ -110,8 +110,10 @@ impl Run {
             | EffectResult::Panicked(_)
             | EffectResult::Cancelled => Ok(()),
         };
-        if matches!(awaited, Awaited::GiveUp) && !is_cancelled {
-            self.forget_given_up_calls();
+        if let Awaited::GiveUp(count) = awaited
+            && !is_cancelled
+        {
+            self.forget_given_up_calls(count);
         }
         if is_recorded {
             let has_judged = matches!(awaited, Awaited::Results);
@@ -186,6 +188,10 @@ impl Run {
     /// Does nothing further for a run.
     pub(crate) fn stall_at(&mut self, path: &RunPath) {
         self.mark_at(path, |run| run.driving.get_or_insert_default().is_stalled = true);
+        for depth in 0..path.depth() {
+            let around = path.at_depth(depth);
+            self.mark_at(&around, |run| run.driving.get_or_insert_default().is_stalled_inside = true);
+        }
     }
 
     /// Returns the outcome of the call whose agent's run has stopped because it panicked.

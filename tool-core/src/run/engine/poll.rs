@@ -61,7 +61,7 @@ impl Run {
             Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
             Awaited::End => run.is_done(),
             Awaited::Ask => run.is_asking(),
-            Awaited::Next | Awaited::Results | Awaited::GiveUp | Awaited::Step => true,
+            Awaited::Next | Awaited::Results | Awaited::GiveUp(_) | Awaited::Step => true,
         }
     }
 
@@ -237,11 +237,12 @@ impl Run {
 
     /// States that an effect is in flight.
     fn note_in_flight(&mut self, path: RunPath, effect: Effect) -> (EffectId, Effect) {
+        let given_up = self.given_up.len();
         let polled = &mut self.driving.get_or_insert_default().polled;
         let number = polled.numbers.entry(path.clone()).or_default();
         *number = number.wrapping_add(1);
         let id = EffectId { path, number: *number };
-        polled.awaited.insert(id.clone(), Awaited::result_of(&effect));
+        polled.awaited.insert(id.clone(), Awaited::result_of(&effect, given_up));
         (id, effect)
     }
 
