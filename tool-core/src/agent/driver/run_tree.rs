@@ -218,8 +218,8 @@ impl<'d> RunTree<'d> {
     /// Begins what is next in the tree, saves that, and emits what is new.
     async fn advance(&mut self) -> Result<(), RunErrorKind> {
         loop {
-            self.note_changes();
-            let mut has_begun = self.ask_persons();
+            let changed = self.note_changes();
+            let mut has_begun = self.ask_persons(&changed);
             let group: Vec<_> = iter::from_fn(|| self.outermost.run.poll()).collect();
             has_begun |= !group.is_empty();
             for (id, effect) in group {
@@ -235,7 +235,6 @@ impl<'d> RunTree<'d> {
             }
             self.settle();
             if !self.emit().await? {
-                self.changed.clear();
                 return Ok(());
             }
         }
@@ -263,8 +262,8 @@ impl<'d> RunTree<'d> {
     }
 
     /// Asks the deciders of runs inside that wait, innermost first.
-    fn ask_persons(&mut self) -> bool {
-        let changed = self.changed.iter().filter(|path| path.depth() > 0);
+    fn ask_persons(&mut self, changed: &BTreeSet<RunPath>) -> bool {
+        let changed = changed.iter().filter(|path| path.depth() > 0);
         let waits = |path: &&RunPath| {
             let has_asked = self.inside.get(path).is_none_or(|inside| inside.has_asked_persons);
             let waits = |run: &Run| run.is_blocked() && !run.is_stalled();
@@ -435,10 +434,12 @@ impl<'d> RunTree<'d> {
     }
 
     /// Records what has changed in runs in those around them, which stop if their limits are exceeded by that. What is no longer awaited is
-    /// dropped.
-    pub(super) fn note_changes(&mut self) {
-        let mut changed = std::mem::take(&mut self.changed);
-        let mut noted = BTreeSet::new();
+    /// dropped. Returns the runs.
+    pub(super) fn note_changes(&mut self) -> BTreeSet<RunPath> {
+        let (mut changed, mut noted) = (std::mem::take(&mut self.changed), BTreeSet::new());
+        if changed.is_empty() {
+            return noted;
+        }
         while let Some(path) = changed.iter().max_by_key(|path| path.depth()).cloned() {
             changed.remove(&path);
             let outer = path.depth().checked_sub(1).map(|depth| path.at_depth(depth));
@@ -452,18 +453,18 @@ impl<'d> RunTree<'d> {
             noted.insert(path);
         }
         self.outermost.run.note_changed(&noted);
-        self.changed = noted;
-        self.drop_abandoned();
+        self.drop_abandoned(&noted);
+        noted
     }
 
-    fn drop_abandoned(&mut self) {
+    fn drop_abandoned(&mut self, changed: &BTreeSet<RunPath>) {
         let mut places = BTreeSet::new();
         while let Some(id) = self.outermost.run.poll_abandoned() {
             // The call of an agent that has answered ends where it was begun.
             places.extend(id.path().depth().checked_sub(1).map(|depth| id.path().at_depth(depth)));
             places.insert(id.path().clone());
         }
-        for path in &self.changed {
+        for path in changed {
             if !self.outermost.run.inner_run_at(path.calls()).is_some_and(Run::is_calling) {
                 let below = self.inside.range(path.clone()..).map(|(path, _)| path);
                 let below = below.take_while(|other| other.is_below(path)).filter(|other| *other != path);

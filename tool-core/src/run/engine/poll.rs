@@ -142,24 +142,32 @@ impl Run {
         let run_at = |path: &RunPath| {
             path.ids().iter().try_fold(&*self, |run, call| run.asked_by_call_in_flight(call))
         };
-        let open: Vec<_> = changed.iter().filter_map(|path| Some((path, run_at(path)?))).collect();
-        let has_exclusive = open.iter().any(|(_, run)| run.has_exclusive_call());
-        let open = open.into_iter().map(|(path, _)| path.clone()).collect();
-        let polled = &mut self.driving.get_or_insert_default().polled;
-        polled.has_exclusive |= has_exclusive;
-        if polled.has_exclusive { self.open_places() } else { open }
+        let mut has_exclusive = self.driving.as_ref().is_some_and(|driving| driving.polled.has_exclusive);
+        let mut open = Vec::new();
+        for (path, run) in changed.iter().filter_map(|path| Some((path, run_at(path)?))) {
+            has_exclusive = has_exclusive || run.has_exclusive_call();
+            open.push(path.clone());
+        }
+        if !has_exclusive {
+            return open;
+        }
+        self.driving.get_or_insert_default().polled.has_exclusive = true;
+        self.open_places()
     }
 
     fn group_of(&mut self, places: Vec<RunPath>) -> Vec<(EffectId, Effect)> {
-        let free = || places.iter().filter(|path| !self.is_taking_step(path));
-        let unjudged =
-            free().find_map(|path| Some((path, self.inner_run_at(path.calls())?.outcome_to_judge()?)));
+        let outcome_at = |path: &RunPath| {
+            let outcome = self.inner_run_at(path.calls())?.outcome_to_judge()?;
+            (!self.is_taking_step(path)).then(|| outcome.clone())
+        };
+        let unjudged = places.iter().find_map(|path| Some((path, outcome_at(path)?)));
         if let Some((path, outcome)) = unjudged {
-            let subject = Subject::Outcome(Box::new(outcome.clone()));
+            let subject = Subject::Outcome(Box::new(outcome));
             return vec![self.note_in_flight(path.clone(), Effect::Judge(subject))];
         }
+        let takes_steps = self.profile().is_none();
         // Steps apply the policies of the tools themselves.
-        if self.profile().is_some() {
+        if !takes_steps {
             for path in &places {
                 self.change_inner_run_at(&path.calls(), Self::apply_profile);
             }
@@ -168,38 +176,49 @@ impl Run {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
         let started = self.start(&places);
-        if !started.is_empty() {
-            return started;
+        match takes_steps {
+            _ if !started.is_empty() => started,
+            true => self.steps(&places),
+            false => self.recorded_steps(),
         }
-        let places = self.places_to_poll();
+    }
+
+    /// Returns the steps of runs inside, which change the runs themselves, beside each other. Those of the outermost run are taken outside of this
+    /// loop.
+    fn steps(&mut self, places: &[RunPath]) -> Vec<(EffectId, Effect)> {
+        let is_busy =
+            |path: &RunPath| self.awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
+        let inside = places.iter().filter(|path| path.depth() > 0);
+        let needed = inside.filter_map(|path| {
+            let run = self.inner_run_at(path.calls()).filter(|run| !run.is_stalled())?;
+            let effect = match run {
+                run if run.is_done() => Effect::End,
+                run if run.is_asking() => Effect::Ask,
+                run if run.awaits_step() && !is_busy(path) => Effect::Judge(Subject::Next),
+                _ => return None,
+            };
+            (!self.is_taking_step(path)).then(|| (path.clone(), effect))
+        });
+        let needed: Vec<_> = needed.collect();
+        needed.into_iter().map(|(path, effect)| self.note_in_flight(path, effect)).collect()
+    }
+
+    /// Returns the next step that the world records.
+    fn recorded_steps(&mut self) -> Vec<(EffectId, Effect)> {
+        let places = self.open_places();
         let all = |is: &dyn Fn(&Self) -> bool| -> Vec<RunPath> {
             let free = places.iter().filter(|path| !self.is_taking_step(path));
             let is = |run: &Self| !run.is_stalled() && is(run);
             free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
         };
-        let is_inside = |path: &RunPath| path.depth() > 0;
-        if self.profile().is_none() {
-            // Steps change the runs themselves, beside each other. Those of the outermost run are taken outside of this loop.
-            let is_busy =
-                |path: &RunPath| self.awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
-            let steps = all(&Self::awaits_step).into_iter().filter(|path| !is_busy(path));
-            let steps = steps.map(|path| (path, Effect::Judge(Subject::Next)));
-            let done = all(&Self::is_done).into_iter().map(|path| (path, Effect::End));
-            let asking = all(&Self::is_asking).into_iter().map(|path| (path, Effect::Ask));
-            let all = steps.chain(done).chain(asking).filter(|(path, _)| is_inside(path));
-            return all
-                .collect::<Vec<_>>()
-                .into_iter()
-                .map(|(path, effect)| self.note_in_flight(path, effect))
-                .collect();
-        }
         let step = if let Some(path) = all(&Self::awaits_step).into_iter().next() {
             Some((path, Effect::Judge(Subject::Next)))
         // Not in the step that asks a model, which reports it again each time that the model fails.
         } else if let Some(path) = all(&Self::has_unrecorded).into_iter().next() {
             Some((path, Effect::Judge(Subject::Results)))
         } else {
-            all(&Self::is_done).into_iter().find(is_inside).map(|path| (path, Effect::End))
+            let done = all(&Self::is_done).into_iter().find(|path| path.depth() > 0);
+            done.map(|path| (path, Effect::End))
         };
         if let Some((path, effect)) = step {
             return vec![self.note_in_flight(path, effect)];
