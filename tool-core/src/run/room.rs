@@ -270,8 +270,8 @@ impl Run {
     /// Returns `true` if nothing further is done in the run now: it is stalled, or runs inside are and nothing else is in flight or can start.
     pub(crate) fn is_at_rest(&self) -> bool {
         let Some(driving) = &self.driving else { return false };
-        let is_inside = || self.working().next().is_none() && self.can_start().is_empty();
-        driving.is_stalled || driving.is_stalled_inside && is_inside()
+        let is_inside = || self.calls_at_work().next().is_some() && self.can_start().is_empty();
+        (driving.is_stalled || driving.is_stalled_inside && is_inside()) && self.working().next().is_none()
     }
 
     /// Returns `true` if calls of the run can start as soon as there is room.
@@ -415,7 +415,11 @@ impl Run {
 
     /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits, or is at rest, does not.
     fn working(&self) -> impl Iterator<Item = (&str, &CallRecord)> {
-        let is_at_rest = |record: &CallRecord| record.inner().is_some_and(|inner| inner.run().is_at_rest());
+        let is_at_rest = |record: &CallRecord| {
+            record.mark == Some(Mark::Executing)
+                && record.to_judge.is_none()
+                && record.inner().is_some_and(|inner| inner.run().is_at_rest())
+        };
         let working = self.calls_at_work().filter(move |(_, record)| !is_at_rest(record));
         working.map(|(call, record)| (&*call.id, record))
     }

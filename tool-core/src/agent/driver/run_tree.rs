@@ -13,6 +13,7 @@
 //! - What the outermost run needs besides its calls ends the loop once nothing else is in flight: its own driver takes that step.
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::iter;
@@ -38,7 +39,7 @@ use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::trace::Scope;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
-use crate::run::{Effect, EffectId, EffectResult, Run, RunErrorKind, RunPath, Subject};
+use crate::run::{Effect, EffectId, EffectResult, GivenUp, Run, RunErrorKind, RunPath, Subject};
 use crate::tool::{Attempt, CallNotes, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
@@ -55,7 +56,7 @@ pub(super) struct RunTree<'d> {
     /// What is emitted once it is saved.
     pub(super) events: Vec<(RunPath, Event)>,
     /// Tools are to know which calls are given up, once that is saved.
-    gives_up: Option<EffectId>,
+    gives_up: Option<(EffectId, Vec<GivenUp>)>,
     /// The step of the outermost run is announced.
     is_settled: bool,
     /// The only call, whose outcome the caller records.
@@ -98,6 +99,8 @@ pub(super) struct AskedRun {
     pub(super) is_in_step: bool,
     /// Persons were asked, and it waits for others.
     pub(super) has_asked_persons: bool,
+    /// What has happened before its step cannot be reported to a layer.
+    pub(super) failure: Option<RunErrorKind>,
 }
 
 /// What was done.
@@ -252,7 +255,7 @@ impl<'d> RunTree<'d> {
                 self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
             }
             Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).await?,
-            Effect::GiveUp => self.gives_up = Some(id),
+            Effect::GiveUp => self.gives_up = Some((id, self.outermost.run.given_up_calls())),
             Effect::Ask | Effect::End | Effect::Judge(_) => {
                 self.outermost.run.set_step(&id);
                 self.begin_step(id);
@@ -263,23 +266,26 @@ impl<'d> RunTree<'d> {
 
     /// Asks the deciders of runs inside that wait, innermost first.
     fn ask_persons(&mut self, changed: &BTreeSet<RunPath>) -> bool {
-        let changed = changed.iter().filter(|path| path.depth() > 0);
-        let waits = |path: &&RunPath| {
+        let mut places: Vec<_> = changed.iter().filter(|path| path.depth() > 0).collect();
+        places.sort_by_key(|path| Reverse(path.depth()));
+        let mut has_begun = false;
+        for path in places {
             let has_asked = self.inside.get(path).is_none_or(|inside| inside.has_asked_persons);
             let waits = |run: &Run| run.is_blocked() && !run.is_stalled();
             let waits = || self.outermost.run.inner_run_at(path.calls()).is_some_and(waits);
-            !has_asked && waits() && !self.is_running(path) && !self.outermost.run.awaits_at(path)
-        };
-        let Some(path) = changed.filter(waits).max_by_key(|path| path.depth()).cloned() else { return false };
-        let id = self.outermost.run.begin_step_at(&path);
-        self.begin_step(id);
-        true
+            if !has_asked && waits() && !self.is_running(path) && !self.outermost.run.awaits_at(path) {
+                let id = self.outermost.run.begin_step_at(path);
+                self.begin_step(id);
+                has_begun = true;
+            }
+        }
+        has_begun
     }
 
     /// Reports to tools which calls are given up, and queues what is new in the outermost run, once both are saved.
     fn settle(&mut self) {
-        if let Some(id) = self.gives_up.take() {
-            let job = self.outermost.give_up_calls(self.outermost.run.given_up_calls());
+        if let Some((id, given_up)) = self.gives_up.take() {
+            let job = self.outermost.give_up_calls(given_up);
             self.push(&RunPath::default(), id, job.0.map(|_| Progress::Reported).boxed());
         }
         if !std::mem::replace(&mut self.is_settled, true) {
@@ -305,7 +311,11 @@ impl<'d> RunTree<'d> {
             }
             match AssertUnwindSafe(emitting).catch_unwind().await {
                 Ok(Ok(())) => {}
-                Ok(Err(why)) => self.stall(&path, why),
+                Ok(Err(why)) => match self.inside.get_mut(&path).filter(|inside| inside.is_in_step) {
+                    // Its step ends with it.
+                    Some(inside) => inside.failure = Some(why),
+                    None => self.stall(&path, why),
+                },
                 Err(panic) => {
                     self.stop(&path, panic);
                     has_panicked = true;
@@ -323,12 +333,11 @@ impl<'d> RunTree<'d> {
         let (mut first, mut uncounted): (Option<(Duration, RunPath)>, _) = (None, Vec::new());
         let inside = self.inside.iter().filter(|(_, inside)| !inside.is_in_step && !inside.has_asked_persons);
         let inside = inside.filter_map(|(path, inside)| {
-            let run = self.outermost.run.inner_run_at(path.calls()).filter(|run| !run.is_at_rest())?;
-            Some((path.clone(), &inside.asked.driver, run))
+            Some((path.clone(), &inside.asked.driver, self.outermost.run.inner_run_at(path.calls())?))
         });
         let own = (RunPath::default(), &*self.outermost, &*self.outermost.run);
         for (path, driver, run) in iter::once(own).chain(inside) {
-            if !run.counts_time(run.is_working()) {
+            if run.is_at_rest() || !run.counts_time(run.is_working()) {
                 uncounted.push(path);
             } else if let Some(left) = driver.time_left_of(run).filter(|_| !run.undoes_inside()) {
                 first = first.into_iter().chain([(left, path)]).min();

@@ -173,6 +173,7 @@ impl RunTree<'_> {
                     output: None,
                     is_in_step: false,
                     has_asked_persons: false,
+                    failure: None,
                 };
                 self.inside.insert(inside, agent);
             }
@@ -207,6 +208,9 @@ impl RunTree<'_> {
     /// Applies what follows from a job of the run of an agent, and lets it work until something is awaited.
     pub(super) async fn apply(&mut self, id: &EffectId, apply: Apply<Work>) {
         let path = id.path();
+        if let Some(why) = self.inside.get_mut(path).and_then(|inside| inside.failure.take()) {
+            return self.end_stalled(id, why).await;
+        }
         let mut worked = self.let_work(path, apply);
         loop {
             let work = match worked {
@@ -278,6 +282,7 @@ impl RunTree<'_> {
             return;
         }
         let _ = self.outermost.run.handle(id, EffectResult::Stalled);
+        self.changed.insert(id.path().clone());
         if let Some(inside) = self.remove(id.path()) {
             inside.asked_by.span.suspend();
         }
