@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
 use tool_core::layer::{
-    AnswerVerdict, Audit, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase, Place, Redact,
-    guard, rewrite,
+    AnswerVerdict, Audit, CallEntry, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase,
+    Place, Redact, guard, rewrite,
 };
 use tool_core::model::Usage;
 use tool_core::run::{Decision, StopReason};
@@ -640,4 +640,32 @@ async fn an_answer_that_is_judged_does_not_keep_a_cancelled_run() {
     let error = outer.ask("go").cancellation_token(cancellation).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
     assert_eq!(error.run().inner_runs().count(), 1);
+}
+
+/// What an agent inside has done and cannot report to a layer is reported before its run goes on.
+#[tokio::test]
+async fn a_layer_inside_that_cannot_record_stops_the_run() {
+    struct Full;
+
+    impl Layer for Full {
+        fn name(&self) -> &str {
+            "full"
+        }
+
+        fn sees(&self, phase: Phase) -> bool {
+            phase == Phase::Record
+        }
+
+        fn record<'a>(&'a self, entry: CallEntry<'a>, _: &'a Place<'a>) -> LayerFuture<'a, ()> {
+            let is_finished = matches!(entry, CallEntry::Finished(_));
+            Box::pin(ready(if is_finished { Err("the disk is full".into()) } else { Ok(()) }))
+        }
+    }
+
+    let model = ScriptedModel::new().calls("echo", r#"{"text": "a"}"#).says("Done.");
+    let inner = Agent::builder(model).tools(tools![echo]).layer(Full).build().unwrap();
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
+    let outer = Agent::builder(model).tool(inner.as_tool("helper", "Helps")).build().unwrap();
+    let error = outer.ask("go").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "full"), "{error}");
 }

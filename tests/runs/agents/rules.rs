@@ -496,3 +496,33 @@ async fn a_failure_inside_of_a_run_that_has_stopped_is_not_reported() {
     assert_eq!(answer.text(), "Done.");
     assert!(answer.tool_executions()[0].error().is_some());
 }
+
+/// Agents that could not go on are asked again one after the other, if there is room for one.
+#[tokio::test]
+async fn agents_that_go_on_again_keep_to_the_room() {
+    struct Offline(Arc<AtomicUsize>);
+
+    impl ChatModel for Offline {
+        fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+            Box::pin(async {
+                assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), 0, "two agents are asked at once");
+                tokio::task::yield_now().await;
+                self.0.fetch_sub(1, Ordering::SeqCst);
+                Err(tool_core::model::ModelError::new("offline"))
+            })
+        }
+    }
+
+    let active = Arc::new(AtomicUsize::new(0));
+    let clerk =
+        |name: &str| Agent::builder(Offline(Arc::clone(&active))).build().unwrap().as_tool(name, "Helps");
+    let question = r#"{"question": "?"}"#;
+    let model = ScriptedModel::new().calls_all([("first", question), ("second", question)]);
+    let desk = Agent::builder(model).tool(clerk("first")).tool(clerk("second")).max_concurrent_calls(1);
+    let mut run = desk.build().unwrap().start("Go");
+    assert!(run.advance().await.unwrap());
+    for _ in 0..3 {
+        let error = run.advance().await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Model(_)), "{error}");
+    }
+}
