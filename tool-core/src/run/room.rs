@@ -92,8 +92,9 @@ impl Run {
             Mark::Executing => !waiting.contains(id),
             Mark::Suspended => true,
         });
+        let has_exclusive = self.open_records().any(CallRecord::is_exclusive);
         let driving = self.driving.get_or_insert_default();
-        driving.step = Some(OpenStep { max, waiting, sees });
+        driving.step = Some(OpenStep { max, waiting, sees, has_exclusive });
         (driving.is_stalled, driving.is_stalled_inside) = (false, false);
     }
 
@@ -374,8 +375,17 @@ impl Run {
 
     /// Returns `true` if an open call of the run excludes others.
     pub(super) fn has_exclusive_call(&self) -> bool {
-        let undoing = self.undoing().is_some_and(|undoing| undoing.record.is_exclusive());
-        undoing || self.unfinished_calls().any(|(_, record)| record.is_open() && record.is_exclusive())
+        // The policies of its calls stay as they are.
+        match self.step() {
+            Some(step) => step.has_exclusive,
+            None => self.open_records().any(CallRecord::is_exclusive),
+        }
+    }
+
+    fn open_records(&self) -> impl Iterator<Item = &CallRecord> {
+        let undoing = self.undoing().map(|undoing| &undoing.record);
+        let calls = self.unfinished_calls().map(|(_, record)| record).filter(|record| record.is_open());
+        undoing.into_iter().chain(calls)
     }
 
     /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.

@@ -91,6 +91,8 @@ pub(super) struct OpenStep {
     /// The calls that have not started.
     pub(super) waiting: HashSet<String>,
     pub(super) sees: Sees,
+    /// An open call excludes others.
+    pub(super) has_exclusive: bool,
 }
 
 /// What the engine has asked of the world, of the outermost run.
