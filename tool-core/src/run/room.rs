@@ -434,7 +434,7 @@ impl Run {
         working.map(|(call, record)| (&*call.id, record))
     }
 
-    /// Returns the calls in flight but those of agents whose runs wait.
+    /// Returns the calls in flight, without calls of agents whose runs wait.
     fn calls_at_work(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         let marked = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
         marked.filter(|(_, record)| record.is_ready())

@@ -49,7 +49,7 @@ pub(super) struct RunTree<'d> {
     pub(super) inside: BTreeMap<RunPath, AskedRun>,
     pub(super) sender: mpsc::Sender<(RunPath, Noted)>,
     notes: mpsc::Receiver<(RunPath, Noted)>,
-    /// The runs in which something has changed since the last save.
+    /// The runs in which something has changed that the runs around them do not know yet.
     pub(super) changed: BTreeSet<RunPath>,
     /// Calls whose notes are to be saved before they go on.
     pub(super) noted: Vec<oneshot::Sender<()>>,
@@ -466,6 +466,7 @@ impl<'d> RunTree<'d> {
         noted
     }
 
+    /// Drops what is done for effects that are no longer awaited, and the agents of runs that are no longer part of the tree.
     fn drop_abandoned(&mut self, changed: &BTreeSet<RunPath>) {
         let mut places = BTreeSet::new();
         while let Some(id) = self.outermost.run.poll_abandoned() {
@@ -509,12 +510,8 @@ impl<'d> RunTree<'d> {
     /// Returns `true` if something is done for a run, or for one of an agent that its calls have asked.
     pub(super) fn is_running(&self, path: &RunPath) -> bool {
         let is_own = path.depth() == 0 && !self.own.running.is_empty();
-        let mut below = self.inside.range(path.clone()..);
-        is_own
-            || below
-                .by_ref()
-                .take_while(|(other, _)| other.is_below(path))
-                .any(|(_, inside)| !inside.place.running.is_empty())
+        let mut below = self.inside.range(path.clone()..).take_while(|(other, _)| other.is_below(path));
+        is_own || below.any(|(_, inside)| !inside.place.running.is_empty())
     }
 
     /// Returns the driver of a run, with the run, unless it is no longer part of the tree.

@@ -209,14 +209,14 @@ impl RunTree<'_> {
     pub(super) async fn apply(&mut self, id: &EffectId, apply: Apply<Work>) {
         let path = id.path();
         if let Some(why) = self.inside.get_mut(path).and_then(|inside| inside.failure.take()) {
-            return self.end_stalled(id, why).await;
+            return self.end_stalled(id, why);
         }
         let mut worked = self.let_work(path, apply);
         loop {
             let work = match worked {
                 Some(Ok(Some(Applied::Done(work)))) => work,
                 Some(Ok(Some(Applied::Next(job)))) => Work::Job(job),
-                Some(Err(why)) => return self.end_stalled(id, why).await,
+                Some(Err(why)) => return self.end_stalled(id, why),
                 // It has panicked, or the run around it has stopped.
                 None | Some(Ok(None)) => return self.end_step(id),
             };
@@ -256,7 +256,7 @@ impl RunTree<'_> {
                     return;
                 }
                 if let Err(why) = self.outermost.store_run().await {
-                    return self.end_stalled(id, why).await;
+                    return self.end_stalled(id, why);
                 }
             }
             worked = self.let_work(path, |driver| driver.work(phase).map(Applied::Done));
@@ -274,7 +274,7 @@ impl RunTree<'_> {
     }
 
     /// Leaves the run of an agent that cannot continue now, and its call without an outcome.
-    async fn end_stalled(&mut self, id: &EffectId, why: RunErrorKind) {
+    fn end_stalled(&mut self, id: &EffectId, why: RunErrorKind) {
         self.changed.insert(id.path().clone());
         self.note_changes();
         if !self.outermost.run.is_awaited(id) {

@@ -102,7 +102,7 @@ impl Run {
         self.awaited_from(path).next().is_some_and(|id| id.path == *path)
     }
 
-    /// Returns the effects in flight, from those of this run and the ones inside.
+    /// Returns the effects in flight in the order of their runs: first the effects of this run, then those of the runs inside.
     fn awaited_from(&self, path: &RunPath) -> impl Iterator<Item = &EffectId> {
         let first = EffectId { path: path.clone(), number: 0 };
         let awaited =
