@@ -359,7 +359,8 @@ impl Exploration {
             Event::Due => state.now = state.run.poll_timeout(state.now).deadline.unwrap(),
             Event::Pass => {
                 let (path, left) = state.run.poll_timeout(state.now).limit.unwrap();
-                state.run.advance(left, None);
+                state.run.advance(left);
+                state.run.use_up_time_at(&path);
                 let stopped = state.run.inner_run_at(path.calls());
                 let goes_on = |run: &Run| run.current_calls().next().is_some();
                 assert!(!stopped.is_some_and(goes_on), "the time of {path:?} is up");
@@ -492,7 +493,7 @@ impl Exploration {
     /// Checks that time counts for the runs in which, or inside of which, a call is executed, and for none that only waits for a person.
     fn check_time(&self, state: &State) {
         let mut twin = state.run.clone();
-        twin.advance(Duration::from_millis(1), None);
+        twin.advance(Duration::from_millis(1));
         for (path, before) in open_runs(&state.run) {
             let Some(after) = twin.inner_run_at(path.calls()) else { continue };
             let counts = after.elapsed() > before.elapsed();

@@ -447,6 +447,7 @@ const GONE: [(&str, &[&str]); 3] = [
             "RunTree::held",
             "RunTree::go_on",
             "RunTree::undoes_inside",
+            "RunDriver::update_elapsed",
             "RunDriver::ruling_without_layers",
             "Run::startable_at",
             "Run::next_beside",

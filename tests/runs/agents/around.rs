@@ -164,45 +164,30 @@ async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
     assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
 }
 
+/// Takes longer than the run may, and blocks, so that no timer can be first.
+#[tool("Takes its time")]
+fn block() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[tool("Never returns")]
+async fn hang() {
+    std::future::pending::<()>().await;
+}
+
+/// Nothing that is in flight counts for the run any more, so no timer stops it.
 #[tokio::test]
 async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
-    /// Takes longer than the run may.
-    struct Slow(std::sync::Mutex<Run>);
-    impl RunStore for Slow {
-        fn append_run<'a>(
-            &'a self,
-            _id: &'a str,
-            _expected: Option<&'a RunRevision>,
-            changes: &'a RunChanges,
-        ) -> StoreFuture<'a, SaveOutcome> {
-            let mut run = self.0.lock().unwrap();
-            run.apply_changes(changes).unwrap();
-            if run.inner_runs().next().is_some_and(|inner| !inner.run().is_done()) {
-                std::thread::sleep(Duration::from_millis(150));
-            }
-            Box::pin(async { Ok(SaveOutcome::Saved) })
-        }
-
-        fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
-            Box::pin(async { Ok(None) })
-        }
-
-        fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
-            Box::pin(async { Ok(()) })
-        }
-
-        fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
-            Box::pin(async { Ok(Vec::new()) })
-        }
-    }
-    let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
-    let inner = inner.build().unwrap().as_tool("hotels", "Books").limits(|_| RunLimits::new()).own_limits();
-    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
-        .tool(inner)
-        .run_store(Slow(Run::new([]).into()));
-    let limits = RunLimits::new().max_time(Duration::from_millis(100));
-    let error = agent.build().unwrap().ask("Go").limits(|_| limits).await.unwrap_err();
+    let inner = Agent::builder(Replies(&[&[("hang", "{}")]], "Booked.")).tools(tools![hang]).build().unwrap();
+    let inner = inner.as_tool("hotels", "Books").limits(|_| RunLimits::new()).own_limits();
+    let calls: &[(&str, &str)] = &[("hotels", HOTELS), ("block", "{}")];
+    let agent = Agent::builder(ScriptedModel::new().calls_all(calls.iter().copied()).says("Enjoy."));
+    let agent = agent.tool(inner).tools(tools![block]).build().unwrap();
+    let limits = RunLimits::new().max_time(Duration::from_millis(10));
+    let error = agent.ask("Go").limits(|_| limits).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+    // What has happened is recorded first.
+    assert!(error.run().tool_executions()[1].outcome().is_ok());
 }
 
 #[tokio::test]

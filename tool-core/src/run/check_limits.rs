@@ -76,7 +76,22 @@ impl Run {
 
     /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.
     pub fn add_elapsed(&mut self, time: Duration) {
+        self.count_time(time);
+        self.stop_if_time_is_up();
+    }
+
+    /// Adds to the time that the run has taken.
+    pub(super) fn count_time(&mut self, time: Duration) {
         self.elapsed = self.elapsed.saturating_add(time);
+    }
+
+    /// Sets the time that the run has taken, without that of something that was not done.
+    pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed;
+    }
+
+    /// Stops the run if it has no time left.
+    pub(crate) fn stop_if_time_is_up(&mut self) {
         if let Some(limit) = self.head.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
             && self.is_in_turn()
         {

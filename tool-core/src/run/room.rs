@@ -331,13 +331,6 @@ impl Run {
         self.marked_calls().find_map(|(_, record)| record.to_judge.as_deref())
     }
 
-    /// Returns `true` if layers have to judge the outcome of a call before it is recorded.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_outcome_to_judge(&self, call_id: &str) -> bool {
-        self.record(call_id).is_some_and(|record| record.to_judge.is_some())
-    }
-
     /// Sets an outcome that layers have to judge. The run of the agent that the call has asked goes on no more.
     pub(super) fn set_outcome_to_judge(&mut self, execution: ToolExecution) {
         if let Some(record) = self.record_mut(&execution.call().id) {
@@ -438,11 +431,6 @@ impl Run {
     fn calls_at_work(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         let marked = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
         marked.filter(|(_, record)| record.is_ready())
-    }
-
-    /// Returns `true` if a call in flight occupies room.
-    pub(crate) fn is_working(&self) -> bool {
-        self.working().next().is_some()
     }
 
     /// Returns `true` if a call must not be executed again.

@@ -108,6 +108,8 @@ pub(super) struct Polled {
     pub(super) awaited: BTreeMap<EffectId, Awaited>,
     /// The world states in which runs it changes something.
     pub(super) tracks_changes: bool,
+    /// The caller takes the steps of the outermost run.
+    pub(super) hands_out_steps: bool,
     /// The runs that may have changed since there was nothing to do; all, if it is not known.
     pub(super) changed: Option<BTreeSet<RunPath>>,
     /// A call has excluded others, so what changes in one run can matter to each.

@@ -229,7 +229,7 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
-                self.set_time(None, at);
+                self.set_time(at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
                 // Before what follows from it.
@@ -237,7 +237,7 @@ impl<'c> Drive<'c> {
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
-                self.set_time(None, at);
+                self.set_time(at);
                 // Fails if the run has ended meanwhile.
                 let _ = self.run.add_posted_message(value);
                 let waiting = self.waiting_state(self.waiting.clone());
@@ -245,7 +245,7 @@ impl<'c> Drive<'c> {
             }
             Arrived::Deadline(at) => {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);
-                self.set_time(None, at.as_millis().saturating_mul(1000));
+                self.set_time(at.as_millis().saturating_mul(1000));
             }
             Arrived::TimeLimit => {
                 // A timer that another one has replaced means nothing.
@@ -260,10 +260,9 @@ impl<'c> Drive<'c> {
     /// Hands the run the outcome of a call, or what it waits for.
     pub(super) fn take_outcome(&mut self, id: &EffectId, execution: ToolExecution) {
         let (path, call_id) = (id.path(), execution.call().id.clone());
-        let finished = finished_at(&execution);
+        // A call that waits does so since then.
+        finished_at(&execution).into_iter().for_each(|at| self.set_time(at));
         if execution.is_waiting() {
-            // The call waits since then.
-            finished.into_iter().for_each(|at| self.set_time(Some(path), at));
             if let Some(node) = self.node_at(path) {
                 node.waited.insert(call_id.clone());
             }
@@ -274,10 +273,6 @@ impl<'c> Drive<'c> {
         self.publish_retried(path, &execution);
         self.handle(id, EffectResult::Finished(Box::new(execution)));
         self.publish_finished_calls();
-        // Time counts once layers have judged it.
-        if !self.run_at(path).is_some_and(|run| run.has_outcome_to_judge(&call_id)) {
-            finished.into_iter().for_each(|at| self.set_time(Some(path), at));
-        }
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.

@@ -15,7 +15,7 @@ use tool_core::model::ModelError;
 use tool_core::run::{EffectId, EffectResult, RunPath};
 
 use super::state::{Drive, DriveError, Driven};
-use crate::clock::{finished_at, now};
+use crate::clock::now;
 use crate::names::{Sent, Stop};
 use crate::path::Asked;
 use crate::signals::{WAITING, resume_signal};
@@ -53,10 +53,6 @@ impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step.
     pub(super) async fn judge(&mut self, id: &EffectId, name: &str, subject: Judged) -> Driven {
         let way = self.way(id.path());
-        let ended = match &subject {
-            Judged::Outcome(execution) => finished_at(execution),
-            _ => None,
-        };
         let judged = self.step(&way, name, |steps, tree| Box::pin(steps.judge(tree, subject.clone()))).await;
         match judged {
             Ok(Some(Ok(changes))) => self.apply(id, EffectResult::Changed(Box::new(changes))),
@@ -65,7 +61,6 @@ impl<'c> Drive<'c> {
             Err(error) => return Err(error),
         }
         self.publish_finished_calls();
-        ended.into_iter().for_each(|at| self.set_time(Some(id.path()), at));
         Ok(())
     }
 

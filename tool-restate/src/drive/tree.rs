@@ -70,8 +70,8 @@ impl<'c> Drive<'c> {
         let profile = Profile::new(deployed.max_concurrent_calls);
         self.nodes.insert(run.id().to_string(), Node::new(&run, deployed));
         let run = Box::new(run);
+        self.set_time(at);
         self.handle(id, EffectResult::Began { run, waiting, profile, has_own_limits });
-        self.set_time(Some(id.path()), at);
         Ok(())
     }
 
@@ -117,15 +117,10 @@ impl<'c> Drive<'c> {
         match obstacle {
             Obstacle::Ended(depth, execution) => {
                 self.publish_finished_calls();
-                let (outer, ended) = (id.path().at_depth(depth), finished_at(&execution));
-                let call_id = execution.call().id.clone();
-                self.publish_retried(&outer, &execution);
+                finished_at(&execution).into_iter().for_each(|at| self.set_time(at));
+                self.publish_retried(&id.path().at_depth(depth), &execution);
                 self.handle(id, EffectResult::Ended(depth, execution));
                 self.publish_finished_calls();
-                // Time counts once layers have judged it.
-                if !self.run_at(&outer).is_some_and(|run| run.has_outcome_to_judge(&call_id)) {
-                    ended.into_iter().for_each(|at| self.set_time(Some(&outer), at));
-                }
                 Ok(())
             }
             Obstacle::Refused(reason) => {
@@ -150,10 +145,10 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Sets the time, which has passed for the runs with calls in flight, and for a run that is busy otherwise.
-    pub(super) fn set_time(&mut self, busy: Option<&RunPath>, at: u64) {
+    /// Sets the time, before what has happened by then is handled.
+    pub(super) fn set_time(&mut self, at: u64) {
         let passed = self.clock.advance(at);
-        self.run.advance(passed, busy);
+        self.run.advance(passed);
         self.tick();
     }
 

@@ -74,9 +74,9 @@ impl<'c> Drive<'c> {
     /// Applies a turn.
     async fn apply_turn(&mut self, id: &EffectId, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
-        self.set_time(Some(id.path()), started);
+        self.set_time(started);
         let is_time_up = self.run_at(id.path()).is_some_and(Run::is_time_up);
-        let mut applied = Ok(());
+        self.set_time(finished);
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => self.handle(id, EffectResult::Nothing),
@@ -95,9 +95,8 @@ impl<'c> Drive<'c> {
                 self.refuse_secrets();
                 reply.into_iter().for_each(|reply| self.publish_reply(id.path(), *reply));
             }
-            Err(obstacle) => applied = self.record_obstacle(id, obstacle).await,
+            Err(obstacle) => return self.record_obstacle(id, obstacle).await,
         }
-        self.set_time(Some(id.path()), finished);
-        applied
+        Ok(())
     }
 }

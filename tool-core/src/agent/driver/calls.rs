@@ -92,7 +92,6 @@ impl RunDriver {
     /// Notes that a run inside has changed. The run stops if its limits are exceeded.
     pub(super) fn note_change_inside(&mut self) {
         self.change_run().check_limits_inside();
-        self.update_elapsed();
     }
 
     /// Reports to their tools which calls will not be continued.
@@ -207,7 +206,7 @@ impl RunDriver {
         if let Some(interruption) = interruption {
             self.interrupt(&interruption);
         }
-        self.update_elapsed();
+        self.run.stop_if_time_is_up();
         if let Some(why) = failure {
             return Err(why);
         }

@@ -108,7 +108,7 @@ impl RunDriver {
             hideable: self.hideable,
             has_no_window: self.has_no_window,
             cancellation: self.question.cancellation.clone(),
-            time_left: self.time_left(),
+            time_left: self.run.time_left(),
             since: Instant::now(),
             longest_wait: self.longest_wait(),
             interruption: None,

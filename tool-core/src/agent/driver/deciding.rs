@@ -28,7 +28,7 @@ impl RunDriver {
     /// Asks the deciders about what the run waits for, one by one, or sleeps until a parked call is due. Each wait is saved
     /// before its deciders are asked.
     pub(super) fn decide(&mut self, round: Round) -> Result<Work, RunErrorKind> {
-        self.update_elapsed();
+        self.run.stop_if_time_is_up();
         if self.end_questions_of_missing_providers() {
             return self.prepare_step(Round::default());
         }
@@ -133,8 +133,6 @@ impl RunDriver {
         };
         let changed = select(self.inbox_changed().boxed(), sleep_until(current.deadline));
         let first = select(decision, changed);
-        // Time spent waiting for persons does not count, also if the step fails or is dropped.
-        self.clock = None;
         let time_left = others.round.until.map(|until| until.saturating_duration_since(Instant::now()));
         let awaiting = run_until_interrupted(first, self.question.cancellation.as_ref(), time_left);
         Ok(Work::Job(Job::new(awaiting, move |driver, first| {
@@ -173,7 +171,6 @@ impl RunDriver {
             Asked::Deferred => questions.round.deferred.push(wait.id.clone()),
             Asked::Unanswered => {}
         }
-        self.clock = Some(Instant::now());
         self.ask_next(questions)
     }
 
@@ -187,14 +184,10 @@ impl RunDriver {
         if self.has_unsaved_changes {
             return Ok(Work::Save(Phase::Preparing(Round::default())));
         }
-        let is_counted = !self.run.waits_only_for_own_limits();
-        let time_left = self.time_left().filter(|_| is_counted);
+        let time_left = self.run.time_left().filter(|_| !self.run.waits_only_for_own_limits());
         let cancellation = self.question.cancellation.as_ref();
         let sleeping = run_until_interrupted(sleep_until(until), cancellation, time_left);
         Ok(Work::Job(Job::new(sleeping, move |driver, slept| {
-            if !is_counted {
-                driver.clock = Some(Instant::now());
-            }
             match slept {
                 Ok(()) => _ = driver.change_run().tick(Timestamp::now()),
                 Err(interruption) => driver.interrupt(&interruption),

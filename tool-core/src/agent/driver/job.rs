@@ -91,6 +91,7 @@ impl RunDriver {
     pub(super) async fn perform<T>(&mut self, mut job: Job<T>) -> Result<T, RunErrorKind> {
         loop {
             let apply = job.0.await;
+            self.count_time();
             match apply(self)? {
                 Applied::Done(done) => return Ok(done),
                 Applied::Next(next) => job = next,

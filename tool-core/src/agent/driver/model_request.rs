@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
@@ -67,7 +68,7 @@ impl RunDriver {
         let hold = Hold { text: layers.see(Phase::Answer), calls: layers.see(Phase::Rewrite) };
         let (beside, view, emitter) = (self.review_beside(), self.run.view(), self.performer.emitter.clone());
         let (cancellation, clock) = (self.question.cancellation.clone(), Instant::now());
-        let time_left = self.time_left();
+        let time_left = self.run.time_left();
         let left = move || time_left.map(|left| left.saturating_sub(clock.elapsed()));
         self.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
@@ -108,8 +109,9 @@ impl RunDriver {
                 Err(interruption) => Err(interruption),
             }
         };
+        let elapsed = self.run.elapsed();
         Ok(Job::new(asking.boxed(), move |driver, replied| {
-            let response = driver.accept_reply(replied, used.as_deref())?;
+            let response = driver.accept_reply(replied, used.as_deref(), elapsed)?;
             Ok(response.map(|response| (response, hold)))
         }))
     }
@@ -200,6 +202,7 @@ impl RunDriver {
         &mut self,
         replied: Result<Result<(Vec<QuestionRuling>, Replied), RunErrorKind>, Interruption>,
         meter: Option<&RequestMeter>,
+        elapsed_before: Duration,
     ) -> Result<Option<ChatResponse>, RunErrorKind> {
         self.trace.record_charges();
         if let Some(meter) = meter {
@@ -217,7 +220,7 @@ impl RunDriver {
                 {
                     // The run can be resumed with the time that it had.
                     self.trace.interrupt();
-                    self.restart_clock();
+                    self.run.set_elapsed(elapsed_before);
                     return self.refuse(refusal);
                 }
                 self.interrupt(&interruption);

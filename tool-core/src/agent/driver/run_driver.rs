@@ -101,7 +101,7 @@ pub struct RunDriver {
     pub(super) meter: Option<Arc<RequestMeter>>,
     /// The response that `call_model` has returned may be recorded.
     pub(super) reply: Option<Hold>,
-    /// Running unless the run awaits approval.
+    /// When the time of the tree was counted last. None before the first step, while the run waits, and in a run inside.
     pub(super) clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
     pub(super) announced_turn: u32,

@@ -21,13 +21,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::time::Instant;
 
 use super::agent_call::AskedAgent;
 use super::held::HeldRun;
@@ -40,7 +38,7 @@ use crate::agent::trace::Scope;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
 use crate::run::{Effect, EffectId, EffectResult, GivenUp, Run, RunErrorKind, RunPath, Subject};
-use crate::tool::{Attempt, CallNotes, ToolExecution, ToolOutput, panic_text};
+use crate::tool::{Attempt, CallNotes, Timestamp, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
 pub(super) struct RunTree<'d> {
@@ -134,9 +132,9 @@ enum Next {
 }
 
 impl<'d> RunTree<'d> {
-    fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>) -> Self {
+    fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>, only: Option<ToolCall>) -> Self {
         let (sender, notes) = mpsc::channel(0);
-        outermost.run.track_changes();
+        outermost.run.track_changes(only.is_some());
         let own = Place { executor: Some(outermost.open_step(calls)), ..Place::default() };
         Self {
             outermost,
@@ -148,8 +146,8 @@ impl<'d> RunTree<'d> {
             noted: Vec::new(),
             events: Vec::new(),
             gives_up: None,
-            is_settled: false,
-            only: None,
+            is_settled: only.is_some(),
+            only,
             failures: Vec::new(),
         }
     }
@@ -159,7 +157,7 @@ impl<'d> RunTree<'d> {
         outermost: &'d mut RunDriver,
         calls: Vec<ToolCall>,
     ) -> Result<(), RunErrorKind> {
-        Self::new(outermost, calls).run().await.map(drop)
+        Self::new(outermost, calls, None).run().await.map(drop)
     }
 
     /// Executes one call that was started. Returns its outcome for the caller to record, unless its run ended meanwhile.
@@ -168,11 +166,8 @@ impl<'d> RunTree<'d> {
         call: ToolCall,
         attempt: Attempt,
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        let mut tree = Self::new(outermost, Vec::new());
-        // Nothing else is done for the outermost run.
-        tree.outermost.run.begin_step_at(&RunPath::default());
+        let mut tree = Self::new(outermost, Vec::new(), Some(call.clone()));
         let id = tree.outermost.run.begin_started_call(call.clone(), attempt.clone());
-        (tree.is_settled, tree.only) = (true, Some(call.clone()));
         tree.execute(id, call, attempt);
         tree.run().await
     }
@@ -325,35 +320,14 @@ impl<'d> RunTree<'d> {
         failed.map(|()| has_panicked)
     }
 
-    /// Waits for what is next. The time of agents with limits of their own and of persons does not count, and what undoes a call is not
-    /// interrupted.
+    /// Waits for what is next. What undoes a call is not interrupted.
     async fn next(&mut self) -> Next {
+        self.outermost.count_time();
+        let first = self.outermost.run.poll_timeout(Timestamp::now()).limit;
         let cancellation = self.outermost.question.cancellation.clone();
-        let cancellation = cancellation.filter(|_| self.outermost.run.is_in_turn());
-        let (mut first, mut uncounted): (Option<(Duration, RunPath)>, _) = (None, Vec::new());
-        let inside = self.inside.iter().filter(|(_, inside)| !inside.is_in_step && !inside.has_asked_persons);
-        let inside = inside.filter_map(|(path, inside)| {
-            Some((path.clone(), &inside.asked.driver, self.outermost.run.inner_run_at(path.calls())?))
-        });
-        let own = (RunPath::default(), &*self.outermost, &*self.outermost.run);
-        for (path, driver, run) in iter::once(own).chain(inside) {
-            if run.is_at_rest() || !run.counts_time(run.is_working()) {
-                uncounted.push(path);
-            } else if let Some(left) = driver.time_left_of(run).filter(|_| !run.undoes_inside()) {
-                first = first.into_iter().chain([(left, path)]).min();
-            }
-        }
-        for path in &uncounted {
-            let Some(mut driver) = self.driver(path) else { continue };
-            let was_at_work = !driver.run.is_done() && !driver.run.is_undoing();
-            driver.update_elapsed();
-            if was_at_work && (driver.run.is_done() || driver.run.is_undoing()) {
-                drop(driver);
-                return Next::Interrupted(path.clone(), Interruption::TimeLimit);
-            }
-        }
+        let cancellation = cancellation.filter(|_| self.outermost.run.is_interruptible());
         let (own, inside, notes) = (&mut self.own, &mut self.inside, &mut self.notes);
-        let mut progress = poll_fn(|context| {
+        let progress = poll_fn(|context| {
             if let Poll::Ready(Some((path, noted))) = notes.poll_next_unpin(context) {
                 return Poll::Ready(Next::Noted(path, noted));
             }
@@ -367,19 +341,12 @@ impl<'d> RunTree<'d> {
             }
             Poll::Pending
         });
-        let left = first.as_ref().map(|(left, _)| *left);
-        let next = match run_until_interrupted(&mut progress, cancellation.as_ref(), left).await {
-            Err(Interruption::Cancelled) if self.outermost.run.undoes_inside() => {
-                run_until_interrupted(progress, None, left).await
-            }
-            next => next,
-        };
-        for path in uncounted {
-            self.driver(&path).into_iter().for_each(|mut driver| driver.clock = Some(Instant::now()));
-        }
+        let left = first.as_ref().map(|(_, left)| *left);
+        let next = run_until_interrupted(progress, cancellation.as_ref(), left).await;
+        self.outermost.count_time();
         next.unwrap_or_else(|interruption| {
             let of_limit = first.filter(|_| matches!(interruption, Interruption::TimeLimit));
-            Next::Interrupted(of_limit.map(|(_, path)| path).unwrap_or_default(), interruption)
+            Next::Interrupted(of_limit.map(|(path, _)| path).unwrap_or_default(), interruption)
         })
     }
 
@@ -593,7 +560,7 @@ mod tests {
         assert!(driver.take_whole_step().await.unwrap());
         driver.prepare().await.unwrap();
         let calls = driver.run.open_calls();
-        let mut tree = RunTree::new(&mut driver, calls);
+        let mut tree = RunTree::new(&mut driver, calls, None);
         let inside = |tree: &RunTree<'_>| {
             let run = tree.outermost.run.inner_runs().next().map(InnerRun::run)?;
             let is_executing = run.open_calls().iter().any(|call| run.is_in_flight(&call.id));

@@ -65,6 +65,7 @@ impl RunDriver {
                 Work::Job(job) => self.perform(job).await?,
                 Work::Save(phase) => {
                     self.store_run().await?;
+                    self.count_time();
                     self.work(phase)?
                 }
                 Work::Posted(phase) => {
@@ -121,6 +122,7 @@ impl RunDriver {
 
     /// Checks whether the run can be driven, takes its lease, and asks the application and the memory what it has.
     async fn begin_step(&mut self) -> Result<(), RunErrorKind> {
+        self.count_time();
         self.check_step()?;
         self.take_lease().await?;
         self.enter_step();
@@ -162,7 +164,7 @@ impl RunDriver {
             );
             return Err(RunErrorKind::Question(error.into()));
         }
-        self.update_elapsed();
+        self.run.stop_if_time_is_up();
         if !self.question.is_elsewhere {
             // Expiry precedes decisions.
             self.has_unsaved_changes |= self.run.tick(Timestamp::now());
@@ -215,7 +217,7 @@ impl RunDriver {
             return self.prepare_calls(round);
         }
         let Some(job) = self.resolve_tools()? else { return self.prepare_request(round) };
-        let job = job.until_interrupted(self.question.cancellation.as_ref(), self.time_left());
+        let job = job.until_interrupted(self.question.cancellation.as_ref(), self.run.time_left());
         Ok(Work::Job(job.then(|driver, resolved| match resolved {
             Some(()) => driver.prepare_request(round),
             None => driver.prepared(),
@@ -369,7 +371,7 @@ impl RunDriver {
                 // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
                 driver.apply_tool_policies();
             }
-            driver.update_elapsed();
+            driver.run.stop_if_time_is_up();
             let Some((response, positions)) = copy else { return Ok(Work::Asked) };
             driver.queue_reply(response, positions, hold, is_retried);
             driver.emit_then(|_| Ok(Work::Asked))

@@ -48,7 +48,6 @@ impl RunTree<'_> {
             return Ok(());
         }
         driver.change_run().record_notes(&call_id, notes).map_err(RunErrorKind::Step)?;
-        driver.update_elapsed();
         drop(driver);
         self.set_unsaved(&path);
         self.noted.push(noted);
@@ -80,7 +79,6 @@ impl RunTree<'_> {
         let _ = self.outermost.run.handle(id, result);
         self.set_unsaved(path);
         let Some(mut driver) = self.driver(path).filter(|_| !is_judged) else { return };
-        driver.update_elapsed();
         let event = driver.report(report);
         drop(driver);
         self.events.extend(event.map(|event| (path.clone(), event)));
@@ -255,7 +253,9 @@ impl RunTree<'_> {
                 if !self.inside.contains_key(path) {
                     return;
                 }
-                if let Err(why) = self.outermost.store_run().await {
+                let stored = self.outermost.store_run().await;
+                self.outermost.count_time();
+                if let Err(why) = stored {
                     return self.end_stalled(id, why);
                 }
             }

@@ -70,6 +70,18 @@ impl Run {
         let path = &id.path;
         let around: Vec<_> = (0..=path.depth()).map(|depth| path.at_depth(depth)).collect();
         self.note_changed(&around);
+        let handled = self.handle_awaited(id, awaited, result);
+        self.stop_in_time(&around);
+        handled
+    }
+
+    fn handle_awaited(
+        &mut self,
+        id: &EffectId,
+        awaited: Awaited,
+        result: EffectResult,
+    ) -> Result<(), StepError> {
+        let path = &id.path;
         if let EffectResult::Panicked(text) = result {
             return self.take_panic(id, awaited, text);
         }
@@ -511,9 +523,8 @@ mod tests {
         group.iter().for_each(|(id, _)| run.set_executing_at(id));
         let mut copy = run.recording_copy();
         copy.forget_in_flight();
-        copy.track_changes();
+        copy.track_changes(true);
         copy.open_step(1, Default::default(), Sees::default());
-        copy.begin_step_at(&RunPath::default());
         assert!(poll(&mut copy).is_empty());
         assert!(copy.tool_executions().is_empty());
     }

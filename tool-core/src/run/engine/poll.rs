@@ -103,19 +103,21 @@ impl Run {
     }
 
     /// Returns the effects in flight in the order of their runs: first the effects of this run, then those of the runs inside.
-    fn awaited_from(&self, path: &RunPath) -> impl Iterator<Item = &EffectId> {
+    pub(super) fn in_flight_from(&self, path: &RunPath) -> impl Iterator<Item = (&EffectId, &Awaited)> {
         let first = EffectId { path: path.clone(), number: 0 };
-        let awaited =
-            self.driving.iter().flat_map(move |driving| driving.polled.awaited.range(first.clone()..));
-        awaited.map(|(id, _)| id)
+        self.driving.iter().flat_map(move |driving| driving.polled.awaited.range(first.clone()..))
+    }
+
+    fn awaited_from(&self, path: &RunPath) -> impl Iterator<Item = &EffectId> {
+        self.in_flight_from(path).map(|(id, _)| id)
     }
 
     /// Forgets what an earlier loop of a world had in flight, and what the rules of that needed. From now on, the world states in which runs it
-    /// changes something, and its steps prepare calls.
-    pub(crate) fn track_changes(&mut self) {
+    /// changes something, and its steps prepare calls. Those of the outermost run can be the caller's.
+    pub(crate) fn track_changes(&mut self, hands_out_steps: bool) {
         let driving = self.driving.get_or_insert_default();
         driving.profile = None;
-        driving.polled = Polled { tracks_changes: true, ..Polled::default() };
+        driving.polled = Polled { tracks_changes: true, hands_out_steps, ..Polled::default() };
     }
 
     /// States that something may have changed in these runs.
@@ -158,7 +160,7 @@ impl Run {
     fn group_of(&mut self, places: Vec<RunPath>) -> Vec<(EffectId, Effect)> {
         let outcome_at = |path: &RunPath| {
             let outcome = self.inner_run_at(path.calls())?.outcome_to_judge()?;
-            (!self.is_taking_step(path)).then(|| outcome.clone())
+            self.may_take_step(path).then(|| outcome.clone())
         };
         let unjudged = places.iter().find_map(|path| Some((path, outcome_at(path)?)));
         if let Some((path, outcome)) = unjudged {
@@ -172,7 +174,7 @@ impl Run {
                 self.change_inner_run_at(&path.calls(), Self::apply_profile);
             }
         }
-        if self.has_given_up_calls() && !self.is_taking_step(&RunPath::default()) {
+        if self.has_given_up_calls() && self.may_take_step(&RunPath::default()) {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
         let started = self.start(&places);
@@ -197,7 +199,7 @@ impl Run {
                 run if run.awaits_step() && !is_busy(path) => Effect::Judge(Subject::Next),
                 _ => return None,
             };
-            (!self.is_taking_step(path)).then(|| (path.clone(), effect))
+            self.may_take_step(path).then(|| (path.clone(), effect))
         });
         let needed: Vec<_> = needed.collect();
         needed.into_iter().map(|(path, effect)| self.note_in_flight(path, effect)).collect()
@@ -207,7 +209,7 @@ impl Run {
     fn recorded_steps(&mut self) -> Vec<(EffectId, Effect)> {
         let places = self.open_places();
         let all = |is: &dyn Fn(&Self) -> bool| -> Vec<RunPath> {
-            let free = places.iter().filter(|path| !self.is_taking_step(path));
+            let free = places.iter().filter(|path| self.may_take_step(path));
             let is = |run: &Self| !run.is_stalled() && is(run);
             free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
         };
@@ -265,8 +267,14 @@ impl Run {
         (id, effect)
     }
 
+    /// Returns `true` if the world may do something else than a call for a run: nothing of the kind is in flight, and the caller does not do it.
+    fn may_take_step(&self, path: &RunPath) -> bool {
+        let is_handed_out = self.driving.as_ref().is_some_and(|driving| driving.polled.hands_out_steps);
+        !(self.is_taking_step(path) || is_handed_out && path.depth() == 0)
+    }
+
     /// Returns `true` if something else than a call is in flight for a run.
-    fn is_taking_step(&self, path: &RunPath) -> bool {
+    pub(super) fn is_taking_step(&self, path: &RunPath) -> bool {
         let Some(driving) = &self.driving else { return false };
         let mut at = self.awaited_from(path).take_while(|id| id.path == *path);
         at.any(|id| !matches!(driving.polled.awaited.get(id), Some(Awaited::Call(_) | Awaited::Begin(_))))

@@ -1,11 +1,12 @@
 //! The time of a tree of runs: whose time counts, and whose is up first.
 //!
 //! A run has no clock, so its world reports how much time has passed. It counts for each run in which something is done, or inside of which,
-//! except as agents have limits of their own. What undoes a call is not interrupted: the time is up once it has ended.
+//! except as agents have limits of their own; the time of persons does not. What has happened is recorded before a run stops whose time is up, and
+//! what undoes a call is not interrupted.
 
 use std::time::Duration;
 
-use crate::run::effect::RunPath;
+use crate::run::effect::{Awaited, RunPath};
 use crate::run::state::Run;
 use crate::run::wait::Wait;
 use crate::tool::Timestamp;
@@ -22,15 +23,13 @@ pub struct Timeouts {
 
 #[doc(hidden)] // For the crates of this project.
 impl Run {
-    /// Counts the time that has passed, for the runs of the tree with calls in flight and for those around them. `busy` leads to a run in which
-    /// something else was done. Runs stop whose time is up.
-    pub fn advance(&mut self, passed: Duration, busy: Option<&RunPath>) {
-        let places = self.open_places();
-        // A run around can stop by the time of those inside.
-        for place in places.iter().rev() {
-            if self.counts_time_at(place, busy) {
-                self.change_inner_run_at(&place.calls(), |run| run.add_elapsed(passed));
-            }
+    /// Counts the time that has passed since the last time, before what has ended meanwhile is [handled](Self::handle): that is recorded before a
+    /// run stops whose time is up.
+    pub fn advance(&mut self, passed: Duration) {
+        let mut places = self.open_places();
+        places.retain(|place| self.counts_time_at(place));
+        for place in places {
+            self.mark_at(&place, |run| run.count_time(passed));
         }
     }
 
@@ -39,13 +38,23 @@ impl Run {
         self.change_inner_run_at(&path.calls(), |run| run.add_elapsed(run.time_left().unwrap_or_default()));
     }
 
-    /// Returns when time changes the tree after this time.
+    /// Stops the runs at these places whose time is up. Layers judge before that what has happened, and a step of a run ends.
+    pub(super) fn stop_in_time(&mut self, places: &[RunPath]) {
+        for place in places {
+            let is_up = |run: &Self| run.is_time_up() && run.outcome_to_judge().is_none();
+            if !self.is_taking_step(place) && self.inner_run_at(place.calls()).is_some_and(is_up) {
+                self.use_up_time_at(place);
+            }
+        }
+    }
+
+    /// Returns when time changes the tree after this time. A step of a run limits its time itself.
     #[must_use]
     pub fn poll_timeout(&self, now: Timestamp) -> Timeouts {
         let limits = self.open_places().into_iter().filter_map(|path| {
             let run = self.inner_run_at(path.calls())?;
-            let left = run.time_left()?;
-            (self.counts_time_at(&path, None) && !run.undoes_inside()).then_some((path, left))
+            let left = run.time_left().filter(|_| !self.is_taking_step(&path))?;
+            (self.counts_time_at(&path) && !run.undoes_inside()).then_some((path, left))
         });
         let limit = limits.min_by_key(|(_, left)| *left);
         let deadline = self.waits().iter().filter_map(|wait| wait.deadline).filter(|at| *at > now).min();
@@ -59,28 +68,32 @@ impl Run {
         Some((path.at_depth(depth), left))
     }
 
-    /// Returns `true` if time counts for a run: something is done in it or in a run inside, or all open calls are parked. That of
+    /// Returns `true` if time counts for a run: something is done or can be done in it or in a run inside, or all open calls are parked. That of
     /// agents with limits of their own does not count.
-    fn counts_time_at(&self, path: &RunPath, busy: Option<&RunPath>) -> bool {
+    fn counts_time_at(&self, path: &RunPath) -> bool {
         let Some(run) = self.inner_run_at(path.calls()) else { return false };
-        run.counts_time(
-            busy.is_some_and(|busy| busy.calls().starts_with(&path.calls())) || run.executes_inside(),
-        )
+        let is_busy = || !run.is_blocked() || run.is_executing() || self.is_busy_at(path);
+        !run.is_at_rest()
+            && !run.waits_only_for_own_limits()
+            && (is_busy() || run.waits().iter().all(Wait::is_until))
+    }
+
+    /// Returns `true` if something of a run or of one inside is in flight. A step of a run that waits asks persons.
+    fn is_busy_at(&self, path: &RunPath) -> bool {
+        let mut below = self.in_flight_from(path).take_while(|(id, _)| id.path.is_below(path));
+        below.any(|(id, awaited)| match awaited {
+            Awaited::Call(_) | Awaited::Begin(_) | Awaited::Outcome(_) => true,
+            _ => self.inner_run_at(id.path.calls()).is_some_and(|run| !run.is_blocked()),
+        })
+    }
+
+    /// Returns `true` if the work for the run may be interrupted: it goes on by itself, and nothing inside undoes calls.
+    pub(crate) fn is_interruptible(&self) -> bool {
+        self.is_in_turn() && !self.undoes_inside()
     }
 
     /// Returns `true` if calls of the run, or of runs inside, undo others now.
-    pub(crate) fn undoes_inside(&self) -> bool {
+    fn undoes_inside(&self) -> bool {
         self.is_undoing() && self.is_executing() || self.working_inner_runs().any(Self::undoes_inside)
-    }
-
-    /// Returns `true` if a call is in flight in the run or in one inside.
-    fn executes_inside(&self) -> bool {
-        self.is_executing() || self.working_inner_runs().any(Self::executes_inside)
-    }
-
-    /// Returns `true` if time counts for the run: it is busy, or all open calls are parked. That of agents with limits of their own does not
-    /// count.
-    pub(crate) fn counts_time(&self, is_busy: bool) -> bool {
-        (is_busy || self.waits().iter().all(Wait::is_until)) && !self.waits_only_for_own_limits()
     }
 }
