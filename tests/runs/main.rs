@@ -42,6 +42,7 @@ mod states;
 mod steering;
 mod tool_search;
 mod tracing;
+mod timing;
 mod tree_orders;
 mod typed;
 mod undoing;

@@ -110,8 +110,10 @@ pub(super) enum Awaited {
     Ask,
     /// Tools know of so many calls that they are given up.
     GiveUp(usize),
-    /// The end of a step that changes the run meanwhile.
-    Step,
+    /// The end of a step that changes the run meanwhile, or only waits for persons.
+    Step {
+        asks_persons: bool,
+    },
 }
 
 impl Awaited {

@@ -50,7 +50,10 @@ impl<'c> Drive<'c> {
         unfinished.finish().await;
         match taken {
             Ok(records) => {
-                for ((id, _), record) in turns.iter().zip(records) {
+                let mut records: Vec<_> = turns.iter().zip(records).collect();
+                // One that took longer does not count for the others.
+                records.sort_by_key(|(_, record)| record.as_ref().map_or(0, |record| record.finished));
+                for ((id, _), record) in records {
                     match record {
                         Some(record) => self.apply_turn(id, record).await?,
                         None => self.handle(id, EffectResult::Cancelled),

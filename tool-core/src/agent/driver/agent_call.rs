@@ -180,7 +180,7 @@ impl AskedAgent {
     /// Drives the run to its end.
     async fn drive(&mut self) -> Result<ToolOutput, RunErrorKind> {
         loop {
-            while self.driver.take_whole_step().await? {}
+            self.driver.drive_tree().await?;
             if let Some(output) = self.read_answer()? {
                 self.driver.commit().await?;
                 return Ok(output);

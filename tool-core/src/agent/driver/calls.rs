@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
 use super::review::{OutputRuling, Report};
-use super::run_tree::RunTree;
 use crate::agent::executor::CallExecutor;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::run_tools::RunTools;
@@ -31,6 +30,7 @@ impl RunDriver {
     pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
         let span = self.enter_span();
         span.instrument(async {
+            self.start_clock();
             // Prepares the turn first: to prepare it later would treat the started call as interrupted.
             if !self.offer.is_resolved {
                 self.prepare().await?;
@@ -50,21 +50,6 @@ impl RunDriver {
             return Ok(attempt);
         }
         self.change_run().begin_call(&call.id).map_err(RunErrorKind::Step)
-    }
-
-    /// Executes the calls concurrently, up to the limit, with the runs of the agents that they ask. Records each outcome as soon as the call
-    /// has finished.
-    pub(super) async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
-        RunTree::drive(self, calls).await
-    }
-
-    /// Executes one call to its end, with the run of an agent that it asks. Returns `None` if the run ended meanwhile.
-    pub(super) async fn execute_one(
-        &mut self,
-        call: ToolCall,
-        attempt: Attempt,
-    ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        RunTree::drive_one(self, call, attempt).await
     }
 
     /// Lets these calls start, and returns what executes them. Calls of the next step can have other tools.
@@ -121,7 +106,11 @@ impl RunDriver {
     ) -> Result<Option<Event>, RunErrorKind> {
         let is_judged = self.run.must_be_judged(&execution, self.sees_outcomes());
         let (execution, ruling) = match is_judged {
-            true => self.judge_output(execution).await,
+            true => {
+                let judged = self.judge_output(execution).await;
+                self.count_time();
+                judged
+            }
             false if self.run.will_retry(&execution) => (execution, OutputRuling::Retried),
             false => (execution, OutputRuling::Seen(None)),
         };

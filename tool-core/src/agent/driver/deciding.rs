@@ -101,10 +101,7 @@ impl RunDriver {
             let taken = run_until_interrupted(place.end_asking(), cancellation.as_ref(), None).await;
             (Some(place), taken)
         };
-        Work::Job(Job::new(taking, |driver, (place, taken)| {
-            if place.is_some() {
-                driver.clock = Some(Instant::now());
-            }
+        Work::Persons(Job::new(taking, |driver, (place, taken)| {
             driver.question.recovery_place = place;
             if let Err(interruption) = taken {
                 driver.interrupt(&interruption);
@@ -135,7 +132,7 @@ impl RunDriver {
         let first = select(decision, changed);
         let time_left = others.round.until.map(|until| until.saturating_duration_since(Instant::now()));
         let awaiting = run_until_interrupted(first, self.question.cancellation.as_ref(), time_left);
-        Ok(Work::Job(Job::new(awaiting, move |driver, first| {
+        Ok(Work::Persons(Job::new(awaiting, move |driver, first| {
             let asked = match first {
                 // The decider keeps waiting for the person, unless the command concerns this wait.
                 Ok(Either::Right((_, decision))) => {

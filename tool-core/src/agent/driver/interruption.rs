@@ -20,10 +20,17 @@ impl RunDriver {
 
     /// Counts the time that has passed, for the runs of the tree in which something was done.
     pub(super) fn count_time(&mut self) {
-        let now = Instant::now();
-        if let Some(since) = self.clock.replace(now) {
-            self.run.advance(now - since);
+        if let Some(since) = &mut self.clock {
+            let passed = since.elapsed();
+            *since += passed;
+            self.run.advance(passed);
         }
+    }
+
+    /// Counts the time from now on, if it does not count already.
+    pub(super) fn start_clock(&mut self) {
+        self.count_time();
+        self.clock.get_or_insert_with(Instant::now);
     }
 
     /// Polls the future until it completes or the run is interrupted. Undoing calls is not interrupted.

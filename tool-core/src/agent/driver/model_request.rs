@@ -176,6 +176,7 @@ impl RunDriver {
                 Work::Job(job) => self.perform(job).await?,
                 Work::Save(phase) => {
                     self.store_run().await?;
+                    self.count_time();
                     if self.question.is_elsewhere
                         && matches!(phase, StepPhase::Priced { is_compacted: true, .. })
                     {

@@ -278,6 +278,7 @@ impl RunDriver {
     /// Fails if the run did not ask for a model request, or if a layer fails; also if the agent has layers that see its requests, and
     /// the response does not come from [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
+        self.start_clock();
         self.open().await.map_err(|kind| self.error(kind))?;
         let hold = self.reply.take();
         let is_open = |is_beside| !self.performer.layers.open_questions(&self.run, is_beside).is_empty();
@@ -344,6 +345,7 @@ impl RunDriver {
         if self.run.is_abandoned(&execution.call().id) {
             return Ok(());
         }
+        self.start_clock();
         self.open().await.map_err(|kind| self.error(kind))?;
         if execution.is_waiting() {
             let recorded = self.change_run().record_result(execution);
@@ -363,6 +365,7 @@ impl RunDriver {
     /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit, also if new arguments do
     /// not match the tool.
     pub fn resolve(&mut self, wait: &WaitId, mut decision: Decision) -> Result<(), ResolveError> {
+        self.count_time();
         self.change_run().tick(Timestamp::now());
         if let Some(arguments) = decision.edited_arguments() {
             decision.has_checked_arguments = self.check_new_arguments(wait, arguments)?;
@@ -390,6 +393,7 @@ impl RunDriver {
     ///
     /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::run::MessageLoad).
     pub fn push_user_message(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
+        self.count_time();
         self.change_run().push_user_message(message)
     }
 
@@ -406,6 +410,7 @@ impl RunDriver {
     /// support it.
     pub fn cancel(&mut self) {
         self.cancellation.cancel();
+        self.count_time();
         self.change_run().cancel();
     }
 
@@ -488,18 +493,6 @@ impl RunDriver {
             match driven {
                 Ok(()) => driver.into_answer(),
                 Err(kind) => Err(driver.into_error(kind)),
-            }
-        }
-    }
-
-    pub(in crate::agent) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
-        loop {
-            match self.take_step().await {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                // Nobody resumes the run for a command that was posted while this driver had the lease.
-                Err(RunErrorKind::Waiting) if self.has_posted().await => {}
-                Err(kind) => return Err(kind),
             }
         }
     }

@@ -10,7 +10,7 @@
 //!   (`HeldRun`), and never while something is awaited. So a save at any time has all of it, and a future that is dropped takes nothing with it
 //!   whose calls must still be undone.
 //! - Everything is polled in the caller's task, because nothing may outlive the dropped future.
-//! - What the outermost run needs besides its calls ends the loop once nothing else is in flight: its own driver takes that step.
+//! - A step of the outermost run is taken while nothing else is in flight. Its calls, one by one, and its model are the caller's step by step.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -57,10 +57,21 @@ pub(super) struct RunTree<'d> {
     gives_up: Option<(EffectId, Vec<GivenUp>)>,
     /// The step of the outermost run is announced.
     is_settled: bool,
-    /// The only call, whose outcome the caller records.
-    only: Option<ToolCall>,
+    /// When the loop ends.
+    until: Until,
     /// Why nothing further is done for runs, other than that they wait.
     pub(super) failures: Vec<(RunPath, RunErrorKind)>,
+}
+
+/// When the loop of a tree ends.
+#[derive(PartialEq)]
+enum Until {
+    /// Nothing is left to do, or nothing can be done now.
+    End,
+    /// The outermost run has taken a step.
+    Step,
+    /// This call is executed, whose outcome the caller records.
+    Executed(ToolCall),
 }
 
 type Panic = Box<dyn Any + Send>;
@@ -116,6 +127,16 @@ pub(super) enum Progress {
     Panicked(Panic),
 }
 
+/// How the loop of a tree has ended.
+enum Ended {
+    /// Nothing is left to do.
+    Done,
+    /// The outermost run has taken a step.
+    Step,
+    /// The call has an outcome.
+    Executed(Box<ToolExecution>),
+}
+
 /// A call in flight has recorded a value, and continues once these notes are saved.
 pub(super) struct Noted {
     pub(super) call_id: String,
@@ -131,14 +152,58 @@ enum Next {
     Interrupted(RunPath, Interruption),
 }
 
+impl RunDriver {
+    /// Drives the run until nothing is left to do.
+    pub(in crate::agent) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
+        loop {
+            let Err(kind) = self.drive_tree().await else { return Ok(()) };
+            self.store_failure(&kind).await;
+            // Nobody resumes the run for a command that was posted while this driver had the lease.
+            if !matches!(kind, RunErrorKind::Waiting) || !self.has_posted().await {
+                return Err(kind);
+            }
+        }
+    }
+
+    /// Drives the run until nothing is left to do, or it cannot go on.
+    pub(super) async fn drive_tree(&mut self) -> Result<(), RunErrorKind> {
+        let span = self.enter_span();
+        span.instrument(RunTree::new(self, Until::End).run()).await.map(drop)
+    }
+
+    /// Takes a step of the run: asks its model, or executes calls and records their outcomes. Returns `false` if nothing is left to do.
+    pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
+        let span = self.enter_span();
+        let taken = span.instrument(RunTree::new(self, Until::Step).run()).await;
+        if let Err(kind) = &taken {
+            self.store_failure(kind).await;
+        }
+        Ok(!matches!(taken?, Ended::Done))
+    }
+
+    /// Executes one call that was started, with the run of an agent that it asks. Returns its outcome, unless the run ended meanwhile.
+    pub(super) async fn execute_one(
+        &mut self,
+        call: ToolCall,
+        attempt: Attempt,
+    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+        let mut tree = RunTree::new(self, Until::Executed(call.clone()));
+        tree.open_step(Vec::new());
+        let id = tree.outermost.run.begin_started_call(call.clone(), attempt.clone());
+        tree.execute(id, call, attempt);
+        match tree.run().await? {
+            Ended::Executed(execution) => Ok(Some(*execution)),
+            Ended::Done | Ended::Step => Ok(None),
+        }
+    }
+}
+
 impl<'d> RunTree<'d> {
-    fn new(outermost: &'d mut RunDriver, calls: Vec<ToolCall>, only: Option<ToolCall>) -> Self {
+    fn new(outermost: &'d mut RunDriver, until: Until) -> Self {
         let (sender, notes) = mpsc::channel(0);
-        outermost.run.track_changes(only.is_some());
-        let own = Place { executor: Some(outermost.open_step(calls)), ..Place::default() };
         Self {
             outermost,
-            own,
+            own: Place::default(),
             inside: BTreeMap::new(),
             sender,
             notes,
@@ -146,43 +211,36 @@ impl<'d> RunTree<'d> {
             noted: Vec::new(),
             events: Vec::new(),
             gives_up: None,
-            is_settled: only.is_some(),
-            only,
+            is_settled: true,
+            until,
             failures: Vec::new(),
         }
     }
 
-    /// Executes the calls, and records their outcomes.
-    pub(super) async fn drive(
-        outermost: &'d mut RunDriver,
-        calls: Vec<ToolCall>,
-    ) -> Result<(), RunErrorKind> {
-        Self::new(outermost, calls, None).run().await.map(drop)
-    }
-
-    /// Executes one call that was started. Returns its outcome for the caller to record, unless its run ended meanwhile.
-    pub(super) async fn drive_one(
-        outermost: &'d mut RunDriver,
-        call: ToolCall,
-        attempt: Attempt,
-    ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        let mut tree = Self::new(outermost, Vec::new(), Some(call.clone()));
-        let id = tree.outermost.run.begin_started_call(call.clone(), attempt.clone());
-        tree.execute(id, call, attempt);
-        tree.run().await
-    }
-
-    async fn run(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
+    async fn run(&mut self) -> Result<Ended, RunErrorKind> {
+        if !matches!(self.until, Until::Executed(_))
+            && let Some(ended) = self.take_own_steps().await?
+        {
+            return Ok(ended);
+        }
         loop {
             self.advance().await?;
             if !self.is_running(&RunPath::default()) {
-                return self.end();
+                let ended = self.end()?;
+                match self.until {
+                    Until::Step | Until::Executed(_) => return Ok(ended),
+                    Until::End => {}
+                }
+                if let Some(ended) = self.take_own_steps().await? {
+                    return Ok(ended);
+                }
+                continue;
             }
             match self.next().await {
                 Next::Progress(place, _, Progress::Executed(execution))
-                    if self.only.is_some() && place.depth() == 0 =>
+                    if matches!(self.until, Until::Executed(_)) && place.depth() == 0 =>
                 {
-                    return Ok(Some(*execution));
+                    return Ok(Ended::Executed(execution));
                 }
                 Next::Progress(place, id, progress) => self.record(place, id, progress).await?,
                 Next::Noted(path, noted) => self.record_notes(path, noted)?,
@@ -195,7 +253,7 @@ impl<'d> RunTree<'d> {
     }
 
     /// Returns how the loop ends if nothing is in flight.
-    fn end(&mut self) -> Result<Option<ToolExecution>, RunErrorKind> {
+    fn end(&mut self) -> Result<Ended, RunErrorKind> {
         // What is left waits.
         for inside in std::mem::take(&mut self.inside).into_values() {
             inside.asked_by.span.suspend();
@@ -203,13 +261,15 @@ impl<'d> RunTree<'d> {
         let run = &mut self.outermost.run;
         let is_stalled = |path: &RunPath| run.inner_run_at(path.calls()).is_some_and(Run::is_stalled);
         let failure = std::mem::take(&mut self.failures).into_iter().find(|(path, _)| is_stalled(path));
-        if let Some(outcome) = self.only.as_ref().and_then(|call| run.take_outcome_to_judge(&call.id)) {
-            return Ok(Some(outcome));
+        if let Until::Executed(call) = &self.until
+            && let Some(outcome) = run.take_outcome_to_judge(&call.id)
+        {
+            return Ok(Ended::Executed(outcome.into()));
         }
-        match (failure, &self.only) {
+        match (failure, &self.until) {
             (Some((_, why)), _) => Err(why),
-            (None, Some(call)) if self.outermost.run.has_open_call(&call.id) => Err(RunErrorKind::Waiting),
-            (None, _) => Ok(None),
+            (None, Until::Executed(call)) if run.has_open_call(&call.id) => Err(RunErrorKind::Waiting),
+            (None, _) => Ok(Ended::Step),
         }
     }
 
@@ -252,11 +312,34 @@ impl<'d> RunTree<'d> {
             Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).await?,
             Effect::GiveUp => self.gives_up = Some((id, self.outermost.run.given_up_calls())),
             Effect::Ask | Effect::End | Effect::Judge(_) => {
-                self.outermost.run.set_step(&id);
                 self.begin_step(id);
             }
         }
         Ok(())
+    }
+
+    /// Takes steps of the outermost run, while nothing else is in flight, until its calls can start, or the loop ends.
+    async fn take_own_steps(&mut self) -> Result<Option<Ended>, RunErrorKind> {
+        loop {
+            match self.outermost.take_step_to_calls().await? {
+                Work::Calls(calls) => {
+                    self.open_step(calls);
+                    return Ok(None);
+                }
+                Work::Waiting => return Err(RunErrorKind::Waiting),
+                Work::Done => return Ok(Some(Ended::Done)),
+                _ if self.until == Until::Step => return Ok(Some(Ended::Step)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets these calls of the outermost run start.
+    fn open_step(&mut self, calls: Vec<ToolCall>) {
+        let is_executed = matches!(self.until, Until::Executed(_));
+        self.outermost.run.track_changes(is_executed);
+        self.own.executor = Some(self.outermost.open_step(calls));
+        self.is_settled = is_executed;
     }
 
     /// Asks the deciders of runs inside that wait, innermost first.
@@ -524,6 +607,12 @@ impl<'d> RunTree<'d> {
     }
 }
 
+impl Drop for RunTree<'_> {
+    fn drop(&mut self) {
+        self.outermost.run.forget_awaited();
+    }
+}
+
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use std::future::pending;
@@ -557,10 +646,7 @@ mod tests {
         let desk = ScriptedModel::new().calls_all([("clerk", question)]);
         let desk = Agent::builder(desk).tool(clerk.as_tool("clerk", "Waits")).build().unwrap();
         let mut driver = desk.start("Go");
-        assert!(driver.take_whole_step().await.unwrap());
-        driver.prepare().await.unwrap();
-        let calls = driver.run.open_calls();
-        let mut tree = RunTree::new(&mut driver, calls, None);
+        let mut tree = RunTree::new(&mut driver, Until::End);
         let inside = |tree: &RunTree<'_>| {
             let run = tree.outermost.run.inner_runs().next().map(InnerRun::run)?;
             let is_executing = run.open_calls().iter().any(|call| run.is_in_flight(&call.id));

@@ -23,39 +23,24 @@ use crate::tool::Timestamp;
 type Worked = Result<Work, RunErrorKind>;
 
 impl RunDriver {
-    /// Takes the next step. Returns `false` if nothing is left to do.
-    pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
-        let taken = self.take_whole_step().await;
-        if let Err(kind) = &taken {
-            self.store_failure(kind).await;
-        }
-        taken
-    }
-
-    pub(super) async fn take_whole_step(&mut self) -> Result<bool, RunErrorKind> {
-        let span = self.enter_span();
-        let taking = async {
-            self.begin_step().await?;
-            let mut work = self.prepare_step(Round::default())?;
-            loop {
-                match self.carry_out(work).await? {
-                    // The save of the started calls has what has changed before.
-                    Work::Prepared if self.performer.asked.is_none() && self.run.is_to_execute_calls() => {
-                        work = self.take()?;
-                    }
-                    Work::Prepared => {
-                        self.store_run().await?;
-                        work = self.work(Phase::Prepared)?;
-                    }
-                    Work::Replied(reply) => work = self.record_reply(*reply)?,
-                    Work::Calls(calls) => return self.execute_calls(calls).await.map(|()| true),
-                    Work::Waiting => return Err(RunErrorKind::Waiting),
-                    Work::Done => return Ok(false),
-                    _ => return Ok(true),
+    /// Takes a step up to its calls, or to what else is known after it.
+    pub(super) async fn take_step_to_calls(&mut self) -> Worked {
+        self.begin_step().await?;
+        let mut work = self.prepare_step(Round::default())?;
+        loop {
+            work = match self.carry_out(work).await? {
+                // The save of the started calls has what has changed before.
+                Work::Prepared if self.performer.asked.is_none() && self.run.is_to_execute_calls() => {
+                    self.take()?
                 }
+                Work::Prepared => {
+                    self.store_run().await?;
+                    self.work(Phase::Prepared)?
+                }
+                Work::Replied(reply) => self.record_reply(*reply)?,
+                work => return Ok(work),
             }
-        };
-        span.instrument(taking).await
+        }
     }
 
     /// Performs jobs, saves the run and takes posted commands, until something else is needed.
@@ -63,6 +48,14 @@ impl RunDriver {
         loop {
             work = match work {
                 Work::Job(job) => self.perform(job).await?,
+                Work::Persons(job) => {
+                    self.count_time();
+                    // It stays so if this is dropped.
+                    self.clock = None;
+                    let decided = self.perform(job).await;
+                    self.start_clock();
+                    decided?
+                }
                 Work::Save(phase) => {
                     self.store_run().await?;
                     self.count_time();
@@ -122,7 +115,7 @@ impl RunDriver {
 
     /// Checks whether the run can be driven, takes its lease, and asks the application and the memory what it has.
     async fn begin_step(&mut self) -> Result<(), RunErrorKind> {
-        self.count_time();
+        self.start_clock();
         self.check_step()?;
         self.take_lease().await?;
         self.enter_step();

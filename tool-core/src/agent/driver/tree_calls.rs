@@ -93,7 +93,11 @@ impl RunTree<'_> {
         let mut judging = driver.judge_output(execution);
         drop(driver);
         let judged = match is_alone {
-            true => Some((&mut judging).await),
+            true => {
+                let judged = (&mut judging).await;
+                self.outermost.count_time();
+                Some(judged)
+            }
             // If no layer sees it, among others.
             false => match self.contain(&path, |_| (&mut judging).now_or_never()) {
                 Some(judged) => judged,
@@ -192,10 +196,11 @@ impl RunTree<'_> {
         if let Some(inside) = self.inside.get_mut(id.path()) {
             (inside.is_in_step, inside.has_asked_persons) = (true, false);
         }
-        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(Phase::Beginning)));
+        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(Phase::Beginning)), false);
     }
 
-    fn perform(&mut self, id: EffectId, job: Job<Work>) {
+    fn perform(&mut self, id: EffectId, job: Job<Work>, asks_persons: bool) {
+        self.outermost.run.set_step(&id, asks_persons);
         let path = id.path().clone();
         let scope = self.agent(&path).map(|(asked, scope)| asked.driver.scope().unwrap_or(scope));
         if let Some(scope) = scope {
@@ -219,7 +224,8 @@ impl RunTree<'_> {
                 None | Some(Ok(None)) => return self.end_step(id),
             };
             let phase = match work {
-                Work::Job(job) => return self.perform(id.clone(), job),
+                Work::Job(job) => return self.perform(id.clone(), job, false),
+                Work::Persons(job) => return self.perform(id.clone(), job, true),
                 Work::Calls(calls) => {
                     let executor = self.driver(path).map(|mut driver| driver.open_step(calls));
                     self.place(path).into_iter().for_each(|place| place.executor.clone_from(&executor));

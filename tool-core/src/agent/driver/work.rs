@@ -33,6 +33,8 @@ pub(super) enum Work {
     Save(Phase),
     /// Something is to be awaited.
     Job(Job<Work>),
+    /// Persons are to be awaited, whose time does not count.
+    Persons(Job<Work>),
     /// The commands in the inbox are to be taken, before the step continues with this phase.
     Posted(Phase),
     /// It is known what to do. The run has to be saved first, unless calls are to be executed, whose start is saved.

@@ -61,7 +61,7 @@ impl Run {
             Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
             Awaited::End => run.is_done(),
             Awaited::Ask => run.is_asking(),
-            Awaited::Next | Awaited::Results | Awaited::GiveUp(_) | Awaited::Step => true,
+            Awaited::Next | Awaited::Results | Awaited::GiveUp(_) | Awaited::Step { .. } => true,
         }
     }
 
@@ -73,16 +73,21 @@ impl Run {
         }
     }
 
-    /// States that the world does this in a step which changes the run itself before it ends.
-    pub(crate) fn set_step(&mut self, id: &EffectId) {
+    /// States that the world does this in a step which changes the run itself before it ends, and whether it only waits for persons now.
+    pub(crate) fn set_step(&mut self, id: &EffectId, asks_persons: bool) {
         let awaited = self.driving.as_mut().and_then(|driving| driving.polled.awaited.get_mut(id));
-        awaited.into_iter().for_each(|awaited| *awaited = Awaited::Step);
+        awaited.into_iter().for_each(|awaited| *awaited = Awaited::Step { asks_persons });
+    }
+
+    /// Forgets what was in flight, because nothing is done for it any more.
+    pub(crate) fn forget_awaited(&mut self) {
+        self.driving.iter_mut().for_each(|driving| driving.polled.awaited.clear());
     }
 
     /// Begins a step of a run that needs none by itself, because persons are asked.
     pub(crate) fn begin_step_at(&mut self, path: &RunPath) -> EffectId {
         let (id, _) = self.note_in_flight(path.clone(), Effect::Judge(Subject::Next));
-        self.set_step(&id);
+        self.set_step(&id, false);
         id
     }
 

@@ -42,7 +42,7 @@ impl Run {
     pub(super) fn stop_in_time(&mut self, places: &[RunPath]) {
         for place in places {
             let is_up = |run: &Self| run.is_time_up() && run.outcome_to_judge().is_none();
-            if !self.is_taking_step(place) && self.inner_run_at(place.calls()).is_some_and(is_up) {
+            if self.step_in_flight(place).is_none() && self.inner_run_at(place.calls()).is_some_and(is_up) {
                 self.use_up_time_at(place);
             }
         }
@@ -53,8 +53,9 @@ impl Run {
     pub fn poll_timeout(&self, now: Timestamp) -> Timeouts {
         let limits = self.open_places().into_iter().filter_map(|path| {
             let run = self.inner_run_at(path.calls())?;
-            let left = run.time_left().filter(|_| !self.is_taking_step(&path))?;
-            (self.counts_time_at(&path) && !run.undoes_inside()).then_some((path, left))
+            let left = run.time_left().filter(|_| self.step_in_flight(&path).is_none())?;
+            let is_counted = left.is_zero() || self.counts_time_at(&path);
+            (is_counted && !run.undoes_inside()).then_some((path, left))
         });
         let limit = limits.min_by_key(|(_, left)| *left);
         let deadline = self.waits().iter().filter_map(|wait| wait.deadline).filter(|at| *at > now).min();
@@ -72,18 +73,25 @@ impl Run {
     /// agents with limits of their own does not count.
     fn counts_time_at(&self, path: &RunPath) -> bool {
         let Some(run) = self.inner_run_at(path.calls()) else { return false };
-        let is_busy = || !run.is_blocked() || run.is_executing() || self.is_busy_at(path);
+        let goes_on = || !run.is_blocked() && self.step_in_flight(path) != Some(true);
+        let is_busy = || goes_on() || run.is_executing() || self.is_busy_at(path);
         !run.is_at_rest()
             && !run.waits_only_for_own_limits()
             && (is_busy() || run.waits().iter().all(Wait::is_until))
     }
 
-    /// Returns `true` if something of a run or of one inside is in flight. A step of a run that waits asks persons.
+    /// Returns `true` if something of a run or of one inside is in flight, other than that persons are asked.
     fn is_busy_at(&self, path: &RunPath) -> bool {
         let mut below = self.in_flight_from(path).take_while(|(id, _)| id.path.is_below(path));
-        below.any(|(id, awaited)| match awaited {
-            Awaited::Call(_) | Awaited::Begin(_) | Awaited::Outcome(_) => true,
-            _ => self.inner_run_at(id.path.calls()).is_some_and(|run| !run.is_blocked()),
+        below.any(|(_, awaited)| !matches!(awaited, Awaited::Step { asks_persons: true }))
+    }
+
+    /// Returns whether the step of a run that is in flight only waits for persons.
+    fn step_in_flight(&self, path: &RunPath) -> Option<bool> {
+        let mut at = self.in_flight_from(path).take_while(|(id, _)| id.path == *path);
+        at.find_map(|(_, awaited)| match awaited {
+            Awaited::Step { asks_persons } => Some(*asks_persons),
+            _ => None,
         })
     }
 
