@@ -570,8 +570,8 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
         let second = asked(&run);
         assert_ne!(first, second);
         assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
-        run.set_profile(Profile::new(8));
-        assert!(run.poll().is_none());
+        run.engine().set_profile(Profile::new(8));
+        assert!(run.engine().poll().is_none());
         run.resolve(&second, Decision::answer(true)).unwrap();
         log_in(true);
         let answer = resume(restored(run)).await.unwrap();

@@ -239,7 +239,7 @@ impl Exploration {
         run["id"] = "run_1".into();
         let run: Run = serde_json::from_value(run).unwrap();
         let mut state = State {
-            run: run.recording_copy(),
+            run: run.facts().recording_copy(),
             stored: run,
             calls: Default::default(),
             surprises: self.surprises,
@@ -441,7 +441,7 @@ impl Exploration {
             }
             Event::Cancel => state.run.cancel(),
             Event::Crash => {
-                state.run = restore(&state.run).recording_copy();
+                state.run = restore(&state.run).facts().recording_copy();
                 for call in &mut state.calls {
                     call.is_uncertain |= call.is_running;
                     (call.is_running, call.execution) = (false, None);
@@ -450,7 +450,7 @@ impl Exploration {
         }
         self.step(state);
         state.stored.apply_changes(&state.run.changes()).unwrap();
-        state.run = state.run.recording_copy();
+        state.run = state.run.facts().recording_copy();
     }
 
     /// Checks the rules that hold in every state.

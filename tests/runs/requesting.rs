@@ -216,7 +216,7 @@ async fn changes_of_steps_replay_a_run() {
     let mut run = agent.ask("Go").start().into_run();
     let (mut replayed, mut sizes) = (run.clone(), Vec::new());
     while !run.is_done() {
-        run = run.recording_copy();
+        run = run.facts().recording_copy();
         run.decide_calls(&Decision::approve());
         let mut driver = agent.resume(run).start();
         let _ = driver.advance().await;
@@ -225,7 +225,7 @@ async fn changes_of_steps_replay_a_run() {
         sizes.push(changes.len());
         replayed.apply_changes(&serde_json::from_str(&changes).unwrap()).unwrap();
         assert_eq!(state(&replayed), state(&run));
-        assert!(run.recording_copy().changes().is_empty());
+        assert!(run.facts().recording_copy().changes().is_empty());
     }
     assert_eq!(replayed.finish().unwrap().text(), "Done.");
     let (first, last) = (sizes[..8].iter().max().unwrap(), sizes.iter().max().unwrap());

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, RunDriver};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolCall};
+use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, OnDrop, RunDriver};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ToolCall};
 use tool_core::run::{Decision, RunLimits, Step, StopReason, Wait};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, RunErrorKind, tool, tools};
+use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, tool, tools};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const LIMIT: Duration = Duration::from_secs(60);
@@ -146,4 +147,32 @@ async fn the_time_of_the_caller_counts() {
     tokio::time::sleep(HOUR).await;
     run.resolve(&run.run().waits()[0].id.clone(), Decision::approve()).unwrap();
     assert_eq!(run.run().elapsed(), Duration::from_secs(55));
+}
+
+/// Takes ten seconds for each reply.
+struct Slow(ScriptedModel);
+
+impl ChatModel for Slow {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'a>) -> ModelFuture<'a> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            self.0.chat(request).await
+        })
+    }
+}
+
+/// The step in which a question goes on with an earlier run of its conversation counts like others.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_run_that_a_question_goes_on_with_counts() {
+    let store = InMemoryStore::new();
+    let agent =
+        Agent::builder(Slow(ScriptedModel::new().calls("look", "{}").says("Done."))).tools(tools![look]);
+    let memory = ChatMemory::new(store.clone());
+    let agent = agent.memory(memory).run_store(store).on_drop(OnDrop::Keep).build().unwrap();
+    let mut interrupted = agent.ask("Go").conversation("ada").start();
+    assert!(interrupted.advance().await.unwrap() && interrupted.advance().await.unwrap());
+    drop(interrupted);
+    let mut run = agent.ask("Go on").conversation("ada").limits(limited).start();
+    assert!(run.advance().await.unwrap());
+    assert_eq!((run.run().tool_executions().len(), run.run().elapsed().as_secs()), (1, 20));
 }

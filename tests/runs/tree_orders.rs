@@ -178,8 +178,8 @@ fn begin(agent: &Agent, id: &str) -> Run {
 
 /// Returns the runs of the tree that have no end, each with its path.
 fn open_runs(run: &Run) -> Vec<(RunPath, &Run)> {
-    let places = run.open_places().into_iter();
-    places.filter_map(|path| Some((path.clone(), run.inner_run_at(path.calls())?))).collect()
+    let places = run.facts().open_places().into_iter();
+    places.filter_map(|path| Some((path.clone(), run.facts().inner_run_at(path.calls())?))).collect()
 }
 
 /// Returns all runs of the tree.
@@ -227,7 +227,7 @@ impl Exploration {
 
     fn start(&self) -> State {
         let mut run = begin(&self.agents[0], "outer");
-        run.set_profile(Profile::new(self.scenario.max));
+        run.engine().set_profile(Profile::new(self.scenario.max));
         let mut state = State {
             saved: saved(&run),
             run,
@@ -247,23 +247,23 @@ impl Exploration {
         loop {
             // The run of an agent that has just begun does not know the time.
             state.run.tick(state.now);
-            while let Some(id) = state.run.poll_abandoned() {
+            while let Some(id) = state.run.engine().poll_abandoned() {
                 let position = state.in_flight.iter().position(|one| one.id == id).unwrap();
                 state.late.push(state.in_flight.remove(position));
             }
-            let group: Vec<_> = iter::from_fn(|| state.run.poll()).collect();
+            let group: Vec<_> = iter::from_fn(|| state.run.engine().poll()).collect();
             if group.is_empty() {
                 return;
             }
             for (id, effect) in group {
                 let started = InFlight { id, effect };
                 if let Effect::GiveUp = started.effect {
-                    state.run.handle(&started.id, EffectResult::Nothing).unwrap();
+                    state.run.engine().handle(&started.id, EffectResult::Nothing).unwrap();
                     continue;
                 }
                 self.check_started(state, &started);
                 if let Effect::Call(_) = started.effect {
-                    state.run.set_executing_at(&started.id);
+                    state.run.engine().set_executing_at(&started.id);
                 }
                 state.in_flight.push(started);
             }
@@ -280,13 +280,13 @@ impl Exploration {
         let executed = others.filter(|one| matches!(one.effect, Effect::Call(_) | Effect::Begin(_))).count();
         // An agent in whose run everything waits holds no room.
         let is_at_work = |asked: &RunPath| {
-            let run = state.run.inner_run_at(asked.calls()).unwrap();
+            let run = state.run.facts().inner_run_at(asked.calls()).unwrap();
             let open = run.current_calls().filter(|(_, outcome)| outcome.is_none()).count();
             let waits = open > 0 && run.waits().len() == open;
             asked.depth() == path.depth() + 1 && asked.at_depth(path.depth()) == *path && !waits
         };
         let own = path.inside(&request.call.id);
-        let places = state.run.open_places();
+        let places = state.run.facts().open_places();
         let asked = places.iter().filter(|asked| **asked != own && is_at_work(asked));
         let begins = |asked: &&RunPath| {
             let is_begun = |one: &InFlight| matches!(&one.effect, Effect::Begin(begun) if one.id.path().inside(&begun.call.id) == **asked);
@@ -327,7 +327,7 @@ impl Exploration {
         if state.run.waits().iter().any(|wait| wait.question().is_some()) {
             events.push(Event::Answer);
         }
-        let timeouts = state.run.poll_timeout(state.now);
+        let timeouts = state.run.facts().poll_timeout(state.now);
         events.extend(timeouts.deadline.map(|_| Event::Due));
         assert!(!events.is_empty() || state.run.is_done(), "the tree cannot continue");
         events.extend(timeouts.limit.map(|_| Event::Pass));
@@ -349,26 +349,26 @@ impl Exploration {
             Event::Finish(position) | Event::Fail(position) => {
                 let finished = state.in_flight.remove(*position);
                 let result = self.perform(state, &finished, matches!(event, Event::Fail(_)));
-                state.run.handle(&finished.id, result).unwrap();
+                state.run.engine().handle(&finished.id, result).unwrap();
                 state.late.push(finished);
             }
             Event::Answer => {
                 let wait = state.run.waits().into_iter().find(|wait| wait.question().is_some()).unwrap();
                 state.run.resolve(&wait.id, Decision::answer("Eve")).unwrap();
             }
-            Event::Due => state.now = state.run.poll_timeout(state.now).deadline.unwrap(),
+            Event::Due => state.now = state.run.facts().poll_timeout(state.now).deadline.unwrap(),
             Event::Pass => {
-                let (path, left) = state.run.poll_timeout(state.now).limit.unwrap();
-                state.run.advance(left);
-                state.run.use_up_time_at(&path);
-                let stopped = state.run.inner_run_at(path.calls());
+                let (path, left) = state.run.facts().poll_timeout(state.now).limit.unwrap();
+                state.run.engine().advance(left);
+                state.run.engine().use_up_time_at(&path);
+                let stopped = state.run.facts().inner_run_at(path.calls());
                 let goes_on = |run: &Run| run.current_calls().next().is_some();
                 assert!(!stopped.is_some_and(goes_on), "the time of {path:?} is up");
             }
             Event::Cancel => state.run.cancel(),
             Event::Crash => {
                 state.run = serde_json::from_str(&state.saved).unwrap();
-                state.run.set_profile(self.profile());
+                state.run.engine().set_profile(self.profile());
                 state.in_flight.clear();
                 state.late.clear();
                 state.has_crashed = true;
@@ -380,7 +380,7 @@ impl Exploration {
     /// Performs an effect.
     fn perform(&self, state: &State, performed: &InFlight, fails: bool) -> EffectResult {
         let path = performed.id.path();
-        let run = state.run.inner_run_at(path.calls()).unwrap();
+        let run = state.run.facts().inner_run_at(path.calls()).unwrap();
         let is_step = matches!(performed.effect, Effect::Judge(Subject::Next));
         if is_step && (run.is_undoing() || run.stop_reason().is_some()) {
             // Layers have nothing to judge in a run that was stopped meanwhile.
@@ -389,9 +389,9 @@ impl Exploration {
         match &performed.effect {
             Effect::Call(request) => EffectResult::Finished(self.execute(request, fails).into()),
             Effect::Begin(request) => {
-                let inner = state.run.inner_run_at(path.inside(&request.call.id).calls());
+                let inner = state.run.facts().inner_run_at(path.inside(&request.call.id).calls());
                 match inner {
-                    Some(inner) if inner.profile().is_some() => EffectResult::Nothing,
+                    Some(inner) if inner.facts().profile().is_some() => EffectResult::Nothing,
                     // The run goes on after a crash.
                     inner => {
                         let new = || begin(&self.agents[1], &format!("inner_{}", request.attempt.number));
@@ -408,8 +408,8 @@ impl Exploration {
             Effect::End => {
                 let outer = path.at_depth(path.depth() - 1);
                 let call = path.calls()[path.depth() - 1].to_owned();
-                let name = state.run.names_to(path).pop().unwrap();
-                let is_undoing = state.run.inner_run_at(outer.calls()).unwrap().is_undoing();
+                let name = state.run.facts().names_to(path).pop().unwrap();
+                let is_undoing = state.run.facts().inner_run_at(outer.calls()).unwrap().is_undoing();
                 let outcome = match run.clone().finish() {
                     Ok(answer) => Ok(ToolOutput::text(answer.text())),
                     Err(_) if is_undoing => Ok(ToolOutput::text("undone")),
@@ -419,19 +419,19 @@ impl Exploration {
                 EffectResult::Ended(outer.depth(), execution.into())
             }
             Effect::Judge(Subject::Outcome(execution)) => {
-                let mut copy = run.recording_copy();
+                let mut copy = run.facts().recording_copy();
                 copy.record_result((**execution).clone()).unwrap();
                 EffectResult::Changed(copy.changes().without_time().into())
             }
             Effect::Judge(Subject::Next) => {
-                let ask = self.agent_of(path).resume(run.recording_copy()).elsewhere();
+                let ask = self.agent_of(path).resume(run.facts().recording_copy()).elsewhere();
                 let mut driver = ask.start();
                 driver.judge_before_step().now_or_never().expect("it waits for nothing").unwrap();
                 EffectResult::Changed(driver.run().changes().without_time().into())
             }
             Effect::Judge(Subject::Results) | Effect::GiveUp => EffectResult::Nothing,
             Effect::Ask => {
-                let mut copy = run.recording_copy();
+                let mut copy = run.facts().recording_copy();
                 copy.record_response(self.reply(path, run)).unwrap();
                 let Profile { sees, called, undoing, max_concurrent_calls } = self.profile();
                 let (called, undoing) = (called.iter().cloned().collect(), undoing.into_values().collect());
@@ -484,18 +484,18 @@ impl Exploration {
                 }
                 _ => EffectResult::Nothing,
             };
-            twin.handle(&late.id, result).unwrap();
+            twin.engine().handle(&late.id, result).unwrap();
             assert_eq!(saved(&twin), saved_run, "{} comes too late", late.name());
-            assert!(twin.poll().is_none(), "{} comes too late", late.name());
+            assert!(twin.engine().poll().is_none(), "{} comes too late", late.name());
         }
     }
 
     /// Checks that time counts for the runs in which, or inside of which, a call is executed, and for none that only waits for a person.
     fn check_time(&self, state: &State) {
         let mut twin = state.run.clone();
-        twin.advance(Duration::from_millis(1));
+        twin.engine().advance(Duration::from_millis(1));
         for (path, before) in open_runs(&state.run) {
-            let Some(after) = twin.inner_run_at(path.calls()) else { continue };
+            let Some(after) = twin.facts().inner_run_at(path.calls()) else { continue };
             let counts = after.elapsed() > before.elapsed();
             let calls = state.in_flight.iter().filter(|one| one.id.path().calls().starts_with(&path.calls()));
             let is_executing = calls.into_iter().any(|one| one.call().is_some());

@@ -171,7 +171,7 @@ async fn what_follows_from_the_user_is_there_wherever_the_run_goes_on() {
     let agent = Agent::builder(model).tools(tools![whose, who]).run_store(InMemoryStore::new()).per_run(desk);
     let agent = agent.options(ModelOptions::default().with_max_output_tokens(100)).build().unwrap();
     let run = agent.ask("Whose?").user("ada").await.unwrap_err().into_run();
-    assert!(!run.has_own_budget());
+    assert!(!run.facts().has_own_budget());
     assert_eq!(run.limits().max_turns, 3);
     let wait = run.waits().remove(0).id;
     drop(agent.decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap());

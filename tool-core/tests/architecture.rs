@@ -390,130 +390,68 @@ const NAMED: [(&str, &str, &str); 5] = [
     ("tree.rs", "limits", "the agent's, which a recorded step has read and the run around it gets"),
 ];
 
-/// What a scheduler of its own would need in a world, and what the run replaces: folders and the items that must not come back.
-const GONE: [(&str, &[&str]); 3] = [
-    (
-        "tool-restate/src",
-        &[
-            "next_action",
-            "Action",
-            "Drive::branches",
-            "Drive::count_time",
-            "Drive::use_up_time",
-            "Drive::undoes_inside",
-            "Drive::first_limit",
-            "Drive::judge_and_record",
-            "Drive::tree_in_flight",
-            "Node::how_to_undo",
-            "Node::has_unrecorded",
-            "Node::definitions",
-            "Node::undoing",
-            "Node::sees",
-            "Node::recorded",
-            "ask_agent",
-        ],
-    ),
-    (
-        "tool-core/src",
-        &[
-            "InFlight",
-            "Run::next_with_in_flight",
-            "Run::startable_tree",
-            "RunDriver::started_calls",
-            "CallRequest::waits",
-            "CallRequest::resolve",
-            "CallRequest::tick",
-            "CallRequest::record",
-            "Wait::for_approval",
-            "AgentLink",
-            "AgentQuestion",
-            "AttemptContext::agent_link",
-            "AskedBy",
-            "Link",
-            "RunDriver::inside",
-            "AgentCall",
-            "Inside",
-            "OuterRun",
-            "AgentPhase",
-            "AgentWork",
-            "InnerState",
-            "RunDriver::take_state",
-            "RunDriver::record_state",
-            "Run::record_inner_changes",
-            "Run::take_changes",
-            "Run::is_recording",
-            "TreeInFlight",
-            "OpenCalls",
-            "RunTree::held",
-            "RunTree::go_on",
-            "RunTree::undoes_inside",
-            "RunDriver::update_elapsed",
-            "RunDriver::ruling_without_layers",
-            "Run::startable_at",
-            "Run::next_beside",
-        ],
-    ),
-    ("tool-mcp/src/server", &["approve", "Approval"]),
-];
+/// The greatest number of public methods of a run.
+const MAX_METHODS: usize = 65;
 
+/// What a run offers is public and documented, in five families that its documentation lists.
 #[test]
-fn what_the_run_decides_is_decided_nowhere_else() {
-    for (folder, gone) in GONE {
-        let mut defined = Vec::new();
-        add_defined(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder), &mut defined);
-        assert!(defined.len() > 100, "the items of {folder} are not found");
-        let found: Vec<_> = gone.iter().filter(|one| defined.iter().any(|item| item == **one)).collect();
-        assert!(found.is_empty(), "{folder} defines {found:?}");
+fn the_documentation_of_a_run_lists_its_methods() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut methods = Vec::new();
+    add_methods_of_run(&core.join("src/run"), &mut methods);
+    methods.sort();
+    let text = fs::read_to_string(core.join("docs/run.md")).unwrap();
+    let section = text.split("## The methods of a run").nth(1).unwrap().split("\n## ").next().unwrap();
+    let families: Vec<_> = section.split("**").skip(1).step_by(2).collect();
+    assert_eq!(families, ["Create", "Read", "Step", "People", "Engine"]);
+    let mut listed: Vec<_> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    listed.sort();
+    assert_eq!(methods, listed);
+    assert!(methods.len() <= MAX_METHODS, "{} methods", methods.len());
+}
+
+/// Adds the names of the public methods of `Run` in the files of a folder, which are not hidden.
+fn add_methods_of_run(folder: &Path, methods: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_methods_of_run(&path, methods);
+            continue;
+        }
+        let items = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap().items;
+        let blocks = items.into_iter().filter_map(|item| match item {
+            Item::Impl(block) if block.trait_.is_none() => Some(block),
+            _ => None,
+        });
+        for block in blocks.filter(|block| block.self_ty.to_token_stream().to_string() == "Run") {
+            assert!(!is_hidden(&block.attrs), "{} hides methods of a run", path.display());
+            for member in block.items {
+                if let syn::ImplItem::Fn(method) = member
+                    && matches!(method.vis, syn::Visibility::Public(_))
+                {
+                    assert!(!is_hidden(&method.attrs), "`Run::{}` is hidden", method.sig.ident);
+                    methods.push(method.sig.ident.to_string());
+                }
+            }
+        }
     }
-    // A world hands outcomes to the run, which knows the rule of retries.
+}
+
+fn is_hidden(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("doc")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|word| word == "hidden")
+    })
+}
+
+/// A world hands outcomes to the run, which knows the rule of retries.
+#[test]
+fn the_server_of_mcp_leaves_retries_to_the_run() {
     let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tool-mcp/src/server");
     for entry in fs::read_dir(server).unwrap() {
         let mut names = Vec::new();
         add_names(fs::read_to_string(entry.unwrap().path()).unwrap().parse().unwrap(), &mut names);
         assert!(!names.iter().any(|name| name == "next_attempt"));
-    }
-}
-
-/// Adds the names of the items in the files of a folder; of fields and methods, behind the name of their type.
-fn add_defined(folder: &Path, defined: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            add_defined(&path, defined);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let file = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
-            file.items.iter().for_each(|item| add_items(item, defined));
-        }
-    }
-}
-
-fn add_items(item: &Item, defined: &mut Vec<String>) {
-    match item {
-        Item::Fn(function) => defined.push(function.sig.ident.to_string()),
-        Item::Enum(item) => defined.push(item.ident.to_string()),
-        Item::Trait(item) => defined.push(item.ident.to_string()),
-        Item::Type(item) => defined.push(item.ident.to_string()),
-        Item::Struct(item) => {
-            defined.push(item.ident.to_string());
-            let fields = item.fields.iter().filter_map(|field| field.ident.as_ref());
-            defined.extend(fields.map(|field| format!("{}::{field}", item.ident)));
-        }
-        Item::Impl(item) => {
-            let of = item.self_ty.to_token_stream().into_iter().find_map(|token| match token {
-                TokenTree::Ident(name) => Some(name.to_string()),
-                _ => None,
-            });
-            for member in &item.items {
-                if let (Some(of), syn::ImplItem::Fn(method)) = (&of, member) {
-                    defined.push(format!("{of}::{}", method.sig.ident));
-                }
-            }
-        }
-        Item::Mod(module) => {
-            let items = module.content.iter().flat_map(|(_, items)| items);
-            items.for_each(|item| add_items(item, defined));
-        }
-        _ => {}
     }
 }
 

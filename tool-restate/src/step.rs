@@ -134,7 +134,7 @@ pub(crate) struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// Returns the run to which the path leads. A driver takes no other path.
     pub(crate) fn run(&self) -> Result<&'a Run, Failure> {
-        let run = self.outermost.inner_run_at(call_ids(self.path));
+        let run = self.outermost.facts().inner_run_at(call_ids(self.path));
         run.ok_or_else(|| "the call of the agent is not open".to_owned().into())
     }
 
@@ -142,7 +142,7 @@ impl<'a> Tree<'a> {
     pub(crate) async fn descend(&self, outermost: RunDriver) -> Result<RunDriver, Failure> {
         let driver = descend(outermost, self.path).await?;
         // Layers that record get what they do not know.
-        let recorded = self.run()?.recorded().cloned();
+        let recorded = self.run()?.facts().recorded().cloned();
         Ok(recorded.into_iter().fold(driver, RunDriver::with_reported))
     }
 
@@ -151,8 +151,8 @@ impl<'a> Tree<'a> {
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for depth in 0..=self.path.len() {
-            if let Some(run) = self.outermost.inner_run_at(call_ids(&self.path[..depth])) {
-                let handoffs = run.handoffs_before_undone().unwrap_or(run.handoffs().len());
+            if let Some(run) = self.outermost.facts().inner_run_at(call_ids(&self.path[..depth])) {
+                let handoffs = run.facts().handoffs_before_undone().unwrap_or(run.handoffs().len());
                 names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
             }
             names.extend(self.path.get(depth).map(|asked| asked.agent.clone()));
@@ -297,7 +297,7 @@ impl Steps {
             let before = tree.started_with.get(tool);
             before.is_some() && before != present.get(tool)
         };
-        let changed = run.unjudged_calls().filter(is_changed).map(|call| {
+        let changed = run.facts().unjudged_calls().filter(is_changed).map(|call| {
             let reason = format!("the tool `{}` has changed since the call was approved", call.name);
             ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)))
         });
@@ -306,21 +306,21 @@ impl Steps {
 
     /// Resumes a copy of the outermost run with the tools of the agent that it may have.
     pub(crate) fn resume(&self, tree: &Tree<'_>) -> Result<Ask, Failure> {
-        let mut ask = self.agent.resume(tree.outermost.recording_copy());
+        let mut ask = self.agent.resume(tree.outermost.facts().recording_copy());
         match self.compare_tools(tree.started_with).map_err(Failure::Repeated)? {
             Tools::Same => {}
             Tools::Refused(reason) => return Err(reason.into()),
             Tools::Changed(present) => {
                 let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
                 // The first agent on the way covers the others.
-                let handoffs = tree.outermost.handoffs_before_undone().unwrap_or(usize::MAX);
+                let handoffs = tree.outermost.facts().handoffs_before_undone().unwrap_or(usize::MAX);
                 let handoff = tree.outermost.handoffs().iter().take(handoffs).next();
                 let asked = tree.path.first();
                 let asked = asked.filter(|asked| !is_same(handoff.map_or(&asked.agent, Handoff::agent)));
                 let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
                 if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
                     let name = &call.name;
-                    let error = match tree.outermost.inner_run_at([&*call.id]) {
+                    let error = match tree.outermost.facts().inner_run_at([&*call.id]) {
                         None => ToolError::not_executed(&format!(
                             "the agent `{name}` has changed since it was asked"
                         )),

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use tool_core::Event;
 use tool_core::agent::{EventRecord, RunDriver};
 use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind};
-use tool_core::run::{Run, RunChanges, RunErrorKind, Sees, Step};
+use tool_core::run::{Run, RunChanges, RunErrorKind, RunPath, Sees, Step};
 
 use crate::clock::now;
 use crate::events::{Publishing, Unfinished};
 use crate::limit;
 use crate::names::EventTarget;
-use crate::path::{call_ids, event_at, stream_name};
+use crate::path::{event_at, stream_name};
 use crate::step::{Failure, Obstacle, Steps, Tree, record};
 use crate::tools::{CalledTool, Deployed, called_tool};
 
@@ -116,8 +116,9 @@ impl Steps {
         has_readers: bool,
     ) -> Result<Turn, Failure> {
         // The driver of the run itself knows only its own limit.
-        let limit = tree.outermost.least_time_left(&call_ids(tree.path));
-        let remaining = limit.filter(|(depth, _)| *depth < tree.path.len()).map(|(_, left)| left);
+        let path: RunPath = tree.path.iter().map(|asked| asked.call.clone()).collect();
+        let limit = tree.outermost.facts().limit_at(&path);
+        let remaining = limit.filter(|(limited, _)| *limited != path).map(|(_, left)| left);
         let (before, ask) = (tree.run()?, self.resume(tree)?);
         let (driver, events) = match has_readers {
             true => {
@@ -132,8 +133,9 @@ impl Steps {
             let Some(left) = remaining else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
-            taken
-                .unwrap_or_else(|_| Ok(Turn::without_calls(before.recording_copy().changes().without_time())))
+            taken.unwrap_or_else(|_| {
+                Ok(Turn::without_calls(before.facts().recording_copy().changes().without_time()))
+            })
         };
         let Some(events) = events else { return taken.await };
         let mut recorded = Vec::new();

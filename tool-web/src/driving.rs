@@ -355,7 +355,7 @@ fn question_entry(message: &Content) -> Entry {
 
 /// Checks that a run is charged to nothing that only its program knows.
 pub(crate) fn check_budget(run: &Run) -> Result<(), HttpError> {
-    match run.has_own_budget() {
+    match run.facts().has_own_budget() {
         false => Ok(()),
         true => Err(HttpError::conflict(
             "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`",

@@ -1076,7 +1076,7 @@ async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
     let error = ask.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let run: Run = serde_json::from_value(serde_json::to_value(error.into_run()).unwrap()).unwrap();
-    assert!(run.has_own_budget());
+    assert!(run.facts().has_own_budget());
     let web = Web::new().agent(agent.clone());
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
     let why = "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`";

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tool_core::__internals::CallRequest;
 use tool_core::memory::{InMemoryStore, RunCommand, RunStatus, RunStore};
 use tool_core::model::{RunUser, ToolDefinition};
-use tool_core::run::{Decision, Run, Wait};
+use tool_core::run::{Decision, Wait};
 use tool_core::tool::{Asker, Timestamp, ToolFuture};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools};
 use tool_mcp::server::{Server, ServerErrorKind};
@@ -312,7 +312,7 @@ async fn tasks_that_were_continued_go_on_after_the_end_of_the_input() {
     let server = staged(&store, &witness).record_messages();
     let agent = server.task_agent().unwrap();
     let request = CallRequest::standalone(ToolCall::new("call_0", "wait", "{}"));
-    let mut run = Run::with_call(agent.name(), "Go on", request).unwrap();
+    let mut run = request.into_run(agent.name(), "Go on").unwrap();
     store.save_run(&run.id().to_string(), &mut run).await.unwrap();
     let (client, stream) = tokio::io::duplex(64);
     let (input, output) = tokio::io::split(stream);
@@ -335,7 +335,7 @@ async fn tasks_that_are_continued_are_loaded_in_their_turn() {
     for index in 0..33 {
         let mut request = CallRequest::standalone(ToolCall::new("call_0", "wait", "{}"));
         request.attempt.key = format!("task_ada_{index}/call_0").into();
-        let mut run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        let mut run = request.into_run(agent.name(), "Go on").unwrap();
         store.save_run(&run.id().to_string(), &mut run).await.unwrap();
     }
     let running = spawn(server).await;

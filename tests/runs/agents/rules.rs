@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tool_core::agent::{Decider, DeciderFuture};
-use tool_core::run::Wait;
+use tool_core::run::{RunPath, Wait};
 
 use super::*;
 
@@ -268,7 +268,8 @@ async fn the_time_of_a_decider_does_not_count() {
 fn the_time_of_a_run_limits_the_start_of_an_agent() {
     let limits = RunLimits::new().max_time(Duration::from_secs(10));
     let run = Run::new([Message::user("Go")]).with_limits(limits);
-    assert_eq!(run.least_time_left(&["inner"]), Some((0, Duration::from_secs(10))));
+    let inner = std::iter::once("inner".to_owned()).collect();
+    assert_eq!(run.facts().limit_at(&inner), Some((RunPath::default(), Duration::from_secs(10))));
 }
 
 /// An exclusive call that its own run does not start in this step holds back no other run.

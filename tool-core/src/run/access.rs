@@ -133,9 +133,7 @@ impl Run {
     }
 
     /// Returns the length of the stored conversation when it was put before the question.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn stored_conversation_len(&self) -> Option<usize> {
+    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
         self.head.stored_conversation_len
     }
 
@@ -173,7 +171,6 @@ impl Run {
     }
 
     /// Returns the reason why a run that is done has no answer.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn stop_reason(&self) -> Option<&StopReason> {
         match &self.stage {
@@ -215,9 +212,7 @@ impl Run {
     }
 
     /// Returns `true` if the run is charged to a budget of its [question](crate::agent::Ask::budget), which continuing it needs again.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_own_budget(&self) -> bool {
+    pub(crate) fn has_own_budget(&self) -> bool {
         self.head.has_own_budget
     }
 
@@ -286,13 +281,6 @@ impl Run {
         usage
     }
 
-    /// Returns the tokens of the turns of this run alone, without the [agents](Self::inner_runs) that its calls asked and without
-    /// [layers](Self::usage_by_layer).
-    #[must_use]
-    pub fn own_usage(&self) -> Usage {
-        self.head.usage
-    }
-
     /// Returns the time that the run took so far, as [reported](Self::add_elapsed) by its driver.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -319,16 +307,6 @@ impl Run {
     /// finished. Empty between two turns.
     pub fn current_calls(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
         self.calls_with_records().map(|(call, record)| (call, record.outcome()))
-    }
-
-    /// Returns `true` if a call of an `at_most_once` tool has begun, of this run or of one inside, and its outcome is not recorded. The model
-    /// reads so when the run goes on.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_unknown_outcome(&self) -> bool {
-        let is_unknown = |record: &CallRecord| record.is_running() && record.forbidden_retry().is_some();
-        self.stage.records().iter().any(is_unknown)
-            || self.inner_runs().any(|inner| inner.run().has_unknown_outcome())
     }
 
     /// Returns the records of the calls that undid other calls after the run failed, in order of execution.

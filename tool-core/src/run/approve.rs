@@ -53,7 +53,6 @@ impl Run {
     /// # Errors
     ///
     /// Fails if there is no such open call, if it was already started, or if it undoes another call.
-    #[doc(hidden)] // For the tests of this project.
     pub fn require_approval(&mut self, call_id: &str) -> Result<(), StepError> {
         if self.is_undoing() {
             return Err(StepError("a call that undoes another needs no approval"));
@@ -201,8 +200,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the run has ended.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn add_posted_message(&mut self, message: UserMessage) -> Result<(), StepError> {
+    pub(crate) fn add_posted_message(&mut self, message: UserMessage) -> Result<(), StepError> {
         if !self.takes_messages() {
             return Err(StepError(ENDED));
         }

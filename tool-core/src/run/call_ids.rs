@@ -51,8 +51,7 @@ impl Run {
     }
 
     /// Brings the index of calls up to date, so that copies of the run need not read all of it.
-    #[doc(hidden)]
-    pub fn index_calls(&mut self) {
+    pub(crate) fn index_calls(&mut self) {
         let index = self.call_index.get_or_insert_default();
         // A compaction begins a new index.
         let hidden = if index.is_new() { self.history.hidden_outputs() } else { HashSet::new() };

@@ -181,7 +181,6 @@ impl RunChanges {
     }
 
     /// Leaves out the time that the run has taken, which its driver counts itself.
-    #[doc(hidden)]
     #[must_use]
     pub fn without_time(mut self) -> Self {
         self.runs.iter_mut().filter_map(|run| run.head.as_mut()).for_each(|head| head.elapsed = None);
@@ -191,7 +190,6 @@ impl RunChanges {
 
 impl Run {
     /// Returns what has changed since the last save, or everything if there was none.
-    #[doc(hidden)]
     #[must_use]
     pub fn changes(&self) -> RunChanges {
         let (id, mut given) = (self.id.clone(), None);
@@ -212,7 +210,6 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the changes are of another state.
-    #[doc(hidden)] // For the crates of this project.
     pub fn apply_changes(&mut self, changes: &RunChanges) -> Result<(), StepError> {
         if let Some(given) = &changes.given {
             *self = Self::clone(given);

@@ -100,15 +100,12 @@ impl Run {
     }
 
     /// Returns `true` if the run has no time left, and a step of it must not be recorded.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn is_time_up(&self) -> bool {
+    pub(crate) fn is_time_up(&self) -> bool {
         self.time_left().is_some_and(|left| left.is_zero())
     }
 
     /// Returns the time that the run has left, if it is limited. Undoing calls is not limited.
-    #[must_use]
-    pub fn time_left(&self) -> Option<Duration> {
+    pub(crate) fn time_left(&self) -> Option<Duration> {
         let limit = self.head.settings.limits.max_time.filter(|_| self.is_in_turn())?;
         Some(limit.saturating_sub(self.elapsed))
     }

@@ -3,7 +3,6 @@
 use crate::tool::{CallRequest, ToolExecution};
 
 /// The way from the outermost run of a tree to one inside: the ids of the calls that lead to it.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunPath(Vec<String>);
 
@@ -50,7 +49,6 @@ impl FromIterator<String> for RunPath {
 
 /// Identifies an effect: the run that needs it, and its number among the effects of runs at this place. A replay numbers alike, however the runs
 /// of the tree interleave.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EffectId {
     pub(super) path: RunPath,
@@ -66,7 +64,6 @@ impl EffectId {
 }
 
 /// What a world does for a run.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Executes a call after the delay of its attempt.
@@ -85,7 +82,6 @@ pub enum Effect {
 }
 
 /// What layers see.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// The outcome of a call, which is recorded as well.

@@ -30,7 +30,6 @@ impl Run {
     }
 
     /// Returns `true` if a call of the run may have had an effect: it was executed, or it was started.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn may_have_had_effects(&self) -> bool {
         let has_effect = |record: &CallRecord| match record.outcome() {
@@ -48,8 +47,7 @@ impl Run {
     }
 
     /// Cancels the run, also if tools have returned an answer that layers have not judged.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn cancel_unjudged(&mut self) {
+    pub(crate) fn cancel_unjudged(&mut self) {
         match self.has_unjudged_answer() {
             true => self.revoke(),
             false => self.cancel(),
@@ -133,14 +131,6 @@ impl Run {
             _ => return None,
         };
         Some((finish_reason, self.answer_text()?))
-    }
-
-    /// Returns the messages that the run adds to its conversation: none without an answer, or if a layer answered in place of the model.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn added_to_conversation(&self) -> Option<&[Message]> {
-        let has_answer = matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. });
-        (has_answer && !self.has_blocked_question()).then(|| self.new_messages())
     }
 
     /// Returns the text of the answer if it is the output of tools and not a reply of the model.

@@ -109,9 +109,7 @@ impl Run {
     }
 
     /// Returns the number of handoffs before the call that the next call undoes.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn handoffs_before_undone(&self) -> Option<usize> {
+    pub(crate) fn handoffs_before_undone(&self) -> Option<usize> {
         let position = self.undoing()?.target.position;
         Some(self.head.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
     }

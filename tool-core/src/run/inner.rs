@@ -135,9 +135,7 @@ impl Run {
 
     /// Returns the time that the run to which these calls lead has left, and those around it for whose limits it counts: the depth of the
     /// run with the least time, and this time.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn least_time_left(&self, calls: &[&str]) -> Option<(usize, Duration)> {
+    pub(crate) fn least_time_left(&self, calls: &[&str]) -> Option<(usize, Duration)> {
         let (mut run, mut least) = (self, self.time_left().map(|left| (0, left)));
         for (depth, call) in calls.iter().enumerate() {
             // The run of an agent that is about to be asked does not exist yet.
@@ -159,19 +157,8 @@ impl Run {
         Some((self.requested_call(call_id)?.clone(), attempt))
     }
 
-    /// Returns the names of the tools by which the agents on the way to a run are asked, as far as the way leads.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn names_to(&self, path: &RunPath) -> Vec<String> {
-        let calls = path.calls();
-        let outer = |depth: usize| self.inner_run_at(calls[..depth].iter().copied());
-        let names = calls.iter().enumerate().map_while(|(depth, call)| outer(depth)?.requested_call(call));
-        names.map(|call| call.name.clone()).collect()
-    }
-
     /// Returns the run to which these calls lead: each asks an agent, in whose run the next one is open.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn inner_run_at<'a>(&self, calls: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
+    pub(crate) fn inner_run_at<'a>(&self, calls: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
         calls
             .into_iter()
             .try_fold(self, |run, call| run.has_open_call(call).then(|| run.open_inner_run(call)).flatten())

@@ -79,7 +79,7 @@ pub use self::changes::RunChanges;
 pub use self::compaction::CompactionRecord;
 pub(crate) use self::compaction::{Carried, MAX_USELESS, ProviderSummary};
 pub use self::effect::{Effect, EffectId, RunPath, Subject};
-pub use self::engine::{EffectResult, Timeouts, TurnTools};
+pub use self::engine::{EffectResult, Engine, Facts, Timeouts, TurnTools};
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;

@@ -22,10 +22,9 @@ impl Profile {
     }
 }
 
-#[doc(hidden)] // For the crates of this project.
 impl Run {
     /// Sets what the rules of the run need of its agent. Layers know all calls that have finished before the first time.
-    pub fn set_profile(&mut self, profile: Profile) {
+    pub(crate) fn set_profile(&mut self, profile: Profile) {
         let recorded = match self.driving.as_mut().and_then(|driving| driving.recorded.take()) {
             Some(recorded) => recorded,
             None => ReportedCalls::all_of(self),
@@ -35,8 +34,7 @@ impl Run {
     }
 
     /// Returns what the rules of the run need of its agent, if a driver has set it.
-    #[must_use]
-    pub fn profile(&self) -> Option<&Profile> {
+    pub(crate) fn profile(&self) -> Option<&Profile> {
         self.driving.as_ref()?.profile.as_deref()
     }
 
@@ -50,8 +48,7 @@ impl Run {
     }
 
     /// Returns the finished calls that layers which record know.
-    #[must_use]
-    pub fn recorded(&self) -> Option<&ReportedCalls> {
+    pub(crate) fn recorded(&self) -> Option<&ReportedCalls> {
         self.driving.as_ref()?.recorded.as_ref()
     }
 

@@ -8,7 +8,6 @@ use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, Tool
 use crate::run::{Run, StepError};
 use crate::tool::{Attempt, CallRequest};
 
-#[doc(hidden)] // For the crates of this project.
 impl Run {
     /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
     /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
@@ -46,8 +45,10 @@ impl Run {
             call,
         }
     }
+}
 
-    /// Creates the run, of an agent with this name, that goes on with a call which belonged to no run so far, such as one received over another
+impl CallRequest {
+    /// Creates the run, of an agent with this name, that goes on with the call, which belonged to no run so far, such as one received over another
     /// protocol. Its id is that in the key of the call, which stays the same, as does what the call has recorded and waits for. A call with a
     /// [definition](CallRequest::definition) is approved for it.
     ///
@@ -58,7 +59,7 @@ impl Run {
     ///
     /// let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
     /// let key = request.attempt.key.clone();
-    /// let mut run = Run::with_call(Some("clerk"), "Go on", request)?;
+    /// let mut run = request.into_run(Some("clerk"), "Go on")?;
     /// assert_eq!(run.begin_call("call_1")?.key, key);
     /// # Ok::<_, tool_core::run::StepError>(())
     /// ```
@@ -66,15 +67,11 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the key of the call has no id of a run.
-    pub fn with_call(
-        agent: Option<&str>,
-        question: impl Into<Content>,
-        request: CallRequest,
-    ) -> Result<Self, StepError> {
-        let CallRequest { call, attempt, user, notes, definition, .. } = request;
+    pub fn into_run(self, agent: Option<&str>, question: impl Into<Content>) -> Result<Run, StepError> {
+        let Self { call, attempt, user, notes, definition, .. } = self;
         let (run, id) = (attempt.key.as_str().split_once('/'), call.id.clone());
         let (run_id, _) = run.ok_or(StepError("the key of the call has no id of a run"))?;
-        let mut run = Self::new([Message::User(question.into())]).with_id(RunId::from(run_id.to_owned()));
+        let mut run = Run::new([Message::User(question.into())]).with_id(RunId::from(run_id.to_owned()));
         run.set_agent_name(agent);
         run.head.user = user;
         run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
@@ -88,7 +85,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Returns the call of a run that [`with_call`](Self::with_call) has created, to create the run again later, or `None` if the call has
+    /// Returns the call of a run that [`into_run`](Self::into_run) has created, to create the run again later, or `None` if the call has
     /// an outcome. Decisions about the call are not part of it.
     ///
     /// ```
@@ -97,16 +94,16 @@ impl Run {
     /// use tool_core::run::Run;
     ///
     /// let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
-    /// let run = Run::with_call(None, "Go on", request)?;
-    /// let (id, request) = (run.id().clone(), run.into_call().ok_or("it has ended")?);
-    /// assert_eq!(Run::with_call(None, "Go on", request)?.id(), &id);
+    /// let run = request.into_run(None, "Go on")?;
+    /// let request = CallRequest::of_run(&run).ok_or("it has ended")?;
+    /// assert_eq!(request.into_run(None, "Go on")?.id(), run.id());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn into_call(self) -> Option<CallRequest> {
-        let (call, record) = self.calls_with_records().next().filter(|(_, record)| record.is_open())?;
-        let mut attempt = Attempt::new(self.key(&call.id), record.running_attempt().unwrap_or(1));
+    pub fn of_run(run: &Run) -> Option<Self> {
+        let (call, record) = run.calls_with_records().next().filter(|(_, record)| record.is_open())?;
+        let mut attempt = Attempt::new(run.key(&call.id), record.running_attempt().unwrap_or(1));
         attempt.is_continued = record.has_waited();
-        Some(self.request_of(call.clone(), attempt))
+        Some(run.request_of(call.clone(), attempt))
     }
 }

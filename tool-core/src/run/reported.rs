@@ -24,7 +24,7 @@ impl ReportedCalls {
     /// finished meanwhile, and those whose outputs are an answer, or can become one, that layers have not judged if they see answers.
     pub(crate) fn before(run: &Run, sees_answers: bool) -> Self {
         let ends = |kind| matches!(kind, DecisionKind::Denied | DecisionKind::Supplied);
-        let decided = run.unreported_decisions().iter().filter(|decision| ends(decision.record.kind));
+        let decided = run.facts().unreported_decisions().iter().filter(|decision| ends(decision.record.kind));
         let decided = decided.map(|decision| decision.call_id.clone());
         let unjudged = if sees_answers { run.unjudged_answers() } else { Vec::new() };
         Self::all_of(run).without(run, &decided.chain(unjudged).collect())

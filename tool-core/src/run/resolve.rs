@@ -105,7 +105,6 @@ impl Wait {
     }
 }
 
-#[doc(hidden)] // For the crates of this project.
 impl Wait {
     /// Returns the record of its end, if its deadline has come.
     #[must_use]
@@ -325,13 +324,6 @@ impl Run {
         }
     }
 
-    /// Returns the decisions about calls of this run that no driver has reported yet.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn unreported_decisions(&self) -> &[CallDecision] {
-        &self.head.unreported
-    }
-
     /// Returns these decisions, which are reported now.
     pub(crate) fn take_decisions(&mut self) -> Vec<CallDecision> {
         if !self.head.unreported.is_empty() {
@@ -346,7 +338,6 @@ impl Run {
     }
 
     /// Returns the decisions about the calls of this run, and of the runs of agents that it asked.
-    #[doc(hidden)] // For the crates of this project.
     pub fn decisions(&self) -> Box<dyn Iterator<Item = &DecisionRecord> + '_> {
         let open = self.stage.records().iter().flat_map(|record| {
             let finished = record.outcome().into_iter().flat_map(ToolExecution::decisions);

@@ -24,7 +24,7 @@ pub(crate) const REJECTED: &str = "(this answer was rejected)";
 impl CallRecord {
     /// Returns `true` if the call has to be judged before it is executed, also if that is to continue it, and was not since the last
     /// decision about it.
-    fn awaits_layers(&self) -> bool {
+    pub(super) fn awaits_layers(&self) -> bool {
         (self.awaits_approval() || self.is_ready() && self.forbidden_retry().is_none())
             && self.judged_after != Some(self.history.decisions.len())
     }
@@ -140,8 +140,7 @@ impl Run {
     }
 
     /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
-    #[must_use]
-    pub fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
         let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
         let end = self.open_inner_run(call_id)?.verdicts().iter().find(is_of_outer)?;
         Some(VerdictRecord { level: end.level - 1, ..end.clone() })
@@ -219,20 +218,11 @@ impl Run {
 
     /// Returns `true` if layers have something to judge before the next step: an answer that is an output, or calls.
     pub(crate) fn awaits_layers(&self) -> bool {
-        self.has_unjudged_answer() || self.unjudged_calls().next().is_some()
-    }
-
-    /// Returns the calls that could start once layers have judged them: none while their tools are not known.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn unjudged_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        let calls = self.calls_with_records().filter(|_| !self.awaits_tools());
-        calls.filter(|(_, record)| record.is_ready() && record.awaits_layers()).map(|(call, _)| call)
+        self.has_unjudged_answer() || self.facts().unjudged_calls().next().is_some()
     }
 
     /// Returns `true` if tools returned the answer and layers have not judged it.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_unjudged_answer(&self) -> bool {
+    pub(crate) fn has_unjudged_answer(&self) -> bool {
         matches!(self.stage, Stage::Returned { is_judged: false, .. })
     }
 

@@ -76,8 +76,7 @@ impl Run {
     }
 
     /// Returns a copy that records what changes.
-    #[doc(hidden)]
-    pub fn recording_copy(&self) -> Self {
+    pub(crate) fn recording_copy(&self) -> Self {
         let mut copy = self.clone();
         copy.record_changes(0);
         copy

@@ -95,16 +95,21 @@ impl Run {
         let has_exclusive = self.open_records().any(CallRecord::is_exclusive);
         let driving = self.driving.get_or_insert_default();
         driving.step = Some(OpenStep { max, waiting, sees, has_exclusive });
-        (driving.is_stalled, driving.is_stalled_inside) = (false, false);
+        self.clear_stall();
+    }
+
+    /// Lets what could not be done be done again.
+    pub(crate) fn clear_stall(&mut self) {
+        if let Some(driving) = &mut self.driving {
+            (driving.is_stalled, driving.is_stalled_inside) = (false, false);
+        }
     }
 
     /// Forgets what a driver had in flight: it counts as interrupted.
     pub(crate) fn forget_in_flight(&mut self) {
         self.unmark(|_, _| true);
-        self.driving.iter_mut().for_each(|driving| {
-            driving.step = None;
-            (driving.is_stalled, driving.is_stalled_inside) = (false, false);
-        });
+        self.driving.iter_mut().for_each(|driving| driving.step = None);
+        self.clear_stall();
     }
 
     /// Forgets what was in flight and has no outcome.
@@ -248,9 +253,7 @@ impl Run {
     }
 
     /// Returns what layers see of the outcomes of the last turn.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn sees(&self) -> Sees {
+    pub(crate) fn sees(&self) -> Sees {
         let of_step = || self.step().map(|step| step.sees);
         self.profile().map(|profile| profile.sees).or_else(of_step).unwrap_or_default()
     }
@@ -290,7 +293,10 @@ impl Run {
 
     /// Returns the runs of the agents that calls in flight ask, with the ids of the calls.
     fn asked_in_flight(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let calls = self.marked_calls().filter(|(call, record)| self.is_asking_agent(call, record));
+        // Most calls ask none.
+        let may_ask = |record: &CallRecord| record.inner().is_some() || self.is_undoing();
+        let calls = self.marked_calls().filter(move |(_, record)| may_ask(record));
+        let calls = calls.filter(|(call, record)| self.is_asking_agent(call, record));
         calls.filter_map(|(call, _)| Some((&*call.id, self.open_inner_run(&call.id)?)))
     }
 
@@ -318,9 +324,7 @@ impl Run {
     }
 
     /// Returns the runs of the tree that work, the outermost first.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn open_places(&self) -> Vec<RunPath> {
+    pub(crate) fn open_places(&self) -> Vec<RunPath> {
         let mut tree = OpenRuns::default();
         tree.add_tree(Vec::new(), self);
         tree.0.iter().map(|one| one.place.iter().map(|id| (*id).to_owned()).collect()).collect()
@@ -413,7 +417,7 @@ impl Run {
 
     /// Returns `true` if a call asks an agent, or undoes the calls of one.
     pub(crate) fn asks_agent(&self, call_id: &str) -> bool {
-        self.kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
+        self.facts().kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
     }
 
     /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits, or is at rest, does not.
@@ -431,20 +435,6 @@ impl Run {
     fn calls_at_work(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         let marked = self.marked_calls().filter(|(call, record)| self.is_marked(call, record));
         marked.filter(|(_, record)| record.is_ready())
-    }
-
-    /// Returns `true` if a call must not be executed again.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn is_at_most_once(&self, call_id: &str) -> bool {
-        self.record(call_id).is_some_and(CallRecord::is_at_most_once)
-    }
-
-    /// Returns the kind of a call's tool.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn kind_of(&self, call_id: &str) -> Option<ToolKind> {
-        self.record(call_id)?.kind
     }
 
     /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
@@ -512,7 +502,7 @@ mod tests {
     fn polled(run: &mut Run) -> Vec<String> {
         loop {
             judge(run);
-            let group: Vec<_> = std::iter::from_fn(|| run.poll()).collect();
+            let group: Vec<_> = std::iter::from_fn(|| run.engine().poll()).collect();
             let calls = group.iter().filter_map(|(_, effect)| match effect {
                 Effect::Call(request) => Some(request.call.id.clone()),
                 _ => None,
@@ -521,7 +511,7 @@ mod tests {
             if group.is_empty() || !calls.is_empty() {
                 return calls;
             }
-            group.iter().for_each(|(id, _)| run.handle(id, EffectResult::Nothing).unwrap());
+            group.iter().for_each(|(id, _)| run.engine().handle(id, EffectResult::Nothing).unwrap());
         }
     }
 

@@ -117,7 +117,6 @@ pub(super) struct Polled {
 }
 
 /// What the rules of a run need of its agent.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// What layers see of the calls of the last turn.
@@ -131,7 +130,6 @@ pub struct Profile {
 }
 
 /// What the layers around the calls of a turn see of their outcomes.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sees {
     /// Layers judge outputs that are the answer.

@@ -225,9 +225,7 @@ impl Run {
     }
 
     /// Returns `true` if the call failed and will be executed again. Asked before its outcome is [recorded](Self::record_result).
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn will_retry(&self, execution: &ToolExecution) -> bool {
+    pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {

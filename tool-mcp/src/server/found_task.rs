@@ -141,7 +141,7 @@ mod tests {
         let builder = Agent::builder(NothingToSay).tools(tools![work]).run_store(InMemoryStore::new());
         let agent = builder.build().unwrap();
         let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
-        let mut driver = agent.resume(Run::with_call(agent.name(), "Go on", request).unwrap()).start();
+        let mut driver = agent.resume(request.into_run(agent.name(), "Go on").unwrap()).start();
         while driver.advance().await.unwrap() {}
         let mut listed = agent.list_runs(&RunFilter::new()).await.unwrap().remove(0);
         listed.status = RunStatus::Expired;

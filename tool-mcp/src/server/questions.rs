@@ -93,7 +93,7 @@ impl HostCall {
         agent: String,
     ) -> Result<Self, StepError> {
         let ToolCall { id, name, arguments, .. } = request.call.clone();
-        let run = Run::with_call(Some(&agent), QUESTION, request)?;
+        let run = request.into_run(Some(&agent), QUESTION)?;
         let caller = caller.derive_id("request state");
         let (round, can_become_task, is_deferred) = (0, false, false);
         Ok(Self {
@@ -204,7 +204,7 @@ impl HostCall {
 
     /// Reports to its tool that the call will not be continued.
     pub(super) fn give_up(self, tools: &ToolSet, context: &ToolContext) {
-        if let Some(request) = self.run.into_call() {
+        if let Some(request) = CallRequest::of_run(&self.run) {
             tools.give_up(request, context);
         }
     }
@@ -260,7 +260,7 @@ impl HostCall {
             asked.request.call.arguments.clone_from(&self.arguments);
         }
         let id = asked.request.call.id.clone();
-        let run = Run::with_call(Some(&self.agent), QUESTION, asked.request.clone());
+        let run = asked.request.clone().into_run(Some(&self.agent), QUESTION);
         let mut run = run.map_err(|_| invalid())?;
         let mut answers = Vec::new();
         for (key, wait) in questions(&run) {
@@ -362,7 +362,7 @@ impl HostCall {
     }
 
     fn seal(&self, sealer: &StateSealer, tools: &ToolSet) -> Option<String> {
-        let mut asked = AskedCall::new(self.run.clone().into_call()?, self.round);
+        let mut asked = AskedCall::new(CallRequest::of_run(&self.run)?, self.round);
         asked.omits_arguments = asked.request.call.arguments == self.arguments;
         asked.task.clone_from(&self.task);
         if asked.omits_arguments {

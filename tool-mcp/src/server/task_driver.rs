@@ -200,7 +200,7 @@ mod tests {
             .build()
             .unwrap();
         let request = CallRequest::standalone(ToolCall::new("call_1", "work", "{}"));
-        let run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        let run = request.into_run(agent.name(), "Go on").unwrap();
         let id = run.id().to_string();
         let loading = ready(Some(start(agent.resume(run)))).boxed();
         let driver = TaskDriver::new(agent.clone(), Shutdown::new());
@@ -219,7 +219,7 @@ mod tests {
         let builder = Agent::builder(NothingToSay).tools(tools![park]).run_store(InMemoryStore::new());
         let agent = builder.build().unwrap();
         let request = CallRequest::standalone(ToolCall::new("call_1", "park", "{}"));
-        let run = Run::with_call(agent.name(), "Go on", request).unwrap();
+        let run = request.into_run(agent.name(), "Go on").unwrap();
         let (id, loading) = (run.id().to_string(), ready(Some(start(agent.resume(run)))).boxed());
         let driving = TaskDriver::new(agent, Shutdown::new()).drive(id, loading, CancellationToken::new());
         let outcome = tokio::time::timeout(RECOVERY_INTERVAL, driving).await.expect("the run is left");

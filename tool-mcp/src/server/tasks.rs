@@ -14,6 +14,7 @@ use rmcp::model::{CreateTaskResult, DetailedTask, ErrorData, InputResponses, Tas
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tool_core::__internals::CallRequest;
 use tool_core::agent::{Ask, RecoveryTask, RunDriver};
 use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
 use tool_core::tool::Timestamp;
@@ -127,7 +128,7 @@ impl Tasks {
                 Err(error) => {
                     let error = match executed {
                         Some(executed) => {
-                            if let Some(request) = executed.into_call() {
+                            if let Some(request) = CallRequest::of_run(&executed) {
                                 tools.give_up(request, &context);
                             }
                             ToolError::outcome_unknown()

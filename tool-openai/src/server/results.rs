@@ -66,7 +66,7 @@ impl<'a> SentResults<'a> {
                 false => Ok(None),
             };
         }
-        let has_unknown_outcome = run.has_unknown_outcome() && status != RunStatus::RunningElsewhere;
+        let has_unknown_outcome = run.facts().has_unknown_outcome() && status != RunStatus::RunningElsewhere;
         match self.continue_run(agent, run) {
             Some(_) if has_unknown_outcome => Err(ApiError::interrupted()),
             found => Ok(found),

@@ -33,23 +33,23 @@ impl<'c> Drive<'c> {
             others.into_iter().partition(|(id, request, _)| self.is_local(id.path(), &request.call));
         self.start_remote_calls(remote, !local.is_empty()).await?;
         for (id, request, _) in of_agents {
-            if self.run.is_awaited(&id) {
+            if self.run.facts().is_awaited(&id) {
                 self.start_agent(id, request.call, &request.attempt).await?;
             }
         }
         for (id, request, _) in searches {
             // It has no effect, so a search that is not finished is none.
-            if self.run.is_awaited(&id) {
+            if self.run.facts().is_awaited(&id) {
                 self.judge(&id, "search", Judged::Search(request.call.id)).await?;
             }
         }
         self.publish_waits();
-        let local: Vec<_> = local.into_iter().filter(|(id, ..)| self.run.is_awaited(id)).collect();
+        let local: Vec<_> = local.into_iter().filter(|(id, ..)| self.run.facts().is_awaited(id)).collect();
         if local.is_empty() {
             return Ok(());
         }
         self.flush_events().await?;
-        local.iter().for_each(|(id, ..)| self.run.set_executing_at(id));
+        local.iter().for_each(|(id, ..)| self.run.engine().set_executing_at(id));
         let inputs = local.into_iter().filter_map(|(id, request, _)| {
             let input = self.input_of(id.path(), request)?;
             Some((id, input))
@@ -59,7 +59,7 @@ impl<'c> Drive<'c> {
     }
 
     fn is_search(&self, path: &RunPath, call: &ToolCall) -> bool {
-        self.run_at(path).and_then(|run| run.kind_of(&call.id)) == Some(ToolKind::Search)
+        self.run_at(path).and_then(|run| run.facts().kind_of(&call.id)) == Some(ToolKind::Search)
     }
 
     /// Returns `true` if the call is executed in the invocation of its run.
@@ -92,7 +92,7 @@ impl<'c> Drive<'c> {
 
     /// Cancels the calls that no run waits for any more.
     pub(super) fn drop_abandoned(&mut self) {
-        while let Some(id) = self.run.poll_abandoned() {
+        while let Some(id) = self.run.engine().poll_abandoned() {
             self.in_flight.retain(|_, one| {
                 if let Executor::Invocation(Some(handle)) = &one.executor
                     && one.id == id
@@ -108,14 +108,14 @@ impl<'c> Drive<'c> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
-            || self.run.open_places().len() > 1
+            || self.run.facts().open_places().len() > 1
             || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
         let max_bytes = self.setup.settings.max_bytes;
         for (id, request, _) in ready {
             let call = request.call.clone();
-            let input = self.input_of(id.path(), request).filter(|_| self.run.is_awaited(&id));
+            let input = self.input_of(id.path(), request).filter(|_| self.run.facts().is_awaited(&id));
             let Some(mut input) = input else { continue };
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
@@ -128,7 +128,7 @@ impl<'c> Drive<'c> {
                 self.take_outcome(&id, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 continue;
             }
-            self.run.set_executing_at(&id);
+            self.run.engine().set_executing_at(&id);
             let owner = self.setup.settings.routes.get(&call.name).unwrap_or(&self.setup.name);
             let deployed = self.run_at(id.path()).and_then(|run| self.nodes.get(run.id().as_str()));
             let deployed = deployed.and_then(|node| node.deployed.tools.get(&call.name));
@@ -195,10 +195,10 @@ impl<'c> Drive<'c> {
     fn input_of(&self, path: &RunPath, request: CallRequest) -> Option<CallInput> {
         let run = self.run_at(path)?;
         let (name, undoes) = (&request.call.name, request.undone.is_some());
-        let profile = run.profile();
+        let profile = run.facts().profile();
         let mut called = profile.into_iter().filter(|_| !undoes).flat_map(|profile| profile.called.iter());
         let called = called.find(|tool| tool.name() == name);
-        let undoing = profile.zip(run.handoffs_before_undone());
+        let undoing = profile.zip(run.facts().handoffs_before_undone());
         let undoing = undoing.and_then(|(profile, handoffs)| profile.undoing.get(&(handoffs, name.clone())));
         let is_unknown = !undoes && called.is_none();
         let offered =
@@ -207,7 +207,7 @@ impl<'c> Drive<'c> {
         Some(CallInput {
             definition: called.or(undoing).map(ToolDefinition::hash),
             offered: offered.unwrap_or_default(),
-            at_most_once: run.is_at_most_once(&request.call.id),
+            at_most_once: run.facts().is_at_most_once(&request.call.id),
             events: self.events.clone(),
             context: self.context.clone(),
             agent: self.tree(&way).names(),
@@ -239,7 +239,7 @@ impl<'c> Drive<'c> {
                 self.messages += 1;
                 self.set_time(at);
                 // Fails if the run has ended meanwhile.
-                let _ = self.run.add_posted_message(value);
+                let _ = self.run.engine().add_posted_message(value);
                 let waiting = self.waiting_state(self.waiting.clone());
                 self.ctx.set(WAITING, Json(waiting));
             }
@@ -250,7 +250,7 @@ impl<'c> Drive<'c> {
             Arrived::TimeLimit => {
                 // A timer that another one has replaced means nothing.
                 if let Some((_, (_, path))) = self.open.time_limit.take_if(|(set, _)| *set == index) {
-                    self.run.use_up_time_at(&path);
+                    self.run.engine().use_up_time_at(&path);
                 }
             }
         }
@@ -300,7 +300,7 @@ impl<'c> Drive<'c> {
             }
         }
         self.in_flight.clear();
-        self.run.cancel_unjudged();
+        self.run.engine().cancel_unjudged();
     }
 }
 

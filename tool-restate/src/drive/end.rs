@@ -18,8 +18,9 @@ impl<'c> Drive<'c> {
     pub(super) fn finish(mut self) -> Ended {
         self.publish_finished_calls();
         let Self { setup, ctx, run, round, failure, conversation, events, mut unpublished, .. } = self;
-        let messages = run.added_to_conversation().filter(|_| conversation.is_some()).map(<[_]>::to_vec);
-        let summary = run.stored_conversation_len().zip(ConversationSummary::of_run(&run));
+        let messages =
+            run.facts().added_to_conversation().filter(|_| conversation.is_some()).map(<[_]>::to_vec);
+        let summary = run.facts().stored_conversation_len().zip(ConversationSummary::of_run(&run));
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {

@@ -19,7 +19,7 @@ use crate::names::CallInput;
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
     pub(super) async fn execute_locally(&mut self, calls: Vec<(EffectId, CallInput)>) -> Driven {
-        let times: Vec<_> = calls.iter().map(|(id, _)| self.run.limit_at(id.path())).collect();
+        let times: Vec<_> = calls.iter().map(|(id, _)| self.run.facts().limit_at(id.path())).collect();
         let (ids, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let left = times.iter().map(|limit| limit.as_ref().map(|(_, left)| *left));
         let inputs: Vec<_> = inputs
@@ -89,7 +89,7 @@ impl<'c> Drive<'c> {
         for (call, execution) in executed {
             match (ids.get(call), times.get(call), execution) {
                 (Some(id), _, Some(execution)) => self.take_outcome(id, execution),
-                (_, Some(Some((limited, _))), None) => self.run.use_up_time_at(limited),
+                (_, Some(Some((limited, _))), None) => self.run.engine().use_up_time_at(limited),
                 _ => {}
             }
         }

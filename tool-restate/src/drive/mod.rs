@@ -67,7 +67,7 @@ impl<'c> Drive<'c> {
         let start = move || ready(Ok(Json(setup.steps.start(question, history))));
         let Json(started) = ctx.run(start).name("start").await?;
         let Started { mut run, deployed, at, .. } = started.map_err(TerminalError::new)?;
-        run.set_profile(Profile::new(deployed.max_concurrent_calls));
+        run.engine().set_profile(Profile::new(deployed.max_concurrent_calls));
         let events = publishes.then(|| EventTarget {
             agent: setup.name.clone(),
             run: ctx.key().to_owned(),
@@ -115,7 +115,7 @@ impl<'c> Drive<'c> {
     async fn advance(&mut self) -> Driven<bool> {
         self.drop_abandoned();
         self.expire_questions().await?;
-        let group: Vec<_> = iter::from_fn(|| self.run.poll()).collect();
+        let group: Vec<_> = iter::from_fn(|| self.run.engine().poll()).collect();
         if !group.is_empty() {
             return self.perform(group).await.map(|()| false);
         }
@@ -174,7 +174,7 @@ impl<'c> Drive<'c> {
 
     /// Hands the run the result of an effect.
     fn handle(&mut self, id: &EffectId, result: EffectResult) {
-        if self.run.handle(id, result).is_err() {
+        if self.run.engine().handle(id, result).is_err() {
             self.fail("a recorded step is of another state of the run");
         }
     }
@@ -182,7 +182,7 @@ impl<'c> Drive<'c> {
     /// Stops the run for a reason that is none of its rules. The effects of its calls are undone.
     fn fail(&mut self, message: impl Into<String>) {
         self.failure.get_or_insert_with(|| message.into());
-        self.run.cancel_unjudged();
+        self.run.engine().cancel_unjudged();
     }
 
     /// Sets the time of the run, but to none at which a question expires about which somebody may have decided.

@@ -32,8 +32,8 @@ impl<'c> Drive<'c> {
 
     /// Adds the event of an attempt that has failed, if another one follows.
     pub(super) fn publish_retried(&mut self, path: &RunPath, execution: &ToolExecution) {
-        let Some(run) = self.run_at(path).filter(|run| run.will_retry(execution)) else { return };
-        let is_judged = run.sees().outputs;
+        let Some(run) = self.run_at(path).filter(|run| run.facts().will_retry(execution)) else { return };
+        let is_judged = run.facts().sees().outputs;
         self.publish(path, Event::call_retried(execution, is_judged));
     }
 
@@ -42,15 +42,15 @@ impl<'c> Drive<'c> {
         if self.events.is_none() {
             return;
         }
-        for path in self.run.open_places().iter().rev() {
-            let Some(run) = self.run.inner_run_at(path.calls()) else { continue };
+        for path in self.run.facts().open_places().iter().rev() {
+            let Some(run) = self.run.facts().inner_run_at(path.calls()) else { continue };
             let Some(node) = self.nodes.get_mut(run.id().as_str()) else { continue };
-            let decisions = run.unreported_decisions();
+            let decisions = run.facts().unreported_decisions();
             // A step has reported the others.
             let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
             let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
             // Layers can replace the others.
-            let sees = run.sees();
+            let sees = run.facts().sees();
             let finished = node.reported.take_shown(run, sees.answers, sees.outputs);
             let finished = finished.into_iter().map(Event::CallFinished);
             let events: Vec<_> = decisions.chain(finished).collect();

@@ -124,7 +124,7 @@ pub(super) enum Executor {
 impl OpenCall {
     /// Returns `true` if the call undoes another one.
     pub(super) fn undoes(&self, outermost: &Run) -> bool {
-        outermost.inner_run_at(self.id.path().calls()).is_some_and(Run::is_undoing)
+        outermost.facts().inner_run_at(self.id.path().calls()).is_some_and(Run::is_undoing)
     }
 }
 

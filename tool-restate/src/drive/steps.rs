@@ -41,7 +41,7 @@ impl<'c> Drive<'c> {
             let deadline = self.clock.after(left);
             match (take_step(self.ctx, name, deadline, None, || step(steps, tree)).await, limit) {
                 (Err(DriveError::Failed(_)), Some((limited, _))) => {
-                    self.run.use_up_time_at(&limited);
+                    self.run.engine().use_up_time_at(&limited);
                     return Ok(None);
                 }
                 (Err(DriveError::Failed(error)), None) => self.pause(error.message()).await?,
@@ -68,7 +68,7 @@ impl<'c> Drive<'c> {
     pub(super) fn apply(&mut self, id: &EffectId, result: EffectResult) {
         self.publish_finished_calls();
         self.handle(id, result);
-        let left = self.run_at(id.path()).map_or(0, |run| run.unreported_decisions().len());
+        let left = self.run_at(id.path()).map_or(0, |run| run.facts().unreported_decisions().len());
         self.node_at(id.path()).into_iter().for_each(|node| node.decisions = left);
     }
 

@@ -23,18 +23,18 @@ use crate::step::{Obstacle, Started, Tree, agent_panicked};
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
     pub(super) fn run_at(&self, path: &RunPath) -> Option<&Run> {
-        self.run.inner_run_at(path.calls())
+        self.run.facts().inner_run_at(path.calls())
     }
 
     /// Returns what is known about a run.
     pub(super) fn node_at(&mut self, path: &RunPath) -> Option<&mut Node> {
-        let id = self.run.inner_run_at(path.calls())?.id().as_str();
+        let id = self.run.facts().inner_run_at(path.calls())?.id().as_str();
         self.nodes.get_mut(id)
     }
 
     /// Returns the calls that lead to a run, with the names of the tools.
     pub(super) fn way(&self, path: &RunPath) -> Vec<Asked> {
-        let names = self.run.names_to(path);
+        let names = self.run.facts().names_to(path);
         let calls = path.calls().into_iter().zip(names);
         calls.map(|(call, agent)| Asked { call: call.to_owned(), agent }).collect()
     }
@@ -78,7 +78,7 @@ impl<'c> Drive<'c> {
     /// Ends a call whose agent's run is done, unless its answer is rejected.
     pub(super) async fn finish_agent(&mut self, id: &EffectId) -> Driven {
         let way = self.way(id.path());
-        if let Some(panicked) = self.run.outcome_of_panic(id.path()) {
+        if let Some(panicked) = self.run.facts().outcome_of_panic(id.path()) {
             return self.record_obstacle(id, Obstacle::Ended(way.len() - 1, panicked.into())).await;
         }
         let name = format!("end of {}", agent_names(&way).join("/"));
@@ -130,7 +130,7 @@ impl<'c> Drive<'c> {
             }
             Obstacle::Panicked(text) => {
                 self.apply(id, EffectResult::Panicked(text.clone()));
-                if self.run.panic().is_some() {
+                if self.run.facts().panic().is_some() {
                     self.fail(agent_panicked(&text));
                 }
                 self.publish_finished_calls();
@@ -148,7 +148,7 @@ impl<'c> Drive<'c> {
     /// Sets the time, before what has happened by then is handled.
     pub(super) fn set_time(&mut self, at: u64) {
         let passed = self.clock.advance(at);
-        self.run.advance(passed);
+        self.run.engine().advance(passed);
         self.tick();
     }
 
@@ -157,7 +157,7 @@ impl<'c> Drive<'c> {
         &self,
         paths: impl IntoIterator<Item = RunPath>,
     ) -> Option<(RunPath, Duration)> {
-        let limits = paths.into_iter().filter_map(|path| self.run.limit_at(&path));
+        let limits = paths.into_iter().filter_map(|path| self.run.facts().limit_at(&path));
         let patience = self.setup.settings.model_patience;
         limits.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
     }

@@ -5,7 +5,7 @@
 
 use futures_util::FutureExt;
 use tool_core::Event;
-use tool_core::run::{EffectId, EffectResult, Run, TurnTools};
+use tool_core::run::{EffectId, EffectResult, TurnTools};
 
 use super::state::{Drive, DriveError, Driven};
 use super::steps::take_step;
@@ -53,8 +53,15 @@ impl<'c> Drive<'c> {
                 let mut records: Vec<_> = turns.iter().zip(records).collect();
                 // One that took longer does not count for the others.
                 records.sort_by_key(|(_, record)| record.as_ref().map_or(0, |record| record.finished));
+                let started = records.iter().filter_map(|(_, record)| Some(record.as_ref()?.started)).min();
+                started.into_iter().for_each(|at| self.set_time(at));
+                let late = self.without_time(asking);
                 for ((id, _), record) in records {
                     match record {
+                        // The run has ended.
+                        Some(TurnRecord { outcome: Ok(_), .. }) if late.contains(id) => {
+                            self.handle(id, EffectResult::Nothing);
+                        }
                         Some(record) => self.apply_turn(id, record).await?,
                         None => self.handle(id, EffectResult::Cancelled),
                     }
@@ -66,7 +73,7 @@ impl<'c> Drive<'c> {
                 let DriveError::Failed(error) = error else { return Err(error) };
                 match limit {
                     _ if attempts.is_some() => self.fail(error.message()),
-                    Some((limited, _)) => self.run.use_up_time_at(&limited),
+                    Some((limited, _)) => self.run.engine().use_up_time_at(&limited),
                     None => self.pause(error.message()).await?,
                 }
                 Ok(())
@@ -74,15 +81,17 @@ impl<'c> Drive<'c> {
         }
     }
 
+    /// Returns the effects of these whose runs have no time left.
+    fn without_time(&self, ids: &[EffectId]) -> Vec<EffectId> {
+        let is_up = |id: &&EffectId| self.run_at(id.path()).is_some_and(|run| run.facts().is_time_up());
+        ids.iter().filter(is_up).cloned().collect()
+    }
+
     /// Applies a turn.
     async fn apply_turn(&mut self, id: &EffectId, record: TurnRecord) -> Driven {
-        let TurnRecord { outcome, started, finished } = record;
-        self.set_time(started);
-        let is_time_up = self.run_at(id.path()).is_some_and(Run::is_time_up);
+        let TurnRecord { outcome, finished, .. } = record;
         self.set_time(finished);
         match outcome {
-            // The run has ended.
-            Ok(_) if is_time_up => self.handle(id, EffectResult::Nothing),
             Ok(Turn { changes, reply, tools, offered, deployed, sees, events }) => {
                 self.unpublished.extend(events);
                 let Some(node) = self.node_at(id.path()) else { return Ok(()) };

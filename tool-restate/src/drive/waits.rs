@@ -34,7 +34,7 @@ impl<'c> Drive<'c> {
     fn waiting_agents(&self) -> BTreeMap<String, Vec<String>> {
         let mut agents = BTreeMap::new();
         // Those inside come later and take precedence.
-        for path in self.run.open_places() {
+        for path in self.run.facts().open_places() {
             let before: String = path.calls().iter().map(|call| format!("{call}/")).collect();
             let names = self.tree(&self.way(&path)).names();
             let waits = self.run_at(&path).filter(|_| !names.is_empty()).map(Run::waits);
@@ -86,7 +86,7 @@ impl<'c> Drive<'c> {
         }
         self.publish_finished_calls();
         // Those inside report first what they wait for.
-        for path in self.run.open_places().iter().rev().filter(|path| path.depth() > 0) {
+        for path in self.run.facts().open_places().iter().rev().filter(|path| path.depth() > 0) {
             let waits = self.run_at(path).filter(|run| run.is_blocked()).map(Run::waits);
             if let Some(waits) = waits {
                 self.publish(path, Event::Waiting(waits));
@@ -153,7 +153,7 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the next deadline of something that the run waits for.
     pub(super) fn await_deadline(&mut self) {
         let now = self.clock.time();
-        let next = self.run.poll_timeout(now).deadline;
+        let next = self.run.facts().poll_timeout(now).deadline;
         if let Some(next) = next.filter(|next| self.open.deadline.is_none_or(|earlier| *next < earlier)) {
             self.open.deadline = Some(next);
             let timer = self.ctx.sleep(next.since(now));
@@ -164,8 +164,12 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the run whose time is up first.
     pub(super) fn await_time_limit(&mut self) {
         // A timer that was set before the run only waited for a person has counted that time, too.
-        let limit =
-            self.run.poll_timeout(self.clock.time()).limit.map(|(path, left)| (self.clock.after(left), path));
+        let limit = self
+            .run
+            .facts()
+            .poll_timeout(self.clock.time())
+            .limit
+            .map(|(path, left)| (self.clock.after(left), path));
         if self.open.time_limit.as_ref().map(|(_, limit)| limit) != limit.as_ref() {
             self.open.time_limit = limit.map(|limit| {
                 let left = Duration::from_micros(limit.0.saturating_sub(self.clock.micros()));

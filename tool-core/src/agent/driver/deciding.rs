@@ -82,8 +82,11 @@ impl RunDriver {
 
     /// Leaves the run waiting, unless it can go on.
     fn defer(&mut self) -> Result<Work, RunErrorKind> {
-        self.clock = None;
         self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        if self.run.is_blocked() {
+            self.count_time();
+            self.clock = None;
+        }
         let needs_tools = !self.offer.is_resolved && !self.run.awaits_tools();
         match self.run.is_asking() || needs_tools {
             // What a provider has asked is over, and its tools are still unknown.

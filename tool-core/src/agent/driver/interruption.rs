@@ -20,11 +20,17 @@ impl RunDriver {
 
     /// Counts the time that has passed, for the runs of the tree in which something was done.
     pub(super) fn count_time(&mut self) {
-        if let Some(since) = &mut self.clock {
-            let passed = since.elapsed();
-            *since += passed;
-            self.run.advance(passed);
+        if let Some(passed) = self.read_clock() {
+            self.run.engine().advance(passed);
         }
+    }
+
+    /// Returns the time that has passed since the last time, if it counts.
+    pub(super) fn read_clock(&mut self) -> Option<Duration> {
+        let since = self.clock.as_mut()?;
+        let passed = since.elapsed();
+        *since += passed;
+        Some(passed)
     }
 
     /// Counts the time from now on, if it does not count already.

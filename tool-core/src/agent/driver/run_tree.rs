@@ -38,13 +38,14 @@ use crate::agent::trace::Scope;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
 use crate::run::{Effect, EffectId, EffectResult, GivenUp, Run, RunErrorKind, RunPath, Subject};
-use crate::tool::{Attempt, CallNotes, Timestamp, ToolExecution, ToolOutput, panic_text};
+use crate::tool::{Attempt, CallNotes, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
 pub(super) struct RunTree<'d> {
     pub(super) outermost: &'d mut RunDriver,
     own: Place,
     pub(super) inside: BTreeMap<RunPath, AskedRun>,
+    /// Of the present step: a task that an earlier call has left behind has nobody to record something.
     pub(super) sender: mpsc::Sender<(RunPath, Noted)>,
     notes: mpsc::Receiver<(RunPath, Noted)>,
     /// The runs in which something has changed that the runs around them do not know yet.
@@ -189,7 +190,7 @@ impl RunDriver {
     ) -> Result<Option<ToolExecution>, RunErrorKind> {
         let mut tree = RunTree::new(self, Until::Executed(call.clone()));
         tree.open_step(Vec::new());
-        let id = tree.outermost.run.begin_started_call(call.clone(), attempt.clone());
+        let id = tree.outermost.run.engine().begin_started_call(call.clone(), attempt.clone());
         tree.execute(id, call, attempt);
         match tree.run().await? {
             Ended::Executed(execution) => Ok(Some(*execution)),
@@ -278,7 +279,7 @@ impl<'d> RunTree<'d> {
         loop {
             let changed = self.note_changes();
             let mut has_begun = self.ask_persons(&changed);
-            let group: Vec<_> = iter::from_fn(|| self.outermost.run.poll()).collect();
+            let group: Vec<_> = iter::from_fn(|| self.outermost.run.engine().poll()).collect();
             has_begun |= !group.is_empty();
             for (id, effect) in group {
                 self.begin(id, effect).await?;
@@ -304,7 +305,7 @@ impl<'d> RunTree<'d> {
                 let path = id.path().clone();
                 // A run that exists goes on once its agent is there.
                 if self.outermost.run.inner_run_at(path.inside(&request.call.id).calls()).is_none() {
-                    self.outermost.run.set_executing_at(&id);
+                    self.outermost.run.engine().set_executing_at(&id);
                 }
                 self.set_unsaved(&path);
                 self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
@@ -321,6 +322,7 @@ impl<'d> RunTree<'d> {
     /// Takes steps of the outermost run, while nothing else is in flight, until its calls can start, or the loop ends.
     async fn take_own_steps(&mut self) -> Result<Option<Ended>, RunErrorKind> {
         loop {
+            self.outermost.run.clear_stall();
             match self.outermost.take_step_to_calls().await? {
                 Work::Calls(calls) => {
                     self.open_step(calls);
@@ -337,7 +339,8 @@ impl<'d> RunTree<'d> {
     /// Lets these calls of the outermost run start.
     fn open_step(&mut self, calls: Vec<ToolCall>) {
         let is_executed = matches!(self.until, Until::Executed(_));
-        self.outermost.run.track_changes(is_executed);
+        self.outermost.run.engine().track_changes(is_executed);
+        (self.sender, self.notes) = mpsc::channel(0);
         self.own.executor = Some(self.outermost.open_step(calls));
         self.is_settled = is_executed;
     }
@@ -351,8 +354,9 @@ impl<'d> RunTree<'d> {
             let has_asked = self.inside.get(path).is_none_or(|inside| inside.has_asked_persons);
             let waits = |run: &Run| run.is_blocked() && !run.is_stalled();
             let waits = || self.outermost.run.inner_run_at(path.calls()).is_some_and(waits);
-            if !has_asked && waits() && !self.is_running(path) && !self.outermost.run.awaits_at(path) {
-                let id = self.outermost.run.begin_step_at(path);
+            if !has_asked && waits() && !self.is_running(path) && !self.outermost.run.facts().awaits_at(path)
+            {
+                let id = self.outermost.run.engine().begin_step_at(path);
                 self.begin_step(id);
                 has_begun = true;
             }
@@ -405,10 +409,12 @@ impl<'d> RunTree<'d> {
 
     /// Waits for what is next. What undoes a call is not interrupted.
     async fn next(&mut self) -> Next {
-        self.outermost.count_time();
-        let first = self.outermost.run.poll_timeout(Timestamp::now()).limit;
+        self.count_time();
+        let root = RunPath::default();
+        let first = self.outermost.run.facts().limit_of(iter::once(&root).chain(self.inside.keys()));
+        let first = first.map(|(path, left)| (path.clone(), left));
         let cancellation = self.outermost.question.cancellation.clone();
-        let cancellation = cancellation.filter(|_| self.outermost.run.is_interruptible());
+        let cancellation = cancellation.filter(|_| self.outermost.run.facts().is_interruptible());
         let (own, inside, notes) = (&mut self.own, &mut self.inside, &mut self.notes);
         let progress = poll_fn(|context| {
             if let Poll::Ready(Some((path, noted))) = notes.poll_next_unpin(context) {
@@ -426,11 +432,19 @@ impl<'d> RunTree<'d> {
         });
         let left = first.as_ref().map(|(_, left)| *left);
         let next = run_until_interrupted(progress, cancellation.as_ref(), left).await;
-        self.outermost.count_time();
+        self.count_time();
         next.unwrap_or_else(|interruption| {
             let of_limit = first.filter(|_| matches!(interruption, Interruption::TimeLimit));
             Next::Interrupted(of_limit.map(|(path, _)| path).unwrap_or_default(), interruption)
         })
+    }
+
+    /// Counts the time that has passed.
+    fn count_time(&mut self) {
+        let root = RunPath::default();
+        if let Some(passed) = self.outermost.read_clock() {
+            self.outermost.run.engine().advance_at(passed, iter::once(&root).chain(self.inside.keys()));
+        }
     }
 
     /// Records what was done.
@@ -452,10 +466,10 @@ impl<'d> RunTree<'d> {
                     .unwrap_or(Ok(()));
             }
             Progress::Performed(apply) => self.apply(&id, apply).await,
-            Progress::Reported => drop(self.outermost.run.handle(&id, EffectResult::Nothing)),
+            Progress::Reported => drop(self.outermost.run.engine().handle(&id, EffectResult::Nothing)),
             Progress::Panicked(panic) => {
                 self.inside.get_mut(id.path()).into_iter().for_each(|inside| inside.is_in_step = false);
-                let _ = self.outermost.run.handle(&id, EffectResult::Nothing);
+                let _ = self.outermost.run.engine().handle(&id, EffectResult::Nothing);
                 self.stop(&place, panic);
             }
         }
@@ -480,14 +494,14 @@ impl<'d> RunTree<'d> {
     pub(super) fn stop(&mut self, path: &RunPath, panic: Panic) {
         // A run around can stop as well.
         (0..=path.depth()).for_each(|depth| self.set_unsaved(&path.at_depth(depth)));
-        if self.outermost.run.stop_panicked(path, panic_text(&*panic).to_owned()) {
+        if self.outermost.run.engine().stop_panicked(path, panic_text(&*panic).to_owned()) {
             resume_unwind(panic);
         }
     }
 
     /// Does nothing further for a run, for this reason.
     pub(super) fn stall(&mut self, path: &RunPath, why: RunErrorKind) {
-        self.outermost.run.stall_at(path);
+        self.outermost.run.engine().stall_at(path);
         self.changed.insert(path.clone());
         self.failures.push((path.clone(), why));
     }
@@ -511,7 +525,7 @@ impl<'d> RunTree<'d> {
             }
             noted.insert(path);
         }
-        self.outermost.run.note_changed(&noted);
+        self.outermost.run.engine().note_changed(&noted);
         self.drop_abandoned(&noted);
         noted
     }
@@ -519,7 +533,7 @@ impl<'d> RunTree<'d> {
     /// Drops what is done for effects that are no longer awaited, and the agents of runs that are no longer part of the tree.
     fn drop_abandoned(&mut self, changed: &BTreeSet<RunPath>) {
         let mut places = BTreeSet::new();
-        while let Some(id) = self.outermost.run.poll_abandoned() {
+        while let Some(id) = self.outermost.run.engine().poll_abandoned() {
             // The call of an agent that has answered ends where it was begun.
             places.extend(id.path().depth().checked_sub(1).map(|depth| id.path().at_depth(depth)));
             places.insert(id.path().clone());
@@ -543,7 +557,7 @@ impl<'d> RunTree<'d> {
             };
             if let Some(place) = place {
                 let running = std::mem::take(&mut place.running).into_iter();
-                place.running = running.filter(|job| run.is_awaited(&job.id)).collect();
+                place.running = running.filter(|job| run.facts().is_awaited(&job.id)).collect();
             }
         }
     }
@@ -609,7 +623,7 @@ impl<'d> RunTree<'d> {
 
 impl Drop for RunTree<'_> {
     fn drop(&mut self) {
-        self.outermost.run.forget_awaited();
+        self.outermost.run.engine().forget_awaited();
     }
 }
 

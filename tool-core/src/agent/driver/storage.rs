@@ -210,10 +210,11 @@ impl RunDriver {
         let rules = QuestionRules { uncounted: Uncounted::All, ..std::mem::take(&mut self.question) };
         emitter.hooks.extend(self.performer.origin.watch_run(&run));
         let trace = std::mem::replace(&mut self.trace, RunTrace::new(self.performer.origin.0.trace));
+        let clock = self.clock;
         // Otherwise messages were added to the conversation since the run began, which can be its own.
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
         *self = Self::new(Begun::new(run, tools, emitter, rules));
-        self.trace = trace;
+        (self.trace, self.clock) = (trace, clock);
         self.conversation = is_unchanged.then(|| Arc::new(conversation));
         self.take_lease().await?;
         // Without leases, nobody knows whether another process drives it.
@@ -294,7 +295,7 @@ impl RunDriver {
         let outputs = self.performer.layers.stored_outputs().filter(|_| self.run.is_done()).cloned();
         let memory = self.memory_of(&self.performer.origin).zip(self.run.conversation());
         let added = memory.and_then(|(memory, id)| {
-            let messages = self.run.added_to_conversation()?.to_vec();
+            let messages = self.run.facts().added_to_conversation()?.to_vec();
             let key = self.memory_key.as_ref().unwrap_or(id).clone();
             Some((memory.clone(), key, messages, self.run.stored_conversation_len()))
         });

@@ -56,7 +56,7 @@ impl RunTree<'_> {
 
     /// Ends a call that was executed, or waits.
     pub(super) fn end_call(&mut self, path: &RunPath, id: &EffectId, execution: ToolExecution) {
-        if !self.outermost.run.is_awaited(id) {
+        if !self.outermost.run.facts().is_awaited(id) {
             return;
         }
         let Some(mut driver) = self.driver(path) else { return };
@@ -76,7 +76,7 @@ impl RunTree<'_> {
             false => EffectResult::Ended(path.depth(), Box::new(execution)),
         };
         // Fails for recorded steps alone.
-        let _ = self.outermost.run.handle(id, result);
+        let _ = self.outermost.run.engine().handle(id, result);
         self.set_unsaved(path);
         let Some(mut driver) = self.driver(path).filter(|_| !is_judged) else { return };
         let event = driver.report(report);
@@ -102,7 +102,12 @@ impl RunTree<'_> {
             false => match self.contain(&path, |_| (&mut judging).now_or_never()) {
                 Some(judged) => judged,
                 None => {
-                    return self.outermost.run.handle(&id, EffectResult::Nothing).map_err(RunErrorKind::Step);
+                    return self
+                        .outermost
+                        .run
+                        .engine()
+                        .handle(&id, EffectResult::Nothing)
+                        .map_err(RunErrorKind::Step);
                 }
             },
         };
@@ -122,7 +127,7 @@ impl RunTree<'_> {
         ruling: OutputRuling,
     ) -> Result<(), RunErrorKind> {
         let path = id.path().clone();
-        if !self.outermost.run.is_awaited(id) {
+        if !self.outermost.run.facts().is_awaited(id) {
             return Ok(());
         }
         let Some(mut driver) = self.driver(&path) else { return Ok(()) };
@@ -140,7 +145,7 @@ impl RunTree<'_> {
                 EffectResult::Nothing
             }
         };
-        self.outermost.run.handle(id, result).map_err(RunErrorKind::Step)
+        self.outermost.run.engine().handle(id, result).map_err(RunErrorKind::Step)
     }
 
     /// Begins the run of the agent that a call has asked, or goes on with it.
@@ -151,7 +156,7 @@ impl RunTree<'_> {
         asked_by: AskedCall,
     ) -> Result<(), RunErrorKind> {
         let path = id.path().clone();
-        if !self.outermost.run.is_awaited(&id) {
+        if !self.outermost.run.facts().is_awaited(&id) {
             // The run has stopped meanwhile.
             return Ok(());
         }
@@ -165,7 +170,7 @@ impl RunTree<'_> {
         drop(driver);
         match asked {
             Ok(asked) => {
-                self.outermost.run.handle(&id, EffectResult::Nothing).map_err(RunErrorKind::Step)?;
+                self.outermost.run.engine().handle(&id, EffectResult::Nothing).map_err(RunErrorKind::Step)?;
                 let inside = path.inside(&asked_by.call.id);
                 self.changed.insert(inside.clone());
                 let agent = AskedRun {
@@ -200,7 +205,7 @@ impl RunTree<'_> {
     }
 
     fn perform(&mut self, id: EffectId, job: Job<Work>, asks_persons: bool) {
-        self.outermost.run.set_step(&id, asks_persons);
+        self.outermost.run.engine().set_step(&id, asks_persons);
         let path = id.path().clone();
         let scope = self.agent(&path).map(|(asked, scope)| asked.driver.scope().unwrap_or(scope));
         if let Some(scope) = scope {
@@ -276,18 +281,18 @@ impl RunTree<'_> {
         self.changed.extend(below.take_while(|path| path.is_below(id.path())).cloned());
         let inside = self.inside.get_mut(id.path());
         inside.into_iter().for_each(|inside| inside.is_in_step = false);
-        let _ = self.outermost.run.handle(id, EffectResult::Nothing);
+        let _ = self.outermost.run.engine().handle(id, EffectResult::Nothing);
     }
 
     /// Leaves the run of an agent that cannot continue now, and its call without an outcome.
     fn end_stalled(&mut self, id: &EffectId, why: RunErrorKind) {
         self.changed.insert(id.path().clone());
         self.note_changes();
-        if !self.outermost.run.is_awaited(id) {
+        if !self.outermost.run.facts().is_awaited(id) {
             // A run around has stopped by what it has used.
             return;
         }
-        let _ = self.outermost.run.handle(id, EffectResult::Stalled);
+        let _ = self.outermost.run.engine().handle(id, EffectResult::Stalled);
         self.changed.insert(id.path().clone());
         if let Some(inside) = self.remove(id.path()) {
             inside.asked_by.span.suspend();
@@ -334,7 +339,7 @@ impl RunTree<'_> {
     fn end_agent(&mut self, id: &EffectId, output: ToolOutput) {
         let path = id.path();
         // Of an agent that has panicked before, nothing is an answer.
-        let outcome = match self.outermost.run.outcome_of_panic(path) {
+        let outcome = match self.outermost.run.facts().outcome_of_panic(path) {
             Some(panicked) => panicked.outcome,
             None => {
                 let Some((mut asked, _)) = self.agent(path) else { return };

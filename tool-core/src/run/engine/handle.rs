@@ -1,5 +1,6 @@
 //! What follows from the result of an effect.
 
+use super::facts::{Engine, Facts};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::run::changes::RunChanges;
 use crate::run::effect::{Awaited, EffectId, RunPath};
@@ -8,7 +9,6 @@ use crate::run::step_error::StepError;
 use crate::tool::{ToolError, ToolExecution};
 
 /// The result of an effect.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Debug)]
 pub enum EffectResult {
     /// A call has an outcome, or waits.
@@ -39,12 +39,11 @@ pub enum EffectResult {
     /// It cannot be done now. Nothing further is done for the run, but outcomes of its calls are judged and recorded.
     Stalled,
     /// It was not done: the world stopped before, or in the middle of a recorded step, or nobody could pay for it. It is polled again, unless the
-    /// run has stopped. A call that is [executed](Run::set_executing_at) is still awaited.
+    /// run has stopped. A call that is [executed](Engine::set_executing_at) is still awaited.
     Cancelled,
 }
 
 /// What a turn has of the agent, as the rules of the run need it.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Debug)]
 pub struct TurnTools {
     /// What layers see of its calls.
@@ -57,8 +56,7 @@ pub struct TurnTools {
     pub max_concurrent_calls: usize,
 }
 
-#[doc(hidden)] // For the crates of this project.
-impl Run {
+impl Engine<'_> {
     /// Takes the result of an effect. Ignores it if the effect is not awaited.
     ///
     /// # Errors
@@ -170,7 +168,7 @@ impl Run {
             return path.depth() == 0;
         }
         let outer = path.at_depth(path.depth() - 1);
-        match self.inner_run_at(outer.calls()).is_some_and(Self::is_undoing) {
+        match self.inner_run_at(outer.calls()).is_some_and(Run::is_undoing) {
             true => {
                 let ended = self.panicked_call(path, &text);
                 ended.into_iter().for_each(|execution| self.take_outcome(&outer, execution));
@@ -178,12 +176,6 @@ impl Run {
             }
             false => self.stop_panicked(&outer, text),
         }
-    }
-
-    /// Returns the text with which the agent has panicked.
-    #[must_use]
-    pub fn panic(&self) -> Option<&str> {
-        self.driving.as_ref()?.panic.as_deref()
     }
 
     /// Does nothing further for a run. An outcome that could not be judged is left out, and its call counts as interrupted.
@@ -204,21 +196,6 @@ impl Run {
             let around = path.at_depth(depth);
             self.mark_at(&around, |run| run.driving.get_or_insert_default().is_stalled_inside = true);
         }
-    }
-
-    /// Returns the outcome of the call whose agent's run has stopped because it panicked.
-    #[must_use]
-    pub fn outcome_of_panic(&self, path: &RunPath) -> Option<ToolExecution> {
-        let panic = self.inner_run_at(path.calls())?.panic()?;
-        self.panicked_call(path, panic)
-    }
-
-    /// Returns the failure of the call that leads to this run, if there is one.
-    pub(crate) fn panicked_call(&self, path: &RunPath, panic: &str) -> Option<ToolExecution> {
-        let outer = self.inner_run_at(path.at_depth(path.depth().checked_sub(1)?).calls())?;
-        let call = outer.requested_call(path.calls().last()?)?.clone();
-        let error = ToolError::panicked(&call.id, &format!("panicked: {panic}"));
-        Some(ToolExecution::new(call, Err(error)))
     }
 
     fn handle_call(
@@ -278,13 +255,6 @@ impl Run {
         });
     }
 
-    /// Returns `true` if layers, which see this, have to see an outcome before it is recorded.
-    pub(crate) fn must_be_judged(&self, execution: &ToolExecution, sees: Sees) -> bool {
-        let id = &*execution.call().id;
-        let is_last = || (sees.outputs || sees.records) && !self.will_retry(execution);
-        !execution.is_waiting() && (self.end_from_inside(id).is_some() || is_last())
-    }
-
     /// Records an outcome that layers have judged, unless it was recorded with the verdict.
     fn record_unjudged(&mut self, path: &RunPath, awaited: &Awaited) {
         let Awaited::Outcome(call) = awaited else { return };
@@ -314,7 +284,7 @@ impl Run {
         &mut self,
         path: &RunPath,
         call_id: &str,
-        mut inner: Self,
+        mut inner: Run,
         waiting: Option<Box<ToolExecution>>,
         profile: Profile,
         has_own_limits: bool,
@@ -340,6 +310,38 @@ impl Run {
             run.apply_changes(changes).map(|()| run.index_calls())
         });
         changed.unwrap_or(Ok(()))
+    }
+}
+
+impl<'r> Facts<'r> {
+    /// Returns the outcome of the call whose agent's run has stopped because it panicked.
+    #[must_use]
+    pub fn outcome_of_panic(self, path: &RunPath) -> Option<ToolExecution> {
+        let panic = self.inner_run_at(path.calls())?.facts().panic()?;
+        self.panicked_call(path, panic)
+    }
+
+    /// Returns the text with which the agent has panicked.
+    #[must_use]
+    pub fn panic(self) -> Option<&'r str> {
+        self.0.driving.as_ref()?.panic.as_deref()
+    }
+}
+
+impl Run {
+    /// Returns the failure of the call that leads to this run, if there is one.
+    pub(crate) fn panicked_call(&self, path: &RunPath, panic: &str) -> Option<ToolExecution> {
+        let outer = self.inner_run_at(path.at_depth(path.depth().checked_sub(1)?).calls())?;
+        let call = outer.requested_call(path.calls().last()?)?.clone();
+        let error = ToolError::panicked(&call.id, &format!("panicked: {panic}"));
+        Some(ToolExecution::new(call, Err(error)))
+    }
+
+    /// Returns `true` if layers, which see this, have to see an outcome before it is recorded.
+    pub(crate) fn must_be_judged(&self, execution: &ToolExecution, sees: Sees) -> bool {
+        let id = &*execution.call().id;
+        let is_last = || (sees.outputs || sees.records) && !self.will_retry(execution);
+        !execution.is_waiting() && (self.end_from_inside(id).is_some() || is_last())
     }
 
     /// Takes over what a turn has of its agent. A tool that was not offered this time is none, also if an earlier turn called it.
@@ -381,7 +383,7 @@ mod tests {
     }
 
     fn poll(run: &mut Run) -> Vec<(EffectId, Effect)> {
-        std::iter::from_fn(|| run.poll()).collect()
+        std::iter::from_fn(|| run.engine().poll()).collect()
     }
 
     fn done(id: &str) -> EffectResult {
@@ -397,21 +399,21 @@ mod tests {
         assert!(
             matches!(&*group, [(_, Effect::Call(a)), (_, Effect::Call(b))] if a.call.id == "a" && b.call.id == "b")
         );
-        run.set_executing_at(&group[0].0);
+        run.engine().set_executing_at(&group[0].0);
         for (id, _) in &group {
-            run.handle(id, EffectResult::Cancelled).unwrap();
+            run.engine().handle(id, EffectResult::Cancelled).unwrap();
         }
         // The first is executed, and awaited.
-        assert!(run.is_awaited(&group[0].0) && !run.is_awaited(&group[1].0));
+        assert!(run.facts().is_awaited(&group[0].0) && !run.facts().is_awaited(&group[1].0));
         let again = poll(&mut run);
         assert!(matches!(&*again, [(_, Effect::Call(b))] if b.call.id == "b" && b.attempt.number == 1));
         run.cancel();
         let outcomes: Vec<_> =
             run.tool_executions().iter().map(|one| (&*one.call().id, one.error().unwrap().kind())).collect();
         assert_eq!(outcomes, [("a", ToolErrorKind::OutcomeUnknown)]);
-        assert_eq!(run.poll_abandoned(), Some(group[0].0.clone()));
-        assert_eq!(run.poll_abandoned(), Some(again[0].0.clone()));
-        run.handle(&again[0].0, done("b")).unwrap();
+        assert_eq!(run.engine().poll_abandoned(), Some(group[0].0.clone()));
+        assert_eq!(run.engine().poll_abandoned(), Some(again[0].0.clone()));
+        run.engine().handle(&again[0].0, done("b")).unwrap();
         assert_eq!(run.tool_executions().len(), 1);
     }
 
@@ -420,12 +422,12 @@ mod tests {
     fn an_outcome_is_not_shown_if_the_run_stops_before_layers_have_judged_it() {
         let mut run = run_with_calls(&[("a", "once")]);
         let group = poll(&mut run);
-        run.set_executing_at(&group[0].0);
-        run.handle(&group[0].0, done("a")).unwrap();
+        run.engine().set_executing_at(&group[0].0);
+        run.engine().handle(&group[0].0, done("a")).unwrap();
         let judged = poll(&mut run);
         assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a"));
         // Judged again: the step has not ended.
-        run.handle(&judged[0].0, EffectResult::Cancelled).unwrap();
+        run.engine().handle(&judged[0].0, EffectResult::Cancelled).unwrap();
         assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(_)))]));
         run.cancel();
         let [execution] = run.tool_executions() else { panic!("the call has an outcome") };
@@ -438,14 +440,14 @@ mod tests {
     fn what_a_stop_ends_is_reported_also_if_a_step_was_cancelled() {
         let mut run = run_with_calls(&[("a", "once")]);
         let group = poll(&mut run);
-        run.set_executing_at(&group[0].0);
+        run.engine().set_executing_at(&group[0].0);
         run.cancel();
         let records = poll(&mut run);
         assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
-        run.handle(&records[0].0, EffectResult::Cancelled).unwrap();
+        run.engine().handle(&records[0].0, EffectResult::Cancelled).unwrap();
         let records = poll(&mut run);
         assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
-        run.handle(&records[0].0, EffectResult::Nothing).unwrap();
+        run.engine().handle(&records[0].0, EffectResult::Nothing).unwrap();
         assert!(poll(&mut run).is_empty());
         assert!(matches!(run.stop_reason(), Some(StopReason::Cancelled)));
 
@@ -454,7 +456,7 @@ mod tests {
         let asked = poll(&mut asking);
         assert!(matches!(&*asked, [(_, Effect::Ask)]));
         asking.cancel();
-        assert_eq!(asking.poll_abandoned(), Some(asked[0].0.clone()));
+        assert_eq!(asking.engine().poll_abandoned(), Some(asked[0].0.clone()));
     }
 
     /// A run that undoes its only call.
@@ -465,14 +467,14 @@ mod tests {
         profile.undoing = [((0, "cancel".to_owned()), ToolDefinition::new("cancel"))].into_iter().collect();
         run.set_profile(profile);
         let group = poll(&mut run);
-        run.set_executing_at(&group[0].0);
-        run.handle(&group[0].0, done("book")).unwrap();
+        run.engine().set_executing_at(&group[0].0);
+        run.engine().handle(&group[0].0, done("book")).unwrap();
         let judged = poll(&mut run);
         let copy = run.recording_copy();
         let mut judged_copy = copy.clone();
         let outcome = judged_copy.take_outcome_to_judge("book").unwrap();
         judged_copy.record_result(outcome).unwrap();
-        run.handle(&judged[0].0, EffectResult::Changed(Box::new(judged_copy.changes()))).unwrap();
+        run.engine().handle(&judged[0].0, EffectResult::Changed(Box::new(judged_copy.changes()))).unwrap();
         run.cancel();
         run
     }
@@ -480,10 +482,10 @@ mod tests {
     /// Polls until a call is to be executed. Layers have nothing to say.
     fn poll_call(run: &mut Run) -> Option<EffectId> {
         loop {
-            let (id, effect) = run.poll().or_else(|| run.poll())?;
+            let (id, effect) = run.engine().poll().or_else(|| run.engine().poll())?;
             match effect {
                 Effect::Call(_) => return Some(id),
-                _ => run.handle(&id, EffectResult::Nothing).unwrap(),
+                _ => run.engine().handle(&id, EffectResult::Nothing).unwrap(),
             }
         }
     }
@@ -496,19 +498,20 @@ mod tests {
             let group = poll(&mut run);
             let profile = undoing_run().profile().unwrap().clone();
             let inner = Box::new(undoing_run());
-            run.handle(
-                &group[0].0,
-                EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false },
-            )
-            .unwrap();
+            run.engine()
+                .handle(
+                    &group[0].0,
+                    EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false },
+                )
+                .unwrap();
             let undo = poll_call(&mut run).expect("the agent undoes its call");
             assert_eq!(undo.path().calls(), ["a"]);
             if is_executing {
-                run.set_executing_at(&undo);
+                run.engine().set_executing_at(&undo);
             }
             run.cancel_unjudged();
-            assert!(!run.is_awaited(&undo));
-            while run.poll_abandoned().is_some() {}
+            assert!(!run.facts().is_awaited(&undo));
+            while run.engine().poll_abandoned().is_some() {}
             let again = poll_call(&mut run).expect("it is undone");
             assert_eq!(again.path().calls().len(), 1);
             assert_ne!(again, undo);
@@ -520,10 +523,10 @@ mod tests {
     fn the_loop_of_a_step_on_a_copy_leaves_other_calls_alone() {
         let mut run = run_with_calls(&[("a", "once"), ("b", "search")]);
         let group = poll(&mut run);
-        group.iter().for_each(|(id, _)| run.set_executing_at(id));
+        group.iter().for_each(|(id, _)| run.engine().set_executing_at(id));
         let mut copy = run.recording_copy();
         copy.forget_in_flight();
-        copy.track_changes(true);
+        copy.engine().track_changes(true);
         copy.open_step(1, Default::default(), Sees::default());
         assert!(poll(&mut copy).is_empty());
         assert!(copy.tool_executions().is_empty());
@@ -534,7 +537,7 @@ mod tests {
     fn panics_end_what_they_are_of() {
         let mut run = run_with_calls(&[("a", "clerk"), ("b", "clerk")]);
         let group = poll(&mut run);
-        run.handle(&group[0].0, EffectResult::Panicked("broken".into())).unwrap();
+        run.engine().handle(&group[0].0, EffectResult::Panicked("broken".into())).unwrap();
         let judged = poll(&mut run);
         assert!(
             matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
@@ -542,10 +545,10 @@ mod tests {
         let profile = undoing_run().profile().unwrap().clone();
         let (inner, path) = (Box::new(undoing_run()), RunPath::default().inside("b"));
         let began = EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false };
-        run.handle(&group[1].0, began).unwrap();
-        assert!(!run.stop_panicked(&path, "broken".into()));
-        assert!(run.outcome_of_panic(&path).is_some() && !run.is_done());
-        assert!(run.stop_panicked(&path, "broken again".into()));
+        run.engine().handle(&group[1].0, began).unwrap();
+        assert!(!run.engine().stop_panicked(&path, "broken".into()));
+        assert!(run.facts().outcome_of_panic(&path).is_some() && !run.is_done());
+        assert!(run.engine().stop_panicked(&path, "broken again".into()));
         assert!(run.is_done() || run.is_undoing());
     }
 
@@ -554,10 +557,10 @@ mod tests {
     fn an_undo_that_layers_cannot_judge_counts_as_failed() {
         let mut run = undoing_run();
         let undo = poll_call(&mut run).unwrap();
-        run.set_executing_at(&undo);
+        run.engine().set_executing_at(&undo);
         let output = Ok(ToolOutput::text("cancelled"));
         let undone = ToolExecution::new(ToolCall::new("undo_book", "cancel", "{}"), output);
-        run.handle(&undo, EffectResult::Finished(Box::new(undone))).unwrap();
+        run.engine().handle(&undo, EffectResult::Finished(Box::new(undone))).unwrap();
         assert_eq!(poll_call(&mut run), None);
         let [undone] = run.undo_executions() else { panic!("{:?}", run.undo_executions()) };
         assert_eq!(undone.error().unwrap().to_string(), "a layer did not judge the outcome");
@@ -573,17 +576,18 @@ mod tests {
         let mut inner = Run::new([Message::user("Go")]);
         inner.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
         let (inner, profile) = (Box::new(inner), Profile::new(8));
-        run.handle(begin, EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false })
+        run.engine()
+            .handle(begin, EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false })
             .unwrap();
         for _ in 0..2 {
             let ending = poll(&mut run);
             let [(end, Effect::End)] = &*ending else { panic!("{ending:?}") };
             assert_eq!(end.path().calls(), ["a"]);
-            run.handle(end, EffectResult::Cancelled).unwrap();
+            run.engine().handle(end, EffectResult::Cancelled).unwrap();
         }
         let ending = poll(&mut run);
         let output = ToolExecution::new(ToolCall::new("a", "clerk", ""), Ok(ToolOutput::text("Done.")));
-        run.handle(&ending[0].0, EffectResult::Ended(0, output.into())).unwrap();
+        run.engine().handle(&ending[0].0, EffectResult::Ended(0, output.into())).unwrap();
         assert!(
             matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a")
         );

@@ -9,13 +9,13 @@
 
 use std::collections::BTreeSet;
 
+use super::facts::{Engine, Facts};
 use crate::model::ToolCall;
 use crate::run::effect::{Awaited, Effect, EffectId, RunPath, Subject};
 use crate::run::state::{Polled, Run};
 use crate::tool::Attempt;
 
-#[doc(hidden)] // For the crates of this project.
-impl Run {
+impl Engine<'_> {
     /// Returns something to do for a run of the tree, which is in flight from now on. The run is to be saved before it is done. Returns `None` after
     /// each group of effects: a world that then polls again gets the next group, and nothing if all depends on what is in flight, on
     /// persons or on time.
@@ -33,36 +33,23 @@ impl Run {
     /// Returns an effect in flight that is no longer awaited, because its run has stopped. What comes of it is ignored.
     pub fn poll_abandoned(&mut self) -> Option<EffectId> {
         let polled = &self.driving.as_ref()?.polled;
-        let is_abandoned = |id: &&EffectId| !self.is_awaited(id);
+        let is_abandoned = |id: &&EffectId| !self.facts().is_awaited(id);
         let abandoned = match &polled.changed {
             None => polled.awaited.keys().find(is_abandoned),
             Some(changed) => {
                 // Whose calls are open goes on.
                 let has_stopped = |path: &&RunPath| {
                     let run = self.inner_run_at(path.calls());
-                    !run.is_some_and(Self::is_calling)
+                    !run.is_some_and(Run::is_calling)
                 };
                 changed.iter().filter(has_stopped).find_map(|path| {
-                    self.awaited_from(path).take_while(|id| id.path.is_below(path)).find(is_abandoned)
+                    self.facts().awaited_from(path).take_while(|id| id.path.is_below(path)).find(is_abandoned)
                 })
             }
         };
         let abandoned = abandoned?.clone();
         self.driving.as_mut()?.polled.awaited.remove(&abandoned);
         Some(abandoned)
-    }
-
-    /// Returns `true` if an effect is in flight and its run goes on.
-    #[must_use]
-    pub fn is_awaited(&self, id: &EffectId) -> bool {
-        let awaited = self.driving.as_ref().and_then(|driving| driving.polled.awaited.get(id));
-        let Some((awaited, run)) = awaited.zip(self.inner_run_at(id.path.calls())) else { return false };
-        match awaited {
-            Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
-            Awaited::End => run.is_done(),
-            Awaited::Ask => run.is_asking(),
-            Awaited::Next | Awaited::Results | Awaited::GiveUp(_) | Awaited::Step { .. } => true,
-        }
     }
 
     /// States that a call which was polled is executed from now on: it may have its effect.
@@ -102,21 +89,6 @@ impl Run {
         self.note_in_flight(RunPath::default(), Effect::Call(Box::new(request))).0
     }
 
-    /// Returns `true` if something is in flight for the run at this place.
-    pub(crate) fn awaits_at(&self, path: &RunPath) -> bool {
-        self.awaited_from(path).next().is_some_and(|id| id.path == *path)
-    }
-
-    /// Returns the effects in flight in the order of their runs: first the effects of this run, then those of the runs inside.
-    pub(super) fn in_flight_from(&self, path: &RunPath) -> impl Iterator<Item = (&EffectId, &Awaited)> {
-        let first = EffectId { path: path.clone(), number: 0 };
-        self.driving.iter().flat_map(move |driving| driving.polled.awaited.range(first.clone()..))
-    }
-
-    fn awaited_from(&self, path: &RunPath) -> impl Iterator<Item = &EffectId> {
-        self.in_flight_from(path).map(|(id, _)| id)
-    }
-
     /// Forgets what an earlier loop of a world had in flight, and what the rules of that needed. From now on, the world states in which runs it
     /// changes something, and its steps prepare calls. Those of the outermost run can be the caller's.
     pub(crate) fn track_changes(&mut self, hands_out_steps: bool) {
@@ -147,7 +119,7 @@ impl Run {
         let changed = self.driving.as_ref().and_then(|driving| driving.polled.changed.as_ref());
         let Some(changed) = changed else { return self.open_places() };
         let run_at = |path: &RunPath| {
-            path.ids().iter().try_fold(&*self, |run, call| run.asked_by_call_in_flight(call))
+            path.ids().iter().try_fold(&**self, |run, call| run.asked_by_call_in_flight(call))
         };
         let mut has_exclusive = self.driving.as_ref().is_some_and(|driving| driving.polled.has_exclusive);
         let mut open = Vec::new();
@@ -165,7 +137,7 @@ impl Run {
     fn group_of(&mut self, places: Vec<RunPath>) -> Vec<(EffectId, Effect)> {
         let outcome_at = |path: &RunPath| {
             let outcome = self.inner_run_at(path.calls())?.outcome_to_judge()?;
-            self.may_take_step(path).then(|| outcome.clone())
+            self.facts().may_take_step(path).then(|| outcome.clone())
         };
         let unjudged = places.iter().find_map(|path| Some((path, outcome_at(path)?)));
         if let Some((path, outcome)) = unjudged {
@@ -176,10 +148,10 @@ impl Run {
         // Steps apply the policies of the tools themselves.
         if !takes_steps {
             for path in &places {
-                self.change_inner_run_at(&path.calls(), Self::apply_profile);
+                self.change_inner_run_at(&path.calls(), Run::apply_profile);
             }
         }
-        if self.has_given_up_calls() && self.may_take_step(&RunPath::default()) {
+        if self.has_given_up_calls() && self.facts().may_take_step(&RunPath::default()) {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
         let started = self.start(&places);
@@ -194,7 +166,7 @@ impl Run {
     /// loop.
     fn steps(&mut self, places: &[RunPath]) -> Vec<(EffectId, Effect)> {
         let is_busy =
-            |path: &RunPath| self.awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
+            |path: &RunPath| self.facts().awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
         let inside = places.iter().filter(|path| path.depth() > 0);
         let needed = inside.filter_map(|path| {
             let run = self.inner_run_at(path.calls()).filter(|run| !run.is_stalled())?;
@@ -204,7 +176,7 @@ impl Run {
                 run if run.awaits_step() && !is_busy(path) => Effect::Judge(Subject::Next),
                 _ => return None,
             };
-            self.may_take_step(path).then(|| (path.clone(), effect))
+            self.facts().may_take_step(path).then(|| (path.clone(), effect))
         });
         let needed: Vec<_> = needed.collect();
         needed.into_iter().map(|(path, effect)| self.note_in_flight(path, effect)).collect()
@@ -213,24 +185,24 @@ impl Run {
     /// Returns the next step that the world records.
     fn recorded_steps(&mut self) -> Vec<(EffectId, Effect)> {
         let places = self.open_places();
-        let all = |is: &dyn Fn(&Self) -> bool| -> Vec<RunPath> {
-            let free = places.iter().filter(|path| self.may_take_step(path));
-            let is = |run: &Self| !run.is_stalled() && is(run);
+        let all = |is: &dyn Fn(&Run) -> bool| -> Vec<RunPath> {
+            let free = places.iter().filter(|path| self.facts().may_take_step(path));
+            let is = |run: &Run| !run.is_stalled() && is(run);
             free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
         };
-        let step = if let Some(path) = all(&Self::awaits_step).into_iter().next() {
+        let step = if let Some(path) = all(&Run::awaits_step).into_iter().next() {
             Some((path, Effect::Judge(Subject::Next)))
         // Not in the step that asks a model, which reports it again each time that the model fails.
-        } else if let Some(path) = all(&Self::has_unrecorded).into_iter().next() {
+        } else if let Some(path) = all(&Run::has_unrecorded).into_iter().next() {
             Some((path, Effect::Judge(Subject::Results)))
         } else {
-            let done = all(&Self::is_done).into_iter().find(|path| path.depth() > 0);
+            let done = all(&Run::is_done).into_iter().find(|path| path.depth() > 0);
             done.map(|path| (path, Effect::End))
         };
         if let Some((path, effect)) = step {
             return vec![self.note_in_flight(path, effect)];
         }
-        let mut asking = all(&Self::is_asking);
+        let mut asking = all(&Run::is_asking);
         // What one request costs is known before the next one, because requests of one step do not know of each other.
         if !all(&|run| run.limits().max_cost.is_some()).is_empty() {
             asking.truncate(1);
@@ -271,15 +243,48 @@ impl Run {
         polled.awaited.insert(id.clone(), Awaited::result_of(&effect, given_up));
         (id, effect)
     }
+}
+
+impl<'r> Facts<'r> {
+    /// Returns `true` if an effect is in flight and its run goes on.
+    #[must_use]
+    pub fn is_awaited(self, id: &EffectId) -> bool {
+        let awaited = self.driving.as_ref().and_then(|driving| driving.polled.awaited.get(id));
+        let Some((awaited, run)) = awaited.zip(self.inner_run_at(id.path.calls())) else { return false };
+        match awaited {
+            Awaited::Call(call) | Awaited::Begin(call) | Awaited::Outcome(call) => run.has_open_call(call),
+            Awaited::End => run.is_done(),
+            Awaited::Ask => run.is_asking(),
+            Awaited::Next | Awaited::Results | Awaited::GiveUp(_) | Awaited::Step { .. } => true,
+        }
+    }
+
+    /// Returns `true` if something is in flight for the run at this place.
+    pub(crate) fn awaits_at(self, path: &RunPath) -> bool {
+        self.awaited_from(path).next().is_some_and(|id| id.path == *path)
+    }
+
+    /// Returns the effects in flight in the order of their runs: first the effects of this run, then those of the runs inside.
+    pub(super) fn in_flight_from(
+        self,
+        path: &RunPath,
+    ) -> impl Iterator<Item = (&'r EffectId, &'r Awaited)> + use<'r> {
+        let first = EffectId { path: path.clone(), number: 0 };
+        self.0.driving.iter().flat_map(move |driving| driving.polled.awaited.range(first.clone()..))
+    }
+
+    fn awaited_from(self, path: &RunPath) -> impl Iterator<Item = &'r EffectId> + use<'r> {
+        self.in_flight_from(path).map(|(id, _)| id)
+    }
 
     /// Returns `true` if the world may do something else than a call for a run: nothing of the kind is in flight, and the caller does not do it.
-    fn may_take_step(&self, path: &RunPath) -> bool {
+    fn may_take_step(self, path: &RunPath) -> bool {
         let is_handed_out = self.driving.as_ref().is_some_and(|driving| driving.polled.hands_out_steps);
         !(self.is_taking_step(path) || is_handed_out && path.depth() == 0)
     }
 
     /// Returns `true` if something else than a call is in flight for a run.
-    pub(super) fn is_taking_step(&self, path: &RunPath) -> bool {
+    pub(super) fn is_taking_step(self, path: &RunPath) -> bool {
         let Some(driving) = &self.driving else { return false };
         let mut at = self.awaited_from(path).take_while(|id| id.path == *path);
         at.any(|id| !matches!(driving.polled.awaited.get(id), Some(Awaited::Call(_) | Awaited::Begin(_))))
