@@ -106,7 +106,7 @@ impl RunDriver {
             self.offer = Default::default();
             self.sent = Default::default();
             if !is_entered {
-                self.has_unsaved_changes = true;
+                self.storage.has_unsaved_changes = true;
                 events.push(Event::HandedOff { agent });
             }
         }

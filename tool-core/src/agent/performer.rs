@@ -13,6 +13,7 @@ use super::per_run::open_run;
 use super::run_tools::RunTools;
 use super::spending::Spending;
 use crate::agent::{Agent, RunInfo, RunParts};
+use crate::memory::RunStore;
 use crate::model::ToolCall;
 use crate::run::RunErrorKind;
 use crate::toolset::ToolSet;
@@ -67,6 +68,11 @@ impl Performer {
         Arc::make_mut(&mut self.layers).hand_off(name, next);
         self.emitter.hooks.extend(next.0.hooks.iter().cloned());
         self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
+    }
+
+    /// Returns the store of the run, if it is the outermost and the agent has one.
+    pub(super) fn store(&self) -> Option<&Arc<dyn RunStore>> {
+        self.origin.0.run_store.get().filter(|_| self.asked.is_none())
     }
 
     /// Asks the application what the run has, if it says that.

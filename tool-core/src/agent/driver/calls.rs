@@ -68,10 +68,10 @@ impl RunDriver {
     /// Returns `true` if the run has changed since the last save of the runs around it. All of its head is saved then.
     pub(super) fn take_unsaved(&mut self) -> bool {
         self.record_layer_usage();
-        if self.has_unsaved_changes {
+        if self.storage.has_unsaved_changes {
             self.run.touch();
         }
-        std::mem::take(&mut self.has_unsaved_changes)
+        std::mem::take(&mut self.storage.has_unsaved_changes)
     }
 
     /// Notes that a run inside has changed. The run stops if its limits are exceeded.
@@ -149,7 +149,7 @@ impl RunDriver {
             Report::Event(event) => Some(*event),
             Report::Finished { id, .. } if self.run.has_open_call(&id) => None,
             Report::Finished { id, is_undone } => {
-                self.reported.add(&id);
+                self.news.reported.add(&id);
                 let finished = match is_undone {
                     true => self.run.undo_executions().last(),
                     false => self.run.finished_call(&id),
@@ -165,7 +165,7 @@ impl RunDriver {
         mut execution: ToolExecution,
         ruling: OutputRuling,
     ) -> Result<Option<Event>, RunErrorKind> {
-        self.has_unsaved_changes = true;
+        self.storage.has_unsaved_changes = true;
         let was_undoing = self.run.is_undoing();
         let (mut end, mut failure, mut interruption) = (None, None, None);
         match ruling {
@@ -255,7 +255,7 @@ impl RunDriver {
         if self.has_listeners() {
             let (answers, outputs) =
                 (self.performer.layers.see(Phase::Answer), self.performer.layers.see(Phase::Output));
-            let finished = self.reported.take_shown(&self.run, answers, outputs);
+            let finished = self.news.reported.take_shown(&self.run, answers, outputs);
             events.extend(finished.into_iter().map(Event::CallFinished));
         }
         events

@@ -30,7 +30,7 @@ const BOUND: &str = "the provider accepts the model's reasoning only after the m
 impl RunDriver {
     /// Returns a job that compacts the run before the next request, if its agent or the caller wants that.
     pub(super) fn compact_if_needed(&mut self) -> Option<Job<Option<Event>>> {
-        if let Some(options) = self.ordered_compaction.take() {
+        if let Some(options) = self.compacting.ordered.take() {
             return Some(self.compact(Reason::Order(options)));
         }
         let agent = &self.performer.tools.agent.0;
@@ -47,7 +47,7 @@ impl RunDriver {
             return Ok(());
         }
         let has_failed = self.run.has_failed();
-        self.ordered_compaction = Some(options.clone());
+        self.compacting.ordered = Some(options.clone());
         self.prepare().await?;
         self.change_run().set_failed(has_failed);
         self.store_run().await
@@ -60,7 +60,7 @@ impl RunDriver {
         if agent.compaction.is_none() && !is_tracked {
             return;
         }
-        let hideable = std::mem::take(&mut self.hideable);
+        let hideable = std::mem::take(&mut self.compacting.hideable);
         let usage = response.credible_usage();
         let messages = self.run.messages().len() + 1;
         let repeats_earlier = self.offer.messages.is_none();

@@ -105,8 +105,8 @@ impl RunDriver {
             offer: Arc::clone(&self.offer),
             sent: Arc::clone(&self.sent),
             earlier_tools: agents.map(|tools| tools.agent.0.tools.clone()).collect(),
-            hideable: self.hideable,
-            has_no_window: self.has_no_window,
+            hideable: self.compacting.hideable,
+            has_no_window: self.compacting.has_no_window,
             cancellation: self.question.cancellation.clone(),
             time_left: self.run.time_left(),
             since: Instant::now(),
@@ -132,7 +132,8 @@ impl RunDriver {
         for change in changes {
             change(self.change_run());
         }
-        (self.sent, self.hideable, self.has_no_window) = (sent, hideable, has_no_window);
+        (self.sent, self.compacting.hideable, self.compacting.has_no_window) =
+            (sent, hideable, has_no_window);
         if let Some(interruption) = interruption {
             self.interrupt(&interruption);
         }

@@ -65,13 +65,13 @@ impl RunDriver {
 
     /// Returns what the request has cost whose response is not recorded.
     pub(super) fn charged(&self) -> Option<Cost> {
-        self.meter.as_ref()?.charged()
+        self.request.meter.as_ref()?.charged()
     }
 
     /// Returns what has limited a response whose calls were cut off, so that with a higher limit, the model can repeat them.
     pub(super) fn limit_of_calls(&self, response: &ChatResponse) -> Option<Refusal> {
         let is_cut_off = !response.message.tool_calls.is_empty() && response.finish_reason.is_truncated();
-        self.meter.as_ref().filter(|_| is_cut_off)?.take_refusals().shortened_by
+        self.request.meter.as_ref().filter(|_| is_cut_off)?.take_refusals().shortened_by
     }
 
     /// Returns from the run, or stops it if it has a limit of its own inside of another.
@@ -97,14 +97,14 @@ impl RunDriver {
     pub(super) fn record_layer_usage(&mut self) {
         let charges = self.performer.layers.take_charges();
         if !charges.is_empty() {
-            self.has_unsaved_changes = true;
+            self.storage.has_unsaved_changes = true;
             self.run.add_layer_usage(charges);
         }
     }
 
     /// Adds what a request cost whose response is not recorded.
     pub(super) fn charge_unrecorded(&mut self) {
-        if let Some(meter) = self.meter.take() {
+        if let Some(meter) = self.request.meter.take() {
             self.change_run().add_cost(meter.charged());
         }
     }
@@ -116,7 +116,7 @@ impl RunDriver {
 
     /// Sets what the response of a request cost that the caller sent itself.
     pub(super) fn charge_for(&mut self, response: &mut ChatResponse) {
-        let Some(meter) = &self.meter else { return };
+        let Some(meter) = &self.request.meter else { return };
         let usage = response.usage.get_or_insert_default();
         if usage.cost.is_none() {
             let model = self.model_name_in_use().unwrap_or_default();

@@ -50,11 +50,11 @@ impl RunDriver {
             if !has_deciders || !wait.is_for_decider(level) || round.asked.contains(&wait.id) {
                 continue;
             }
-            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+            self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
             if !self.run.deferred().is_empty() {
                 self.change_run().set_deferred(Vec::new());
             }
-            if self.has_unsaved_changes {
+            if self.storage.has_unsaved_changes {
                 return Ok(Work::Save(Phase::Preparing(questions.round)));
             }
             if let Some(place) = &mut self.question.recovery_place {
@@ -82,7 +82,7 @@ impl RunDriver {
 
     /// Leaves the run waiting, unless it can go on.
     fn defer(&mut self) -> Result<Work, RunErrorKind> {
-        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
         if self.run.is_blocked() {
             self.count_time();
             self.clock = None;
@@ -180,8 +180,8 @@ impl RunDriver {
         if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
             return self.defer();
         }
-        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
-        if self.has_unsaved_changes {
+        self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
+        if self.storage.has_unsaved_changes {
             return Ok(Work::Save(Phase::Preparing(Round::default())));
         }
         let time_left = self.run.time_left().filter(|_| !self.run.waits_only_for_own_limits());

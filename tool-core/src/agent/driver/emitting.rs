@@ -16,7 +16,7 @@ pub(super) type Emitting =
 impl RunDriver {
     /// Emits what is queued.
     pub(super) fn emit_queued(&mut self) -> Emitting {
-        let events = std::mem::take(&mut self.events);
+        let events = std::mem::take(&mut self.news.events);
         self.emit_all(events)
     }
 

@@ -19,22 +19,19 @@ use crate::tool::{CallDecision, DecisionRecord};
 impl RunDriver {
     /// Takes the lease before the run is stored or has an effect, and the commands in its inbox.
     pub(super) async fn take_lease(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.performer.origin.clone();
-        let Some(store) = agent.0.run_store.get().filter(|_| self.performer.asked.is_none()) else {
-            return Ok(());
-        };
-        let duration = agent.0.stored_runs.lease;
-        let mut held = match std::mem::take(&mut self.lease) {
+        let Some(store) = self.performer.store().cloned() else { return Ok(()) };
+        let duration = self.performer.origin.0.stored_runs.lease;
+        let mut held = match std::mem::take(&mut self.storage.lease) {
             RunLease::Unsupported => {
-                self.lease = RunLease::Unsupported;
+                self.storage.lease = RunLease::Unsupported;
                 return Ok(());
             }
             RunLease::Held(held) if held.keeper.is_some() => {
-                self.lease = RunLease::Held(held);
+                self.storage.lease = RunLease::Held(held);
                 return self.take_posted().await;
             }
             RunLease::Held(held) => held,
-            RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
+            RunLease::NotTaken => HeldLease::new(Arc::clone(&store), self.run.id().to_string()),
         };
         let handed_over = held.accept(duration);
         let state = match &handed_over {
@@ -45,7 +42,7 @@ impl RunDriver {
             // A lease of no duration is free at once.
             LeaseState::Held | LeaseState::Free => {}
             LeaseState::Unsupported => {
-                self.lease = RunLease::Unsupported;
+                self.storage.lease = RunLease::Unsupported;
                 return Ok(());
             }
             LeaseState::HeldElsewhere => return Err(RunErrorKind::RunningElsewhere),
@@ -54,9 +51,9 @@ impl RunDriver {
         let cancellation = cancellation.map_or_else(CancellationToken::new, CancellationToken::child_token);
         held.start_keeper(duration, &cancellation);
         self.question.cancellation = Some(cancellation);
-        self.lease = RunLease::Held(held);
+        self.storage.lease = RunLease::Held(held);
         if self.run.revision().is_some() {
-            if self.has_expired(&**store).await? {
+            if self.has_expired(&*store).await? {
                 // Nobody has decided that what the calls have done is to be undone.
                 if self.run.may_have_had_effects() {
                     return Err(RunErrorKind::Expired);
@@ -64,7 +61,7 @@ impl RunDriver {
                 self.run.cancel();
             }
             // An earlier driver of the run has a conflict from the next save on, at the latest before anything is executed.
-            self.has_unsaved_changes = true;
+            self.storage.has_unsaved_changes = true;
             if handed_over.is_none() {
                 self.store_run().await?;
             }
@@ -104,7 +101,7 @@ impl RunDriver {
 
     /// Applies the commands in the inbox and stores their effect before anything else happens. The same save removes them.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
-        let RunLease::Held(held) = &self.lease else { return Ok(()) };
+        let RunLease::Held(held) = &self.storage.lease else { return Ok(()) };
         let posted = held.store.posted(&held.id).await.map_err(RunErrorKind::Store)?;
         match self.apply_posted(posted).await? {
             true => self.store_run().await,
@@ -114,7 +111,7 @@ impl RunDriver {
 
     /// Applies commands from the inbox, but decisions of those who may not decide. Returns `false` if there is none that is new.
     async fn apply_posted(&mut self, mut posted: Vec<PostedCommand>) -> Result<bool, RunErrorKind> {
-        posted.retain(|posted| !self.applied_commands.contains(&posted.id));
+        posted.retain(|posted| !self.storage.applied_commands.contains(&posted.id));
         if posted.is_empty() {
             return Ok(false);
         }
@@ -132,7 +129,7 @@ impl RunDriver {
                 }
             }
         }
-        self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
+        self.storage.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
         posted.retain(|posted| !refused.contains(&posted.id));
         let run = self.change_run();
         posted.into_iter().for_each(|posted| posted.command.apply(run));
@@ -152,13 +149,13 @@ impl RunDriver {
 
     /// Gives the driver the lease of its run.
     pub(in crate::agent) fn with_lease(mut self, lease: Option<HeldLease>) -> Self {
-        self.lease = lease.map_or(RunLease::NotTaken, RunLease::Held);
+        self.storage.lease = lease.map_or(RunLease::NotTaken, RunLease::Held);
         self
     }
 
     /// Returns a future that completes when commands are in the inbox.
     pub(super) fn inbox_changed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let posted = match &self.lease {
+        let posted = match &self.storage.lease {
             RunLease::Held(held) => Some(Arc::clone(&held.posted)),
             _ => None,
         };
@@ -172,7 +169,7 @@ impl RunDriver {
 
     /// Sets what dropping the driver means from now on.
     pub(super) fn set_in_progress(&mut self, is_in_progress: bool) {
-        if let RunLease::Held(held) = &mut self.lease {
+        if let RunLease::Held(held) = &mut self.storage.lease {
             let on_drop = self.question.on_drop.unwrap_or(self.performer.origin.0.stored_runs.on_drop);
             held.cancels_on_drop = is_in_progress && on_drop == OnDrop::Cancel;
             if held.cancels_on_drop {
@@ -183,21 +180,20 @@ impl RunDriver {
 
     /// Releases the lease of a run that is stored and waits or has failed. It is taken again if the run is driven further.
     pub(in crate::agent) async fn release_lease(&mut self) {
-        if let RunLease::Held(held) = &mut self.lease {
+        if let RunLease::Held(held) = &mut self.storage.lease {
             held.stop_keeper();
             held.cancels_on_drop = false;
             // If this fails, the lease expires.
             let _ = held.request(LeaseRequest::Release).await;
-            self.lease = RunLease::NotTaken;
+            self.storage.lease = RunLease::NotTaken;
         }
     }
 
     /// Returns `true` if a command was posted to a run that waits, before its lease was released.
     pub(super) async fn has_posted(&self) -> bool {
-        let store =
-            self.performer.origin.0.run_store.get().filter(|_| matches!(self.lease, RunLease::NotTaken));
+        let store = self.performer.store().filter(|_| matches!(self.storage.lease, RunLease::NotTaken));
         let Some(store) = store else { return false };
         let posted = store.posted(self.run.id().as_str()).await.unwrap_or_default();
-        posted.iter().any(|posted| !self.applied_commands.contains(&posted.id))
+        posted.iter().any(|posted| !self.storage.applied_commands.contains(&posted.id))
     }
 }

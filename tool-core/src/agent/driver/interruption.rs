@@ -52,7 +52,7 @@ impl RunDriver {
     }
 
     pub(super) fn interrupt(&mut self, interruption: &Interruption) {
-        self.has_unsaved_changes = true;
+        self.storage.has_unsaved_changes = true;
         self.trace.interrupt();
         match interruption {
             // The timer and the clock can differ slightly.

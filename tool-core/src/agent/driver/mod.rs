@@ -4,6 +4,7 @@ mod sent;
 mod offer;
 mod hold;
 mod lease;
+mod parts;
 mod run_driver;
 mod held;
 mod round;

@@ -70,7 +70,7 @@ impl RunDriver {
         let (cancellation, clock) = (self.question.cancellation.clone(), Instant::now());
         let time_left = self.run.time_left();
         let left = move || time_left.map(|left| left.saturating_sub(clock.elapsed()));
-        self.meter.clone_from(&meter);
+        self.request.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
         let of_run = self.run.share_request();
         let (offer, sent) = (Arc::clone(&self.offer), Arc::clone(&self.sent));
@@ -155,7 +155,7 @@ impl RunDriver {
         }
         Ok(Work::Job(self.compact(Reason::TooLong).then(|driver, compacted| match compacted {
             Some(event) => {
-                driver.events.push(event);
+                driver.news.events.push(event);
                 match driver.resolve_tools()? {
                     Some(job) => Ok(Work::Job(job.then(|driver, ()| driver.price(true)))),
                     None => driver.price(true),
@@ -194,7 +194,7 @@ impl RunDriver {
             return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
         };
         let (response, hold) = *reply;
-        self.reply = Some(hold);
+        self.request.reply = Some(hold);
         Ok(response)
     }
 
@@ -239,7 +239,7 @@ impl RunDriver {
                 if !is_blocked && limit.is_none() {
                     return Ok(Some(*response));
                 }
-                self.meter = None;
+                self.request.meter = None;
                 self.change_run().add_usage(response.usage.unwrap_or_default());
                 self.trace.interrupt();
                 limit.filter(|_| !is_blocked).map_or(Ok(None), |limit| self.refuse(limit))

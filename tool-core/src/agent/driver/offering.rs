@@ -158,7 +158,7 @@ impl RunDriver {
             undo_policy(tools, earlier, handoffs, name)
         });
         // Of calls that were stored before a driver had their tools.
-        self.has_unsaved_changes |= self.run.is_blocked() != was_blocked;
+        self.storage.has_unsaved_changes |= self.run.is_blocked() != was_blocked;
     }
 
     /// Fails if a call was approved with arguments that do not match its tool, before the model reads the mistake of a person. The call

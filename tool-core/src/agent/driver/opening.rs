@@ -37,7 +37,7 @@ impl RunDriver {
             let tools = self.given_tools(&parts)?;
             self.performer.give(&parts, &tools);
             limits = parts.limits.map(|change| change(self.run.limits().clone()));
-            (self.memory_key, given) = (parts.memory_key, parts.context);
+            (self.conversation.key, given) = (parts.memory_key, parts.context);
         }
         if is_new && self.performer.origin.0.run_store.get().is_some() {
             self.performer.origin.warn_of_lost_values(&self.performer.tools.context, &given);

@@ -108,12 +108,12 @@ impl RunDriver {
                 let text = question.text().into_owned();
                 self.change_run().rewrite_question(number, question, record);
                 let newer = self.run.questions().skip(number + 1).count();
-                self.events.push(Event::QuestionRewritten { newer, text });
+                self.news.events.push(Event::QuestionRewritten { newer, text });
             }
             QuestionEffect::Answer(text) => {
                 self.change_run().answer_by_layer(record, text.clone());
                 if self.performer.emitter.streams_replies() && !text.is_empty() {
-                    self.events.push(Event::Text(text));
+                    self.news.events.push(Event::Text(text));
                 }
             }
             QuestionEffect::End => self.change_run().stop_by_layer(record),
@@ -300,8 +300,8 @@ impl RunDriver {
                 driver.change_run().stop_by_layer(end);
             }
             if was_pending && driver.has_listeners() {
-                driver.reported.add(&execution.call().id);
-                driver.events.push(Event::CallFinished(execution));
+                driver.news.reported.add(&execution.call().id);
+                driver.news.events.push(Event::CallFinished(execution));
             }
             Ok(false)
         }))

@@ -11,21 +11,18 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::hold::Hold;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
+use super::parts::{Compacting, Conversation, News, Requested, Storage};
 use super::sent::Sent;
-use crate::agent::compaction::Compaction;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::performer::Performer;
 use crate::agent::question::Begun;
 use crate::agent::question_rules::QuestionRules;
-use crate::agent::spending::RequestMeter;
 use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
 use crate::layer::Phase;
-use crate::memory::OpenConversation;
-use crate::model::{ChatResponse, ConversationId, FinishReason, ToolCall};
+use crate::model::{ChatResponse, FinishReason, ToolCall};
 use crate::run::{
     Answer, Decision, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError, UserMessage,
     WaitReason,
@@ -97,35 +94,16 @@ pub struct RunDriver {
     pub(super) cancellation: CancellationToken,
     pub(super) cancel_on_drop: Option<DropGuard>,
     pub(super) question: QuestionRules,
-    /// Counts the last request, until its response is recorded.
-    pub(super) meter: Option<Arc<RequestMeter>>,
-    /// The response that `call_model` has returned may be recorded.
-    pub(super) reply: Option<Hold>,
     /// When the time of the tree was counted last. None before the first step, while the run waits, and in a run inside.
     pub(super) clock: Option<Instant>,
-    /// The turn of the last `TurnStarted` event.
-    pub(super) announced_turn: u32,
     pub(in crate::agent) offer: Arc<Offer>,
     /// The messages to send, if they differ from the messages of the run.
     pub(in crate::agent) sent: Arc<Sent>,
-    /// What is to be emitted before the next step goes on.
-    pub(super) events: Vec<Event>,
-    /// The tokens that the next request sends again and that could be hidden.
-    pub(super) hideable: u64,
-    /// The provider could not be asked for the model's context window.
-    pub(super) has_no_window: bool,
-    /// The run is compacted in this way before its next request.
-    pub(super) ordered_compaction: Option<Compaction>,
-    /// The key of the conversation in the memory, if the application sets one.
-    pub(super) memory_key: Option<ConversationId>,
-    /// The open conversation, until the run has ended.
-    pub(super) conversation: Option<Arc<OpenConversation>>,
-    pub(super) lease: RunLease,
-    /// The ids of the commands from the inbox that were applied.
-    pub(super) applied_commands: Vec<String>,
-    pub(super) reported: ReportedCalls,
-    /// The run differs from its stored state.
-    pub(in crate::agent) has_unsaved_changes: bool,
+    pub(super) request: Requested,
+    pub(super) news: News,
+    pub(super) compacting: Compacting,
+    pub(super) conversation: Conversation,
+    pub(in crate::agent) storage: Storage,
     /// The application has said what the run has.
     pub(super) is_open: bool,
 }
@@ -141,35 +119,31 @@ impl RunDriver {
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         let mut driver = Self {
-            announced_turn: 0,
-            reported: ReportedCalls::all_of(&run),
+            news: News { events: Vec::new(), announced_turn: 0, reported: ReportedCalls::all_of(&run) },
             run: Box::new(run),
             trace: RunTrace::new(performer.origin.0.trace),
             performer,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
             question,
-            meter: None,
-            reply: None,
             clock: None,
             offer: Arc::default(),
             sent: Arc::default(),
-            events: Vec::new(),
-            hideable: 0,
-            has_no_window: false,
-            ordered_compaction: None,
-            memory_key: None,
-            conversation: None,
-            lease: RunLease::NotTaken,
-            applied_commands: Vec::new(),
-            has_unsaved_changes: true,
+            request: Requested::default(),
+            compacting: Compacting::default(),
+            conversation: Conversation::default(),
+            storage: Storage {
+                lease: RunLease::NotTaken,
+                applied_commands: Vec::new(),
+                has_unsaved_changes: true,
+            },
             is_open: false,
         };
         // A step returns the error if there is no such agent.
         if driver.run.handoffs().iter().all(|handoff| handoff.is_entered) {
             let _ = driver.follow_handoffs();
         }
-        driver.reported = ReportedCalls::before(&driver.run, driver.performer.layers.see(Phase::Answer));
+        driver.news.reported = ReportedCalls::before(&driver.run, driver.performer.layers.see(Phase::Answer));
         if !driver.question.is_elsewhere {
             driver.run.forget_judgements();
         }
@@ -223,14 +197,14 @@ impl RunDriver {
             return Err(self.error(kind));
         }
         self.charge_unrecorded();
-        self.reply = None;
+        self.request.reply = None;
         let meter = self.new_meter();
         let (sent, earlier) = (&self.sent, &*self.performer.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.performer.tools, earlier) {
             Step::CallModel(request) => {
                 self.trace.enter_chat(self.performer.tools.agent.model(), &request, false);
-                self.meter = meter;
-                Step::CallModel(request.metered(self.meter.as_deref().map(|meter| meter as _)))
+                self.request.meter = meter;
+                Step::CallModel(request.metered(self.request.meter.as_deref().map(|meter| meter as _)))
             }
             step => step,
         })
@@ -280,7 +254,7 @@ impl RunDriver {
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         self.start_clock();
         self.open().await.map_err(|kind| self.error(kind))?;
-        let hold = self.reply.take();
+        let hold = self.request.reply.take();
         let is_open = |is_beside| !self.performer.layers.open_questions(&self.run, is_beside).is_empty();
         let must_pass = self.performer.layers.see(Phase::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
@@ -515,7 +489,7 @@ impl RunDriver {
 
     /// Returns the run to be changed; it is stored again.
     pub(in crate::agent) fn change_run(&mut self) -> &mut Run {
-        self.has_unsaved_changes = true;
+        self.storage.has_unsaved_changes = true;
         self.record_layer_usage();
         &mut self.run
     }

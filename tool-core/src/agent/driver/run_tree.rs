@@ -372,7 +372,7 @@ impl<'d> RunTree<'d> {
         }
         if !std::mem::replace(&mut self.is_settled, true) {
             self.outermost.queue_news();
-            let news = std::mem::take(&mut self.outermost.events);
+            let news = std::mem::take(&mut self.outermost.news.events);
             self.events.extend(news.into_iter().map(|event| (RunPath::default(), event)));
         }
     }
@@ -616,7 +616,7 @@ impl<'d> RunTree<'d> {
 
     /// States that a run has changed.
     pub(super) fn set_unsaved(&mut self, path: &RunPath) {
-        self.driver(path).into_iter().for_each(|mut driver| driver.has_unsaved_changes = true);
+        self.driver(path).into_iter().for_each(|mut driver| driver.storage.has_unsaved_changes = true);
         self.changed.insert(path.clone());
     }
 }

@@ -160,7 +160,7 @@ impl RunDriver {
         self.run.stop_if_time_is_up();
         if !self.question.is_elsewhere {
             // Expiry precedes decisions.
-            self.has_unsaved_changes |= self.run.tick(Timestamp::now());
+            self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
         }
         Ok(())
     }
@@ -170,19 +170,19 @@ impl RunDriver {
             self.change_run().set_failed(false);
         }
         if self.question.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
-            self.has_unsaved_changes |= !self.run.is_done();
+            self.storage.has_unsaved_changes |= !self.run.is_done();
             self.run.cancel();
         }
     }
 
     /// Prepares a step, which begins with what precedes it: handoffs, and what layers and deciders decide.
     pub(super) fn prepare_step(&mut self, round: Round) -> Worked {
-        if self.has_unsaved_changes && !self.events.is_empty() {
+        if self.storage.has_unsaved_changes && !self.news.events.is_empty() {
             // A save has failed before.
             return Ok(Work::Save(Phase::Preparing(round)));
         }
         let events = self.follow_handoffs()?;
-        self.events.extend(events);
+        self.news.events.extend(events);
         self.emit_then(|driver| driver.prepare_results(round))
     }
 
@@ -190,7 +190,7 @@ impl RunDriver {
         let Some(job) = self.judge_result() else { return self.prepare_question(round) };
         Ok(Work::Job(job.then(|driver, is_interrupted| match is_interrupted {
             // One can be reported to listeners once it is saved.
-            _ if !driver.events.is_empty() => Ok(Work::Save(Phase::Preparing(round))),
+            _ if !driver.news.events.is_empty() => Ok(Work::Save(Phase::Preparing(round))),
             true => driver.prepare_question(round),
             false => driver.prepare_results(round),
         })))
@@ -224,7 +224,7 @@ impl RunDriver {
         let Some(job) = self.compact_if_needed() else { return self.prepared() };
         Ok(Work::Job(job.then(|driver, compacted| match compacted {
             Some(event) => {
-                driver.events.push(event);
+                driver.news.events.push(event);
                 Ok(Work::Save(Phase::Preparing(round)))
             }
             None if driver.run.is_asking() => driver.prepared(),
@@ -283,7 +283,7 @@ impl RunDriver {
             Step::Done => {
                 // The model streams its text; what tools return directly is in no reply.
                 let returned = self.run.returned_text().filter(|_| self.performer.emitter.streams_replies());
-                self.events.extend(returned.filter(|text| !text.is_empty()).map(Event::Text));
+                self.news.events.extend(returned.filter(|text| !text.is_empty()).map(Event::Text));
                 self.emit_then(|_| Ok(Work::Done))
             }
         }
@@ -304,24 +304,24 @@ impl RunDriver {
     /// Queues what is new in a run that is saved.
     pub(super) fn queue_news(&mut self) {
         let finished = self.take_finished();
-        self.events.extend(finished);
+        self.news.events.extend(finished);
         let is_blocked = self.run.is_blocked();
         self.set_in_progress(!self.run.is_done() && !is_blocked);
         if is_blocked {
             self.trace.pause();
-            self.events.push(Event::Waiting(self.run.waits()));
+            self.news.events.push(Event::Waiting(self.run.waits()));
         }
         let turn = self.run.turn();
-        if self.run.is_asking() && self.announced_turn != turn {
-            self.announced_turn = turn;
+        if self.run.is_asking() && self.news.announced_turn != turn {
+            self.news.announced_turn = turn;
             let messages = self.offer.messages.as_deref().unwrap_or(self.sent.messages(&self.run)).len();
-            self.events.push(Event::TurnStarted { turn, messages });
+            self.news.events.push(Event::TurnStarted { turn, messages });
         }
     }
 
     /// Lets the layers judge the response of the model, and records it.
     pub(super) fn record_reply(&mut self, (response, hold): (ChatResponse, Hold)) -> Worked {
-        self.meter = None;
+        self.request.meter = None;
         let normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
         match self.judge_reply(normalized.response()) {
@@ -383,13 +383,13 @@ impl RunDriver {
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
         if self.performer.emitter.streams_replies() && !is_retried {
-            self.events.extend(hold.held_events(&response));
+            self.news.events.extend(hold.held_events(&response));
         }
         let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
         let ready = calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() });
-        self.events.extend(ready);
-        self.events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        self.news.events.extend(ready);
+        self.news.events.push(Event::TurnFinished { turn: self.run.turns(), response });
         let finished = self.take_finished();
-        self.events.extend(finished);
+        self.news.events.extend(finished);
     }
 }

@@ -140,7 +140,7 @@ impl RunDriver {
 
     /// Returns this driver, whose layers and hooks know only these of the calls that have finished.
     pub fn with_reported(mut self, reported: ReportedCalls) -> Self {
-        self.reported = reported;
+        self.news.reported = reported;
         self
     }
 

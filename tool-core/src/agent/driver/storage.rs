@@ -61,7 +61,7 @@ impl RunDriver {
     pub(super) fn open_conversation(&self) -> Option<Job<Option<OpenConversation>>> {
         let is_needed = self.run.is_asking() && !self.run.has_loaded_history();
         let memory = self.memory_of(&self.performer.origin).filter(|_| is_needed)?.clone();
-        let id = self.memory_key.clone().or_else(|| self.run.conversation().cloned());
+        let id = self.conversation.key.clone().or_else(|| self.run.conversation().cloned());
         let key = id.unwrap_or_else(ConversationId::unique);
         let opening = async move { memory.open(&key).await }.boxed();
         Some(Job::new(self.run_until_interrupted(opening), |driver, opened| match opened {
@@ -90,7 +90,7 @@ impl RunDriver {
             };
             let summary = summary.map_err(|error| RunErrorKind::Store(error.into()))?;
             driver.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
-            driver.conversation = Some(Arc::new(conversation));
+            driver.conversation.opened = Some(Arc::new(conversation));
             Ok(())
         })
     }
@@ -122,9 +122,7 @@ impl RunDriver {
     /// changed nothing is removed: what made it fail must not stop its conversation.
     async fn earlier_run(&self, conversation: &ConversationId) -> Result<Option<Run>, RunErrorKind> {
         let agent = &self.performer.origin.0;
-        let Some(store) = agent.run_store.get().filter(|_| self.performer.asked.is_none()) else {
-            return Ok(None);
-        };
+        let Some(store) = self.performer.store() else { return Ok(None) };
         let mut earlier = None;
         for listed in self.others_of(&**store, conversation).await? {
             let is_own = listed.is_driven_by(self.performer.origin.name());
@@ -215,10 +213,10 @@ impl RunDriver {
         let is_unchanged = run.stored_conversation_len() == Some(conversation.stored_len());
         *self = Self::new(Begun::new(run, tools, emitter, rules));
         (self.trace, self.clock) = (trace, clock);
-        self.conversation = is_unchanged.then(|| Arc::new(conversation));
+        self.conversation.opened = is_unchanged.then(|| Arc::new(conversation));
         self.take_lease().await?;
         // Without leases, nobody knows whether another process drives it.
-        if was_interrupted && matches!(self.lease, RunLease::Unsupported) {
+        if was_interrupted && matches!(self.storage.lease, RunLease::Unsupported) {
             return Err(RunErrorKind::ConversationWaits { run: self.run.id().to_string() });
         }
         self.open().await
@@ -226,12 +224,9 @@ impl RunDriver {
 
     /// Fails if another process has begun a run of this conversation at the same moment. Both can fail then.
     async fn refuse_beside(&mut self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
-        let agent = self.performer.origin.clone();
-        let Some(store) = agent.0.run_store.get().filter(|_| self.performer.asked.is_none()) else {
-            return Ok(());
-        };
+        let Some(store) = self.performer.store().cloned() else { return Ok(()) };
         self.store_run().await?;
-        let others = self.others_of(&**store, conversation).await?;
+        let others = self.others_of(&*store, conversation).await?;
         let Some(other) = others.into_iter().find(|run| run.status == RunStatus::RunningElsewhere) else {
             return Ok(());
         };
@@ -296,13 +291,14 @@ impl RunDriver {
         let memory = self.memory_of(&self.performer.origin).zip(self.run.conversation());
         let added = memory.and_then(|(memory, id)| {
             let messages = self.run.facts().added_to_conversation()?.to_vec();
-            let key = self.memory_key.as_ref().unwrap_or(id).clone();
+            let key = self.conversation.key.as_ref().unwrap_or(id).clone();
             Some((memory.clone(), key, messages, self.run.stored_conversation_len()))
         });
         if outputs.is_none() && added.is_none() {
             return None;
         }
-        let (summary, conversation) = (ConversationSummary::of_run(&self.run), self.conversation.clone());
+        let (summary, conversation) =
+            (ConversationSummary::of_run(&self.run), self.conversation.opened.clone());
         let ids = self.run.ids_of_tree();
         let committing = async move {
             if let Some((memory, key, messages, stored)) = added {
@@ -335,32 +331,31 @@ impl RunDriver {
     /// elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
         self.record_layer_usage();
-        if !self.has_unsaved_changes {
+        if !self.storage.has_unsaved_changes {
             return Ok(());
         }
-        if let Some(store) =
-            self.performer.origin.0.run_store.get().filter(|_| self.performer.asked.is_none())
-        {
+        if let Some(store) = self.performer.store() {
             let id = self.run.id().clone();
-            let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
+            let saved =
+                store.save_run_after(id.as_str(), &mut self.run, &self.storage.applied_commands).await;
             saved.map_err(|error| match error.is::<RunConflict>() {
                 true => {
                     // They are another driver's.
-                    self.events.clear();
+                    self.news.events.clear();
                     RunErrorKind::Conflict
                 }
                 false => RunErrorKind::Store(error),
             })?;
         }
-        self.has_unsaved_changes = false;
-        self.applied_commands.clear();
+        self.storage.has_unsaved_changes = false;
+        self.storage.applied_commands.clear();
         Ok(())
     }
 
     /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.performer.origin.clone();
-        match agent.0.run_store.get().filter(|_| self.run.is_done() && self.performer.asked.is_none()) {
+        match self.performer.store().filter(|_| self.run.is_done()) {
             Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
                 self.change_run().set_finished();
                 self.store_run().await?;
