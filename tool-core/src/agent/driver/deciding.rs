@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::job::Job;
 use super::round::{PendingDecision, Questions, Round};
-use super::work::{Phase, Work};
+use super::work::{StepPhase, Work};
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::{AgentTool, Decider, RunDriver};
@@ -55,7 +55,7 @@ impl RunDriver {
                 self.change_run().set_deferred(Vec::new());
             }
             if self.storage.has_unsaved_changes {
-                return Ok(Work::Save(Phase::Preparing(questions.round)));
+                return Ok(Work::Save(StepPhase::Preparing(questions.round)));
             }
             if let Some(place) = &mut self.question.recovery_place {
                 if !place.begin_asking() {
@@ -141,7 +141,7 @@ impl RunDriver {
                 Ok(Either::Right((_, decision))) => {
                     driver.change_run().tick(Timestamp::now());
                     let pending = PendingDecision { wait, decision, others };
-                    return Ok(Work::Posted(Phase::Deciding(pending.into())));
+                    return Ok(Work::Posted(StepPhase::Deciding(pending.into())));
                 }
                 Ok(Either::Left((decision, _))) if decision.is_deferred() => Asked::Deferred,
                 Ok(Either::Left((decision, _))) => match driver.resolve(&wait.id, decision) {
@@ -182,7 +182,7 @@ impl RunDriver {
         }
         self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
         if self.storage.has_unsaved_changes {
-            return Ok(Work::Save(Phase::Preparing(Round::default())));
+            return Ok(Work::Save(StepPhase::Preparing(Round::default())));
         }
         let time_left = self.run.time_left().filter(|_| !self.run.waits_only_for_own_limits());
         let cancellation = self.question.cancellation.as_ref();

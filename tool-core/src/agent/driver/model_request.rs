@@ -13,7 +13,7 @@ use super::compactor::Reason;
 use super::hold::{Hold, delta_event};
 use super::job::Job;
 use super::review::{BesideVerdicts, passes};
-use super::work::{Phase as StepPhase, Work};
+use super::work::{StepPhase, Work};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::QuestionRuling;

@@ -225,7 +225,7 @@ impl<'d> RunTree<'d> {
             return Ok(ended);
         }
         loop {
-            self.advance().await?;
+            self.begin_effects().await?;
             if !self.is_running(&RunPath::default()) {
                 let ended = self.end()?;
                 match self.until {
@@ -275,14 +275,14 @@ impl<'d> RunTree<'d> {
     }
 
     /// Begins what is next in the tree, saves that, and emits what is new.
-    async fn advance(&mut self) -> Result<(), RunErrorKind> {
+    async fn begin_effects(&mut self) -> Result<(), RunErrorKind> {
         loop {
             let changed = self.note_changes();
             let mut has_begun = self.ask_persons(&changed);
             let group: Vec<_> = iter::from_fn(|| self.outermost.run.engine().poll()).collect();
             has_begun |= !group.is_empty();
             for (id, effect) in group {
-                self.begin(id, effect).await?;
+                self.begin_effect(id, effect).await?;
             }
             if has_begun {
                 continue;
@@ -299,7 +299,7 @@ impl<'d> RunTree<'d> {
         }
     }
 
-    async fn begin(&mut self, id: EffectId, effect: Effect) -> Result<(), RunErrorKind> {
+    async fn begin_effect(&mut self, id: EffectId, effect: Effect) -> Result<(), RunErrorKind> {
         match effect {
             Effect::Call(request) | Effect::Begin(request) => {
                 let path = id.path().clone();

@@ -11,11 +11,11 @@ use super::job::Job;
 use super::offer::next_step;
 use super::review::replace_reply;
 use super::round::Round;
-use super::work::{Phase, Work};
+use super::work::{StepPhase, Work};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::unwrap_call;
 use crate::agent::{Event, RunDriver};
-use crate::layer::Phase as LayerPhase;
+use crate::layer::Phase;
 use crate::model::{ChatResponse, Message};
 use crate::run::{NormalizedResponse, RunErrorKind, Step};
 use crate::tool::Timestamp;
@@ -35,7 +35,7 @@ impl RunDriver {
                 }
                 Work::Prepared => {
                     self.store_run().await?;
-                    self.work(Phase::Prepared)?
+                    self.work(StepPhase::Prepared)?
                 }
                 Work::Replied(reply) => self.record_reply(*reply)?,
                 work => return Ok(work),
@@ -71,17 +71,17 @@ impl RunDriver {
     }
 
     /// Works on a step until others have to act.
-    pub(super) fn work(&mut self, phase: Phase) -> Worked {
+    pub(super) fn work(&mut self, phase: StepPhase) -> Worked {
         match phase {
-            Phase::Beginning => self.begin(),
-            Phase::Preparing(round) => self.prepare_step(round),
-            Phase::Deciding(pending) => self.await_decision(*pending),
-            Phase::Prepared => self.settle_then(Self::take),
-            Phase::Answered => Ok(match self.commit_apart() {
+            StepPhase::Beginning => self.begin(),
+            StepPhase::Preparing(round) => self.prepare_step(round),
+            StepPhase::Deciding(pending) => self.await_decision(*pending),
+            StepPhase::Prepared => self.settle_then(Self::take),
+            StepPhase::Answered => Ok(match self.commit_apart() {
                 Some(job) => Work::Job(job.then(|_, ()| Ok(Work::Done))),
                 None => Work::Done,
             }),
-            Phase::Priced { meter, is_compacted } => {
+            StepPhase::Priced { meter, is_compacted } => {
                 self.emit_then(move |driver| driver.ask(meter, is_compacted))
             }
         }
@@ -153,7 +153,7 @@ impl RunDriver {
         if let Some(layer) = self.performer.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
             let error = format!(
                 "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
-                 or return `false` from its `sees` for `Phase::Answer`"
+                 or return `false` from its `sees` for `StepPhase::Answer`"
             );
             return Err(RunErrorKind::Question(error.into()));
         }
@@ -179,7 +179,7 @@ impl RunDriver {
     pub(super) fn prepare_step(&mut self, round: Round) -> Worked {
         if self.storage.has_unsaved_changes && !self.news.events.is_empty() {
             // A save has failed before.
-            return Ok(Work::Save(Phase::Preparing(round)));
+            return Ok(Work::Save(StepPhase::Preparing(round)));
         }
         let events = self.follow_handoffs()?;
         self.news.events.extend(events);
@@ -190,7 +190,7 @@ impl RunDriver {
         let Some(job) = self.judge_result() else { return self.prepare_question(round) };
         Ok(Work::Job(job.then(|driver, is_interrupted| match is_interrupted {
             // One can be reported to listeners once it is saved.
-            _ if !driver.news.events.is_empty() => Ok(Work::Save(Phase::Preparing(round))),
+            _ if !driver.news.events.is_empty() => Ok(Work::Save(StepPhase::Preparing(round))),
             true => driver.prepare_question(round),
             false => driver.prepare_results(round),
         })))
@@ -225,7 +225,7 @@ impl RunDriver {
         Ok(Work::Job(job.then(|driver, compacted| match compacted {
             Some(event) => {
                 driver.news.events.push(event);
-                Ok(Work::Save(Phase::Preparing(round)))
+                Ok(Work::Save(StepPhase::Preparing(round)))
             }
             None if driver.run.is_asking() => driver.prepared(),
             None => driver.prepare_step(round),
@@ -348,7 +348,7 @@ impl RunDriver {
         };
         replace_reply(normalized.response_mut(), &ruling);
         let reply = &mut normalized.response_mut().message;
-        if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(LayerPhase::Answer) {
+        if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(Phase::Answer) {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 
 use super::job::Job;
 use super::lease::{HeldLease, RunLease};
-use super::work::{Phase, Work};
+use super::work::{StepPhase, Work};
 use crate::agent::question::Begun;
 use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
@@ -262,7 +262,7 @@ impl RunDriver {
     /// Lets the layers judge the answer of a run inside of another, and adds it to its conversation once it is saved.
     pub(super) fn commit_inside(&mut self) -> Result<Work, RunErrorKind> {
         self.check_agent()?;
-        let judged = Work::Save(Phase::Answered);
+        let judged = Work::Save(StepPhase::Answered);
         Ok(match self.judge_returned() {
             Some(job) => Work::Job(job.then(|_, ()| Ok(judged))),
             None => judged,

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, SinkExt};
 use super::job::{Applied, Apply, Job};
 use super::review::{OutputRuling, Report};
 use super::run_tree::{AskedRun, Noted, Place, Progress, RunTree};
-use super::work::{Phase, Work};
+use super::work::{StepPhase, Work};
 use crate::agent::RunDriver;
 use crate::agent::executor::{AskedCall, CallExecutor};
 use crate::model::ToolCall;
@@ -201,7 +201,7 @@ impl RunTree<'_> {
         if let Some(inside) = self.inside.get_mut(id.path()) {
             (inside.is_in_step, inside.has_asked_persons) = (true, false);
         }
-        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(Phase::Beginning)), false);
+        self.perform(id, Job::new(ready(()), |driver, ()| driver.work(StepPhase::Beginning)), false);
     }
 
     fn perform(&mut self, id: EffectId, job: Job<Work>, asks_persons: bool) {
@@ -252,13 +252,13 @@ impl RunTree<'_> {
                         continue;
                     }
                 },
-                Work::Asked => Phase::Beginning,
+                Work::Asked => StepPhase::Beginning,
                 // Nobody posts commands to it.
                 Work::Posted(phase) => phase,
-                Work::Prepared => Phase::Prepared,
+                Work::Prepared => StepPhase::Prepared,
                 Work::Save(phase) => phase,
             };
-            if !matches!(phase, Phase::Beginning | Phase::Deciding(_)) {
+            if !matches!(phase, StepPhase::Beginning | StepPhase::Deciding(_)) {
                 self.changed.insert(path.clone());
                 self.note_changes();
                 if !self.inside.contains_key(path) {
@@ -329,7 +329,7 @@ impl RunTree<'_> {
         self.let_work(path, |driver| {
             let work = match has_answered {
                 true => driver.commit_inside(),
-                false => driver.work(Phase::Beginning),
+                false => driver.work(StepPhase::Beginning),
             };
             work.map(Applied::Done)
         })

@@ -12,7 +12,7 @@ use crate::agent::spending::RequestMeter;
 use crate::model::{ChatResponse, ToolCall};
 
 /// How far a step is. Between two phases, the run is saved.
-pub(super) enum Phase {
+pub(super) enum StepPhase {
     /// Nothing of it has happened.
     Beginning,
     /// Layers and deciders are asked, once what is queued is emitted.
@@ -30,13 +30,13 @@ pub(super) enum Phase {
 /// What a driver has done, or needs before it goes on.
 pub(super) enum Work {
     /// The run has to be saved if it has changed, before the step continues with this phase.
-    Save(Phase),
+    Save(StepPhase),
     /// Something is to be awaited.
     Job(Job<Work>),
     /// Persons are to be awaited, whose time does not count.
     Persons(Job<Work>),
     /// The commands in the inbox are to be taken, before the step continues with this phase.
-    Posted(Phase),
+    Posted(StepPhase),
     /// It is known what to do. The run has to be saved first, unless calls are to be executed, whose start is saved.
     Prepared,
     /// The model has replied, which is to be recorded.
