@@ -153,7 +153,7 @@ impl RunDriver {
         if let Some(layer) = self.performer.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
             let error = format!(
                 "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
-                 or return `false` from its `sees` for `StepPhase::Answer`"
+                 or return `false` from its `sees` for `Phase::Answer`"
             );
             return Err(RunErrorKind::Question(error.into()));
         }
