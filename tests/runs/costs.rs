@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
+use tests::support::stores::Counting;
 use tool_core::agent::BuildErrorKind;
 use tool_core::content::{Content, Image};
 use tool_core::memory::{Budget, InMemoryStore};
@@ -683,5 +684,22 @@ proptest! {
         prop_assert!(bill <= limit, "billed {bill} of {limit}");
         prop_assert!(spent <= limit, "spent {spent} of {limit}");
         prop_assert!(bill <= spent, "billed {bill}, spent {spent}");
+    }
+}
+
+/// A turn with one call saves a run three times: before its request, what it may cost included, before its call, and after that.
+#[tokio::test]
+async fn a_turn_saves_its_run_three_times() {
+    for limits in [RunLimits::new(), RunLimits::new().max_cost(Cost::usd(1.0))] {
+        let saves = async |turns: u32| {
+            let store = Counting::new(Arc::new(InMemoryStore::new()));
+            let calls = |model: ScriptedModel, turn| model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#));
+            let model = (0..turns).fold(ScriptedModel::new(), calls).says("Done.");
+            let agent = Agent::builder(model.with_usage(Usage::new(3, 4))).tools(tools![sum]).prices(prices());
+            let agent = agent.run_store(store.clone()).build().unwrap();
+            agent.ask("Go").limits(|_| limits.clone()).await.unwrap();
+            store.take().iter().filter(|operation| *operation == "append_run").count()
+        };
+        assert_eq!(saves(5).await - saves(2).await, 3 * 3);
     }
 }
