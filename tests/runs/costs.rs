@@ -693,9 +693,11 @@ async fn a_turn_saves_its_run_three_times() {
     for limits in [RunLimits::new(), RunLimits::new().max_cost(Cost::usd(1.0))] {
         let saves = async |turns: u32| {
             let store = Counting::new(Arc::new(InMemoryStore::new()));
-            let calls = |model: ScriptedModel, turn| model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#));
+            let calls =
+                |model: ScriptedModel, turn| model.calls("sum", format!(r#"{{"a": {turn}, "b": 1}}"#));
             let model = (0..turns).fold(ScriptedModel::new(), calls).says("Done.");
-            let agent = Agent::builder(model.with_usage(Usage::new(3, 4))).tools(tools![sum]).prices(prices());
+            let agent =
+                Agent::builder(model.with_usage(Usage::new(3, 4))).tools(tools![sum]).prices(prices());
             let agent = agent.run_store(store.clone()).build().unwrap();
             agent.ask("Go").limits(|_| limits.clone()).await.unwrap();
             store.take().iter().filter(|operation| *operation == "append_run").count()

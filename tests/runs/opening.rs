@@ -1,7 +1,10 @@
 //! What an application gives a run that begins, and what of it stays.
 
+use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tool_core::agent::{CommandErrorKind, PerRun, RunInfo, RunParts};
 use tool_core::layer::{Audit, AuditEntry, AuditRecord, CallVerdict, QuestionVerdict, guard};
 use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
@@ -324,6 +327,53 @@ async fn only_those_decide_whom_the_application_lets() {
     let lines =
         ["ada: ada approved the call `refund` (call_1_0)", "ada: the call `refund` (call_1_0) succeeded"];
     assert_eq!(audit(), lines);
+}
+
+/// Lets Eve decide once it is released.
+struct Slowly(Arc<Notify>);
+
+impl PerRun for Slowly {
+    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
+        Ok(RunParts::new())
+    }
+
+    async fn may_decide(&self, _: &RunInfo, _: &Wait, by: Option<&str>) -> bool {
+        if by == Some("eve") {
+            self.0.notified().await;
+        }
+        true
+    }
+}
+
+/// While the application is asked about one decision, another one is taken by a driver that goes on.
+#[tokio::test]
+async fn a_decision_that_comes_second_is_refused_also_if_the_application_was_asked_before() {
+    #[tool("Pays", needs_approval)]
+    async fn pay(#[inject] gate: &Arc<[Notify; 2]>) {
+        gate[0].notify_one();
+        gate[1].notified().await;
+    }
+    let (gate, leave) = (Arc::new([Notify::new(), Notify::new()]), Arc::new(Notify::new()));
+    let agent = Agent::builder(ScriptedModel::new().calls("pay", "{}").says("Paid."))
+        .tools(tools![pay])
+        .context(Arc::clone(&gate))
+        .per_run(Slowly(Arc::clone(&leave)))
+        .run_store(InMemoryStore::new())
+        .build()
+        .unwrap();
+    let waiting = agent.ask("Pay").await.unwrap_err().into_run();
+    let (run, wait) = (waiting.id().to_string(), waiting.waits().remove(0).id);
+    let second = agent.decide(&run, &wait, Decision::deny("no").by("eve"));
+    let mut second = std::pin::pin!(second);
+    assert!(second.as_mut().now_or_never().is_none());
+    let first = agent.decide(&run, &wait, Decision::approve().by("ada")).await.unwrap();
+    let driver = tokio::spawn(first.resume().unwrap().into_future());
+    gate[0].notified().await;
+    leave.notify_one();
+    let refused = second.await.unwrap_err();
+    assert_eq!(refused.to_string(), "this was decided before by ada");
+    gate[1].notify_one();
+    assert_eq!(driver.await.unwrap().unwrap().text(), "Paid.");
 }
 
 /// However often the run is resumed, and by whomever.

@@ -128,7 +128,7 @@ pub mod __internals {
     pub use crate::content::json::compact_json;
     pub use crate::model::cache::RequestCache;
     pub use crate::tool::context::CallRequest;
-    pub use crate::tool::panic::panic_text;
+    pub use crate::tool::panic::{Panicked, panic_text};
 }
 
 /// Creates a [`ToolSet`] of `#[tool]` functions from their paths.

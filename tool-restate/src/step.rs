@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
-use tool_core::__internals::panic_text;
+use tool_core::__internals::{Panicked, panic_text};
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Phase;
 use tool_core::model::ModelError;
@@ -78,7 +78,7 @@ impl From<RunError> for Failure {
                 Self::Repeated(ModelError::new(cause.to_string()))
             }
             RunErrorKind::Model(cause) => cause.to_string().into(),
-            RunErrorKind::Layer { error: cause, .. } if !cause.to_string().starts_with("it panicked") => {
+            RunErrorKind::Layer { error: cause, .. } if !cause.is::<Panicked>() => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
             RunErrorKind::PerRun(_) | RunErrorKind::Store(_) => {

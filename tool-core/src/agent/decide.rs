@@ -243,23 +243,25 @@ impl Decider<'_> {
         }
         let posted = self.store.posted(self.id).await.map_err(CommandErrorKind::Store)?;
         let mut is_taken = false;
-        for ((wait, decision), command) in checked.iter().zip(&commands) {
+        for ((wait, _), command) in checked.iter().zip(&commands) {
             // Drivers take commands in the order of the inbox, and acknowledge what they have stored.
             match posted.iter().find_map(|posted| Some((&posted.id, posted.command.record_about(&wait.id)?)))
             {
                 Some((id, _)) if *id == command.id => {}
                 Some((_, first)) => return Err(ResolveError::already_decided(first).into()),
-                None => {
-                    is_taken = true;
-                    if let Some(first) = self.earlier(&wait.id, decision).await? {
-                        return Err(ResolveError::already_decided(first).into());
-                    }
-                }
+                None => is_taken = true,
             }
+        }
+        if is_taken {
+            self.refuse_later(&checked).await?;
         }
         let resumed = match (is_taken, self.agent) {
             (false, Some(agent)) => match self.take_lease(agent).await? {
-                (LeaseState::HeldElsewhere, _) => None,
+                (LeaseState::HeldElsewhere, _) => {
+                    // Its driver can have taken another decision since the run was loaded.
+                    self.refuse_later(&checked).await?;
+                    None
+                }
                 (LeaseState::Unsupported, _) => Some((agent.clone(), None)),
                 (_, lease) => Some((agent.clone(), Some(lease.hand_over(posted)))),
             },
@@ -364,15 +366,18 @@ impl Decider<'_> {
         Ok(Decided { decisions, run, resumed: Some((agent.clone(), lease)) })
     }
 
-    /// Returns the decision that a driver has taken about a wait in place of this one.
-    async fn earlier(
-        &self,
-        wait: &WaitId,
-        decision: &Decision,
-    ) -> Result<Option<DecisionRecord>, CommandError> {
-        let run = self.store.load_run(self.id).await.map_err(CommandErrorKind::Store)?;
-        let taken = run.as_ref().and_then(|run| run.decision_about(wait)).cloned();
-        Ok(taken.filter(|taken| Some(taken) != decision.record(wait).as_ref()))
+    /// Fails if a driver has taken another decision in place of one of these.
+    async fn refuse_later(&self, checked: &[(Wait, Decision)]) -> Result<(), CommandError> {
+        let Some(run) = self.store.load_run(self.id).await.map_err(CommandErrorKind::Store)? else {
+            return Ok(());
+        };
+        for (wait, decision) in checked {
+            let taken = run.decision_about(&wait.id).cloned();
+            if let Some(first) = taken.filter(|taken| Some(taken) != decision.record(&wait.id).as_ref()) {
+                return Err(ResolveError::already_decided(first).into());
+            }
+        }
+        Ok(())
     }
 }
 

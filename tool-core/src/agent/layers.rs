@@ -17,11 +17,11 @@ use crate::agent::{Agent, Event, RunParts};
 use crate::content::Content;
 use crate::layer::{
     Account, Accounts, AnswerVerdict, CallEntry, Layer, LayerError, LayerFailure, Phase, Place,
-    QuestionVerdict, Review, RunEnded, Seat, panicked,
+    QuestionVerdict, Review, RunEnded, Seat,
 };
 use crate::model::{ToolDefinition, Usage};
 use crate::run::{Run, RunErrorKind, RunLimits, RunView};
-use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{Judgement, Panicked, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The longest time that a layer may take to record what happened to a call.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
@@ -202,7 +202,7 @@ impl Layers {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
             let failed = |error: LayerError| LayerFailure { layer: placed.layer.name().to_owned(), error };
-            if !offers.map_err(|panic| failed(panicked(&*panic).into()))? {
+            if !offers.map_err(|panic| failed(Panicked::new(&*panic).into()))? {
                 return Ok(false);
             }
         }

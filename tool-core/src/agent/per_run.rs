@@ -19,7 +19,7 @@ use crate::layer::Layer;
 use crate::memory::{IntoKeyedBudget, KeyedBudget};
 use crate::model::{ConversationId, RunUser};
 use crate::run::{Run, RunErrorKind, RunId, RunLimits, Wait};
-use crate::tool::{Injectable, ToolContext, panic_text};
+use crate::tool::{Injectable, Panicked, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -297,7 +297,7 @@ pub(super) async fn open_run(per_run: &dyn OpenRun, run: &RunInfo) -> Result<Run
     // An interruption is the end of the time.
     match run_until_interrupted(opened, None, Some(PATIENCE)).await {
         Ok(Ok(opened)) => opened.and_then(RunParts::checked).map_err(RunErrorKind::PerRun),
-        Ok(Err(panic)) => Err(RunErrorKind::PerRun(format!("it panicked: {}", panic_text(&*panic)).into())),
+        Ok(Err(panic)) => Err(RunErrorKind::PerRun(Panicked::new(&*panic).into())),
         Err(_) => Err(RunErrorKind::PerRun(format!("it took longer than {PATIENCE:?}").into())),
     }
 }

@@ -3,7 +3,6 @@
 //! Layers learn of each other's decisions by `Layer::decided`, because an audit must not depend on its place in the list, and of what
 //! happens to calls by `Layer::record`, behind the save that contains it.
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, ready};
@@ -18,7 +17,7 @@ use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatModel, ChatRequest, ChatStream, Meter, ModelError, ToolCall, ToolDefinition};
-use crate::tool::{ToolError, ToolExecution, VerdictRecord, panic_text};
+use crate::tool::{Panicked, ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
 /// [`RunErrorKind::Layer`](crate::RunErrorKind::Layer) and can be resumed.
@@ -293,16 +292,16 @@ impl<'a> Route<'a> {
 /// Converts a panic into an error, so that it is known whose it is.
 fn catch_panics<'a>(
     start: impl FnOnce() -> Deltas<'a>,
-    error: impl Fn(String) -> ModelError + Send + 'a,
+    error: impl Fn(Panicked) -> ModelError + Send + 'a,
 ) -> Deltas<'a> {
     match catch_unwind(AssertUnwindSafe(start)) {
         Ok(deltas) => {
             let deltas = AssertUnwindSafe(deltas).catch_unwind();
             ChatStream::new(
-                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(panicked(&*panic))))),
+                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(Panicked::new(&*panic))))),
             )
         }
-        Err(panic) => ChatStream::new(stream::iter([Err(error(panicked(&*panic)))])),
+        Err(panic) => ChatStream::new(stream::iter([Err(error(Panicked::new(&*panic)))])),
     }
 }
 
@@ -310,7 +309,7 @@ fn catch_panics<'a>(
 fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
     let deltas = catch_panics(
         || layer.model(request, next),
-        |text| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), text }).permanent(),
+        |panic| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), panic }).permanent(),
     );
     ChatStream::new(deltas.map(move |delta| {
         delta.map_err(|error| {
@@ -343,10 +342,10 @@ pub(crate) struct RunEnded {
 
 /// The error of a layer that panicked on the way of a request.
 #[derive(Debug, thiserror::Error)]
-#[error("the layer `{layer}` failed: {text}")]
+#[error("the layer `{layer}` failed: {panic}")]
 pub(crate) struct LayerPanicked {
     pub(crate) layer: String,
-    pub(crate) text: String,
+    pub(crate) panic: Panicked,
 }
 
 /// Awaits what a layer decides. A panic is an error.
@@ -355,10 +354,5 @@ pub(super) async fn await_verdict<'a, V>(
     ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
 ) -> Result<V, LayerError> {
     let verdict = AssertUnwindSafe(async { ask(layer).await }).catch_unwind().await;
-    verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into()))
-}
-
-/// Describes a panic of a layer.
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
-    format!("it panicked: {}", panic_text(panic))
+    verdict.unwrap_or_else(|panic| Err(Panicked::new(&*panic).into()))
 }

@@ -21,7 +21,7 @@ pub use self::audit::{Audit, AuditEntry, AuditRecord};
 pub use self::call_entry::CallEntry;
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
-pub(crate) use self::layer_trait::{LayerPanicked, Route, RunEnded, panicked};
+pub(crate) use self::layer_trait::{LayerPanicked, Route, RunEnded};
 pub use self::place::Place;
 #[cfg(feature = "rate-limit")]
 pub use self::rate_limit::RateLimit;

@@ -41,7 +41,7 @@ pub(crate) use self::future::Returned;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{Outcome, limit_outcome, truncate_outcome, write_outcome, write_output};
-pub(crate) use self::panic::panic_text;
+pub(crate) use self::panic::{Panicked, panic_text};
 pub use self::tool_trait::Tool;
 pub(crate) use self::truncate::exceeds;
 pub(crate) use self::verdict_record::OriginalOutcome;

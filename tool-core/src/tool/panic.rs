@@ -2,6 +2,19 @@
 
 use std::any::Any;
 
+/// The error of something that has panicked, with the text of the panic. It would panic again.
+#[derive(Debug, thiserror::Error)]
+#[error("it panicked: {0}")]
+pub struct Panicked(String);
+
+impl Panicked {
+    /// Describes a panic.
+    #[must_use]
+    pub fn new(panic: &(dyn Any + Send)) -> Self {
+        Self(panic_text(panic).to_owned())
+    }
+}
+
 /// Returns the text of a panic.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -1,5 +1,5 @@
 //! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: the run decides what is
-//! next (`Run::poll`), and what depends on the agent, its worker or the time is in the recorded steps.
+//! next (`Engine::poll`), and what depends on the agent, its worker or the time is in the recorded steps.
 //!
 //! The agent, providers, hooks and clocks are only asked inside recorded steps (`turn.rs`, `calls.rs`), because a replay must take the same
 //! way on a worker with another program.

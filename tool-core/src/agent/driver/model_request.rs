@@ -257,8 +257,8 @@ impl RunDriver {
             }
             Replied::Failed(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
                 self.trace.interrupt();
-                let LayerPanicked { layer, text } = error.downcast().map_err(RunErrorKind::Model)?;
-                Err(RunErrorKind::Layer { layer, error: text.into() })
+                let LayerPanicked { layer, panic } = error.downcast().map_err(RunErrorKind::Model)?;
+                Err(RunErrorKind::Layer { layer, error: panic.into() })
             }
             Replied::Failed(error) => {
                 self.trace.record_model_error(&error);

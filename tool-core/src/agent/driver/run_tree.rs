@@ -1,9 +1,9 @@
 //! Drives the calls of a run and the runs of the agents that they ask, in one loop.
 //!
-//! - The outermost run, which contains the others, decides what is done (`Run::poll`) and what follows from it (`Run::handle`). The tree saves it
+//! - The outermost run, which contains the others, decides what is done (`Engine::poll`) and what follows from it (`Engine::handle`). The tree saves it
 //!   before anything is done, and performs what was polled: calls, judgements of their outcomes, and steps of runs inside.
 //! - A call that asks an agent ends with its question (`AskingAgent`). The run of the agent begins, and the call is executed again with the answer.
-//!   A step of it works until it has to be saved or its calls are to be executed (`Phase` and `Work` in `work`), or something is to be awaited
+//!   A step of it works until it has to be saved or its calls are to be executed (`StepPhase` and `Work` in `work`), or something is to be awaited
 //!   (`Job`). If the run has to wait, the call stays `Running` and is continued, not attempted again, when the outer run is resumed. An undo
 //!   call of it continues that run.
 //! - Each run of a tree has a driver of its own, and exists once, in the outermost run: a driver has its run only while it works on it

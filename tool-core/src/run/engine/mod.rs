@@ -3,6 +3,18 @@
 //! `poll` decides what is done, in which order; `handle` takes the results; `time` decides whose time counts. None of them does I/O, and
 //! all of them work on the outermost run, which contains the others. A world polls, performs and hands back, and has no rule of its own:
 //! it reads the `facts` of its runs.
+//!
+//! What answers which effect; everything else leaves it undone, and each can also be `Cancelled`, `Stalled` or `Panicked`:
+//!
+//! | effect | in this process | recorded, as on Restate |
+//! | --- | --- | --- |
+//! | `Call` | `Finished` | `Finished`, or `Changed` by a step that executes it |
+//! | `Begin` | `Nothing`: the run is part of the tree already | `Began`; `Nothing` if the run exists |
+//! | `Judge(Outcome)` | `Nothing`: the driver has recorded it | `Changed` |
+//! | `Judge(Next)`, `Ask` | a step, which changes the run meanwhile: `Nothing` | `Changed`, `Asked` |
+//! | `Judge(Results)` | not polled: steps report results | `Changed` |
+//! | `End` | a step, then `Ended` | `Ended`; `Changed` if its answer is rejected |
+//! | `GiveUp` | `Nothing` | `Changed` |
 
 mod facts;
 mod poll;

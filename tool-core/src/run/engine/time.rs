@@ -25,15 +25,21 @@ impl Engine<'_> {
     /// Counts the time that has passed since the last time, before what has ended meanwhile is [handled](Self::handle): that is recorded before a
     /// run stops whose time is up.
     pub fn advance(&mut self, passed: Duration) {
-        let places = self.open_places();
+        // Most runs have none inside.
+        let places = match self.working_inner_runs().next() {
+            Some(_) => self.open_places(),
+            None => vec![RunPath::default()],
+        };
         self.advance_at(passed, &places);
     }
 
     /// Counts the time that has passed, of a tree whose open runs are at these places.
     pub(crate) fn advance_at<'p>(&mut self, passed: Duration, places: impl IntoIterator<Item = &'p RunPath>) {
-        let counted = places.into_iter().filter(|place| self.facts().counts_time_at(place));
-        for place in counted.collect::<Vec<_>>() {
-            self.mark_at(place, |run| run.count_time(passed));
+        // To count for one changes nothing about the others.
+        for place in places {
+            if self.facts().counts_time_at(place) {
+                self.mark_at(place, |run| run.count_time(passed));
+            }
         }
     }
 
