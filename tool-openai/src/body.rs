@@ -1,5 +1,7 @@
 //! The bodies of requests.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use tool_core::model::ChatRequest;
 use tool_http::client::{AppendBuffer, Error, FieldWriter, RequestBody};
@@ -15,11 +17,11 @@ const OTHER_FIELDS_BYTES: usize = 1024;
 pub(crate) fn start<'a>(
     model: &str,
     is_streamed: bool,
-    tools: Option<&str>,
+    tools: Option<&Arc<str>>,
     extra: &'a Map<String, Value>,
     reserved: &[(&str, &str)],
 ) -> Result<FieldWriter<'a>, Error> {
-    let mut fields = FieldWriter::new(OTHER_FIELDS_BYTES + tools.map_or(0, str::len), extra);
+    let mut fields = FieldWriter::new(OTHER_FIELDS_BYTES + tools.map_or(0, |tools| tools.len()), extra);
     fields.reject_reserved(reserved)?;
     fields.write("model", Some(model))?;
     fields.write("stream", is_streamed.then_some(true))?;
@@ -30,12 +32,12 @@ pub(crate) fn start<'a>(
 /// tools without any.
 pub(crate) fn write_tools(
     fields: &mut FieldWriter<'_>,
-    tools: Option<&str>,
+    tools: Option<&Arc<str>>,
     format: ToolFormat,
     request: &ChatRequest<'_>,
     endpoint: &Endpoint,
 ) -> Result<Option<Value>, Error> {
-    fields.write_json("tools", tools)?;
+    fields.write_shared_json("tools", tools)?;
     if tools.is_none() && !fields.has_extra("tools") {
         return Ok(None);
     }

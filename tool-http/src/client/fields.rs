@@ -1,5 +1,7 @@
 //! The fields of a request body: the API's own and the caller's extra ones.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +14,7 @@ use super::request_body::BodyWriter;
 /// any other value replaces the value that is there.
 #[derive(Debug)]
 pub struct FieldWriter<'a> {
-    json: Vec<u8>,
+    body: BodyWriter,
     extra: &'a Map<String, Value>,
     merged: Vec<&'a str>,
 }
@@ -21,7 +23,7 @@ impl<'a> FieldWriter<'a> {
     /// Starts a body of about this length.
     #[must_use]
     pub fn new(capacity: usize, extra: &'a Map<String, Value>) -> Self {
-        Self { json: Vec::with_capacity(capacity), extra, merged: Vec::new() }
+        Self { body: BodyWriter::starting_with(Vec::with_capacity(capacity)), extra, merged: Vec::new() }
     }
 
     /// Rejects extra fields that only the request itself sets. `reserved` has their names and what sets them.
@@ -79,8 +81,24 @@ impl<'a> FieldWriter<'a> {
             return self.write_value(name, &value);
         }
         self.start_entry(name);
-        self.json.extend_from_slice(json.as_bytes());
+        self.body.json().extend_from_slice(json.as_bytes());
         Ok(())
+    }
+
+    /// Writes a field like [`write_json`](Self::write_json), whose value requests share: if it is long, it is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an extra field is merged into it and it is not JSON.
+    pub fn write_shared_json(&mut self, name: &str, json: Option<&Arc<str>>) -> Result<(), Error> {
+        match json {
+            Some(shared) if !self.extra.contains_key(name) => {
+                self.start_entry(name);
+                self.body.append_shared(shared);
+                Ok(())
+            }
+            json => self.write_json(name, json.map(|json| &**json)),
+        }
     }
 
     /// Writes the extra fields that were not merged into others, and the name of the field that follows; the caller appends its
@@ -96,7 +114,7 @@ impl<'a> FieldWriter<'a> {
             }
         }
         self.start_entry(name);
-        Ok(BodyWriter::starting_with(self.json))
+        Ok(self.body)
     }
 
     fn write_value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
@@ -111,14 +129,15 @@ impl<'a> FieldWriter<'a> {
 
     fn write_entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.start_entry(name);
-        serde_json::to_writer(&mut self.json, value).map_err(|error| not_json(name, &error))
+        serde_json::to_writer(self.body.json(), value).map_err(|error| not_json(name, &error))
     }
 
     fn start_entry(&mut self, name: &str) {
-        self.json.push(if self.json.is_empty() { b'{' } else { b',' });
+        let separator = if self.body.is_empty() { b'{' } else { b',' };
+        self.body.json().push(separator);
         // Writing to a `Vec` does not fail.
-        let _ = serde_json::to_writer(&mut self.json, name);
-        self.json.push(b':');
+        let _ = serde_json::to_writer(self.body.json(), name);
+        self.body.json().push(b':');
     }
 }
 
@@ -174,6 +193,27 @@ mod tests {
             let mut body: Value = serde_json::from_slice(&body.finish().to_vec()).unwrap();
             assert_eq!(body.as_object_mut().unwrap().shift_remove("messages"), Some(json!([])));
             assert_eq!(body.to_string(), expected.to_string(), "{extra:?}");
+        }
+    }
+
+    /// Short and long, first and later, alone and with an extra field to merge.
+    #[test]
+    fn a_shared_field_is_written_like_another() {
+        for length in [1, 100_000] {
+            let shared: Arc<str> = json!(["x".repeat(length)]).to_string().into();
+            for extra in [json!({}), json!({ "tools": ["more"] })] {
+                let written = |write: fn(&mut FieldWriter<'_>, &Arc<str>)| {
+                    let mut fields = FieldWriter::new(0, extra.as_object().unwrap());
+                    write(&mut fields, &shared);
+                    fields.write("user", Some("u")).unwrap();
+                    write(&mut fields, &shared);
+                    fields.finish("messages").unwrap().finish().to_vec()
+                };
+                let as_shared =
+                    written(|fields, json| fields.write_shared_json("tools", Some(json)).unwrap());
+                assert!(as_shared == written(|fields, json| fields.write_json("tools", Some(json)).unwrap()));
+                assert!(as_shared.starts_with(br#"{"tools":["x"#));
+            }
         }
     }
 

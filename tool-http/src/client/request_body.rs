@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -62,6 +63,12 @@ impl BodyWriter {
         Self { chunks: Vec::new(), last: start }
     }
 
+    /// Returns `true` if nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.last.is_empty()
+    }
+
     /// Returns the buffer that further bytes are written to.
     pub fn json(&mut self) -> &mut Vec<u8> {
         &mut self.last
@@ -88,11 +95,29 @@ impl BodyWriter {
         self.last.extend_from_slice(&buffer.end[part(&range, start, buffer.end.len())]);
     }
 
+    /// Appends a text that is shared if it is long.
+    pub fn append_shared(&mut self, text: &Arc<str>) {
+        if text.len() < MIN_CHUNK_BYTES {
+            return self.last.extend_from_slice(text.as_bytes());
+        }
+        self.chunks.push(std::mem::take(&mut self.last).into());
+        self.chunks.push(Bytes::from_owner(SharedText(Arc::clone(text))));
+    }
+
     /// Returns the body.
     #[must_use]
     pub fn finish(mut self) -> RequestBody {
         self.chunks.push(self.last.into());
         RequestBody(self.chunks)
+    }
+}
+
+/// Owns what a chunk shares.
+struct SharedText(Arc<str>);
+
+impl AsRef<[u8]> for SharedText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn encode(
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect, on_warning)?;
-        let tools = tools.as_deref();
+        let tools = tools.as_ref();
         let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
@@ -214,9 +214,12 @@ mod tests {
                 drop(body(Endpoint::compatible(), &request, true).unwrap());
             };
             write();
-            allocation_counter::measure(write).count_total
+            let measured = allocation_counter::measure(write);
+            (measured.count_total, measured.bytes_total)
         });
-        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+        // Long tools are shared by the requests, as chunks of their bodies, which are some allocations more.
+        assert!(counts.iter().all(|(count, _)| *count <= counts[0].0 + 6), "{counts:?}");
+        assert!(counts.iter().all(|(_, bytes)| *bytes < 40_000), "{counts:?}");
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub(super) fn encode(
             offered
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
-        let tools = tools.as_deref();
+        let tools = tools.as_ref();
         let is_streamed = purpose == Purpose::Reply { is_streamed: true };
         let mut fields = body::start(model, is_streamed, tools, extra, &RESERVED_FIELDS)?;
         if !is_counted {
