@@ -204,6 +204,8 @@ mod tests {
     #[test]
     fn allocations_per_turn_do_not_depend_on_the_number_of_tools() {
         let messages = vec![Message::user("When?"), Message::assistant("Now.")];
+        let dialect =
+            Dialect { endpoint: std::sync::Arc::new(Endpoint::compatible()), provider: "test".into() };
         let counts = [0, 1, 10, 100, 1000].map(|number| {
             let tools = (0..number).map(|number| {
                 ToolDefinition::new(format!("now_{number}")).with_description("Returns the time")
@@ -211,7 +213,7 @@ mod tests {
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                drop(body(Endpoint::compatible(), &request, true).unwrap());
+                drop(encode(&dialect, "m", &request, None, true).unwrap());
             };
             write();
             let measured = allocation_counter::measure(write);
