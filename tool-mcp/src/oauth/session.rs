@@ -56,6 +56,9 @@ pub(crate) struct Session {
     pub(super) login: tokio::sync::Mutex<()>,
 }
 
+/// How long an authorization server that has failed is not asked again before a request, which waits for it.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
+
 #[derive(Default)]
 pub(super) struct State {
     current: Option<LoginRecord>,
@@ -64,6 +67,8 @@ pub(super) struct State {
     needs_login: bool,
     /// When the last login failed, and whether it was refused.
     pub(super) failed_login: Option<(Instant, bool)>,
+    /// When a token that had expired could not be renewed.
+    failed_renewal: Option<Instant>,
     /// The port of the last login on this machine.
     pub(super) port: u16,
 }
@@ -113,19 +118,21 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the token in use, which is renewed if it is known to have expired. `None` if there is none yet: the challenge to a request without
-    /// one leads to it.
+    /// Returns the token in use, which is renewed if it is known to have expired, but not again soon after that has failed: the server decides
+    /// about it then. `None` if there is none yet: the challenge to a request without one leads to it.
     pub(crate) async fn token(self: &Arc<Self>, program: &Handle) -> Option<String> {
         let (token, expired_after) = {
             let state = self.state();
             let login = state.current.as_ref()?;
             let is_renewable =
                 login.refresh_token.is_some() || matches!(self.oauth.grant, Grant::ClientCredentials);
-            let is_replaced = login.is_expired() && is_renewable;
+            let is_paused = state.failed_renewal.is_some_and(|at| at.elapsed() < RENEWAL_PAUSE);
+            let is_replaced = login.is_expired() && is_renewable && !is_paused;
             (login.access_token.clone(), is_replaced.then(|| state.challenge.clone()))
         };
         let Some(challenge) = expired_after else { return Some(token) };
         let renewed = self.obtain_token(challenge, Vec::new(), Some(token.clone()), program).await;
+        self.state().failed_renewal = renewed.is_err().then(Instant::now);
         Some(renewed.unwrap_or(token))
     }
 

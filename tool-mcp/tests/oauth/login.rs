@@ -285,6 +285,11 @@ async fn a_token_is_renewed_before_the_request_once_it_has_expired() {
         fake.respond("/token", 503, "");
         assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
         assert_eq!(requests(), (tokens + 3, sent + 5));
+        // The next requests do not wait for it again.
+        let found = fake.requests("/.well-known/oauth-authorization-server").len();
+        assert_eq!(call(&tools, "read").await.unwrap(), "read: read");
+        assert_eq!(requests(), (tokens + 3, sent + 6));
+        assert_eq!(fake.requests("/.well-known/oauth-authorization-server").len(), found);
     }
 }
 
