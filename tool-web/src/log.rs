@@ -137,33 +137,25 @@ impl RunLog {
         let id = id.to_owned();
         let row =
             Row { id: id.clone(), agent: Arc::clone(source), user: run.user().cloned(), ..Row::default() };
-        let state = Mutex::new(LogState { row, ..LogState::default() });
+        let mut state = LogState { row, ..LogState::default() };
+        state.append_history(run);
+        let end = watch::Sender::new(state.end());
         let (token, refreshed) = (Mutex::default(), tokio::sync::Mutex::default());
-        let log = Self { id, token, refreshed, state, end: watch::Sender::new(0) };
-        log.append_history(run);
-        log
+        Self { id, token, refreshed, state: Mutex::new(state), end }
     }
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        {
-            let mut state = self.lock();
-            if (state.row.turns, state.calls) == (run.turns(), finished_calls(run)) {
-                return;
-            }
-            state.first += state.entries.len() as u64;
-            state.entries.clear();
-            (state.bytes, state.calls, state.row.failed_calls) = (0, 0, 0);
-        }
-        self.append_history(run);
-    }
-
-    fn append_history(&self, run: &Run) {
-        for entry in Entry::replay(run) {
-            self.push(entry);
-        }
         let mut state = self.lock();
-        (state.row.turns, state.row.usage, state.calls) = (run.turns(), run.usage(), finished_calls(run));
+        if (state.row.turns, state.calls) == (run.turns(), finished_calls(run)) {
+            return;
+        }
+        state.first += state.entries.len() as u64;
+        state.entries.clear();
+        (state.bytes, state.calls, state.row.failed_calls) = (0, 0, 0);
+        // No event of another driver comes in between.
+        state.append_history(run);
+        self.end.send_replace(state.end());
     }
 
     /// Begins to follow a driver of the run.
@@ -199,23 +191,9 @@ impl RunLog {
     }
 
     /// Appends an entry and returns its position.
-    pub(crate) fn push(&self, mut entry: Entry) -> u64 {
+    pub(crate) fn push(&self, entry: Entry) -> u64 {
         let mut state = self.lock();
-        if let Some(Event::QuestionRewritten { newer, text, .. }) = entry.event() {
-            state.rewrite_question(*newer, text);
-        }
-        state.summarize(&entry);
-        if let Entry::Event(record) = &mut entry {
-            record.position = state.end();
-        }
-        let logged = Logged::new(entry, state.end());
-        state.bytes += logged.size();
-        state.entries.push_back(Arc::new(logged));
-        while state.bytes > MAX_BYTES && state.entries.len() > 1 {
-            let Some(dropped) = state.entries.pop_front() else { break };
-            state.bytes -= dropped.size();
-            state.first += 1;
-        }
+        state.push(entry);
         let end = state.end();
         drop(state);
         self.end.send_replace(end);
@@ -312,6 +290,29 @@ impl RunLog {
 }
 
 impl LogState {
+    fn append_history(&mut self, run: &Run) {
+        Entry::replay(run).into_iter().for_each(|entry| self.push(entry));
+        (self.row.turns, self.row.usage, self.calls) = (run.turns(), run.usage(), finished_calls(run));
+    }
+
+    fn push(&mut self, mut entry: Entry) {
+        if let Some(Event::QuestionRewritten { newer, text, .. }) = entry.event() {
+            self.rewrite_question(*newer, text);
+        }
+        self.summarize(&entry);
+        if let Entry::Event(record) = &mut entry {
+            record.position = self.end();
+        }
+        let logged = Logged::new(entry, self.end());
+        self.bytes += logged.size();
+        self.entries.push_back(Arc::new(logged));
+        while self.bytes > MAX_BYTES && self.entries.len() > 1 {
+            let Some(dropped) = self.entries.pop_front() else { break };
+            self.bytes -= dropped.size();
+            self.first += 1;
+        }
+    }
+
     fn request_bytes(&self) -> usize {
         self.requests.iter().map(|(_, request)| request.len()).sum()
     }
