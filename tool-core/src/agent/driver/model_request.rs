@@ -83,7 +83,9 @@ impl RunDriver {
             let request = offer.request_of(&of_run, &sent);
             let request = request.metered(meter.as_deref().map(|meter| meter as _));
             let passage = Passage { layers: &layers.of_model(&view), beside, hold };
-            let reply = span.instrument(call_model(agent.model(), &request, &emitter, passage));
+            let reply = call_model(agent.model(), &request, &emitter, passage);
+            // Boxed, because a future that is passed on takes its place twice.
+            let reply = span.instrument(reply).boxed();
             let reply = run_until_interrupted(reply, cancellation.as_ref(), left()).await;
             if let Some(cost) = meter.and_then(|meter| meter.charged()) {
                 emitter.emit(|| Event::Charged(cost)).await;

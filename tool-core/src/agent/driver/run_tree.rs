@@ -310,7 +310,7 @@ impl<'d> RunTree<'d> {
                 self.set_unsaved(&path);
                 self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
             }
-            Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).await?,
+            Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).boxed().await?,
             Effect::GiveUp => self.gives_up = Some((id, self.outermost.run.given_up_calls())),
             Effect::Ask | Effect::End | Effect::Judge(_) => {
                 self.begin_step(id);
@@ -379,6 +379,14 @@ impl<'d> RunTree<'d> {
 
     /// Emits what is saved. Returns `true` if a hook of a run inside has panicked.
     async fn emit(&mut self) -> Result<bool, RunErrorKind> {
+        match self.events.is_empty() {
+            true => Ok(false),
+            // Boxed, because events are large, and runs that wait as well.
+            false => self.emit_new().boxed().await,
+        }
+    }
+
+    async fn emit_new(&mut self) -> Result<bool, RunErrorKind> {
         let (mut has_panicked, mut failed) = (false, Ok(()));
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
         while let Some((path, first)) = events.next() {
@@ -465,7 +473,7 @@ impl<'d> RunTree<'d> {
                     .contain(&place, |tree| tree.record_outcome(&id, execution, ruling))
                     .unwrap_or(Ok(()));
             }
-            Progress::Performed(apply) => self.apply(&id, apply).await,
+            Progress::Performed(apply) => self.apply(&id, apply).boxed().await,
             Progress::Reported => drop(self.outermost.run.engine().handle(&id, EffectResult::Nothing)),
             Progress::Panicked(panic) => {
                 self.inside.get_mut(id.path()).into_iter().for_each(|inside| inside.is_in_step = false);

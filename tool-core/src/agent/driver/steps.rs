@@ -3,6 +3,7 @@
 //! The text of a reply is judged before it is recorded, because nothing unjudged may be in a state. Calls are judged after that, because
 //! they have their final ids then, and are not executed before.
 
+use futures_util::FutureExt;
 use futures_util::future::Either;
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +63,7 @@ impl RunDriver {
                     self.work(phase)?
                 }
                 Work::Posted(phase) => {
-                    self.take_posted().await?;
+                    self.take_posted().boxed().await?;
                     self.work(phase)?
                 }
                 work => return Ok(work),
@@ -117,7 +118,10 @@ impl RunDriver {
     async fn begin_step(&mut self) -> Result<(), RunErrorKind> {
         self.start_clock();
         self.check_step()?;
-        self.take_lease().await?;
+        if self.performer.store().is_some() {
+            // Boxed, because a run that waits is as large as what it can await.
+            self.take_lease().boxed().await?;
+        }
         self.enter_step();
         self.open().await?;
         self.load_history().await
