@@ -340,6 +340,8 @@ impl PerRun for Slowly {
     async fn may_decide(&self, _: &RunInfo, _: &Wait, by: Option<&str>) -> bool {
         if by == Some("eve") {
             self.0.notified().await;
+            // The driver asks again.
+            self.0.notify_one();
         }
         true
     }
@@ -374,6 +376,36 @@ async fn a_decision_that_comes_second_is_refused_also_if_the_application_was_ask
     assert_eq!(refused.to_string(), "this was decided before by ada");
     gate[1].notify_one();
     assert_eq!(driver.await.unwrap().unwrap().text(), "Paid.");
+}
+
+/// The first driver has gone on and waits again, without the lease.
+#[tokio::test]
+async fn a_decision_that_comes_second_meets_the_run_as_it_is_now() {
+    let calls = [("refund", "{}"), ("refund", r#"{ "all": true }"#)];
+    for is_about_first in [true, false] {
+        let leave = Arc::new(Notify::new());
+        let agent = Agent::builder(ScriptedModel::new().calls_all(calls).says("Refunded."))
+            .tools(tools![refund])
+            .per_run(Slowly(Arc::clone(&leave)))
+            .run_store(InMemoryStore::new())
+            .build()
+            .unwrap();
+        let waiting = agent.ask("Refund both").await.unwrap_err().into_run();
+        let (run, mut waits) = (waiting.id().to_string(), waiting.waits());
+        let (first, other) = (waits.remove(0).id, waits.remove(0).id);
+        let about = if is_about_first { &first } else { &other };
+        let mut second = std::pin::pin!(agent.decide(&run, about, Decision::deny("no").by("eve")));
+        assert!(second.as_mut().now_or_never().is_none());
+        let decided = agent.decide(&run, &first, Decision::approve().by("ada")).await.unwrap();
+        assert!(matches!(decided.resume().unwrap().await.unwrap_err().kind(), RunErrorKind::Waiting));
+        leave.notify_one();
+        match (is_about_first, second.await) {
+            (true, refused) => assert_eq!(refused.unwrap_err().to_string(), "this was decided before by ada"),
+            (false, decided) => {
+                assert_eq!(decided.unwrap().resume().unwrap().await.unwrap().text(), "Refunded.");
+            }
+        }
+    }
 }
 
 /// However often the run is resumed, and by whomever.

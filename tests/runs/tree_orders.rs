@@ -1,5 +1,5 @@
 //! Every order of effects in a tree of runs, explored breadth-first: an outermost run that asks an agent beside another call, and the run of
-//! the agent with two calls. The world performs what the engine returns (`Run::poll`) in every order, the time passes, the run is
+//! the agent with two calls. The world performs what the engine returns (`Engine::poll`) in every order, the time passes, the run is
 //! cancelled, and the process ends, which restores what was saved last.
 //!
 //! The world beside the tree knows what a run cannot: which effects are in flight, which calls were executed, and which results come too late.

@@ -262,8 +262,14 @@ impl Decider<'_> {
                     self.refuse_later(&checked).await?;
                     None
                 }
-                (LeaseState::Unsupported, _) => Some((agent.clone(), None)),
-                (_, lease) => Some((agent.clone(), Some(lease.hand_over(posted)))),
+                (state, lease) => {
+                    if agent.0.per_run.is_some() {
+                        // One can have gone on while the application was asked.
+                        run = self.refuse_later(&checked).await?;
+                    }
+                    let lease = (state != LeaseState::Unsupported).then(|| lease.hand_over(posted));
+                    Some((agent.clone(), lease))
+                }
             },
             _ => None,
         };
@@ -366,18 +372,16 @@ impl Decider<'_> {
         Ok(Decided { decisions, run, resumed: Some((agent.clone(), lease)) })
     }
 
-    /// Fails if a driver has taken another decision in place of one of these.
-    async fn refuse_later(&self, checked: &[(Wait, Decision)]) -> Result<(), CommandError> {
-        let Some(run) = self.store.load_run(self.id).await.map_err(CommandErrorKind::Store)? else {
-            return Ok(());
-        };
+    /// Returns the run as it is now. Fails if a driver has taken another decision in place of one of these.
+    async fn refuse_later(&self, checked: &[(Wait, Decision)]) -> Result<Run, CommandError> {
+        let run = self.load().await?;
         for (wait, decision) in checked {
             let taken = run.decision_about(&wait.id).cloned();
             if let Some(first) = taken.filter(|taken| Some(taken) != decision.record(&wait.id).as_ref()) {
                 return Err(ResolveError::already_decided(first).into());
             }
         }
-        Ok(())
+        Ok(run)
     }
 }
 

@@ -4,12 +4,13 @@
 //! all of them work on the outermost run, which contains the others. A world polls, performs and hands back, and has no rule of its own:
 //! it reads the `facts` of its runs.
 //!
-//! What answers which effect; everything else leaves it undone, and each can also be `Cancelled`, `Stalled` or `Panicked`:
+//! What answers which effect. Each can also be `Cancelled`, `Stalled` or `Panicked`, and of a run inside `Ended`: the agent cannot go on, and
+//! its call has an outcome.
 //!
 //! | effect | in this process | recorded, as on Restate |
 //! | --- | --- | --- |
-//! | `Call` | `Finished` | `Finished`, or `Changed` by a step that executes it |
-//! | `Begin` | `Nothing`: the run is part of the tree already | `Began`; `Nothing` if the run exists |
+//! | `Call` | `Finished`; `Nothing` if its agent is there again | `Finished`, or `Changed` by a step that executes it |
+//! | `Begin` | `Nothing`: the run is part of the tree already; `Finished` | `Began`; `Nothing` if the run exists |
 //! | `Judge(Outcome)` | `Nothing`: the driver has recorded it | `Changed` |
 //! | `Judge(Next)`, `Ask` | a step, which changes the run meanwhile: `Nothing` | `Changed`, `Asked` |
 //! | `Judge(Results)` | not polled: steps report results | `Changed` |

@@ -43,7 +43,7 @@ pub struct CallRequest {
 #[doc(hidden)] // For the crates of this project.
 impl CallRequest {
     /// Creates the request of a call that belongs to no run, such as one received over another protocol. Its key is unique. A run
-    /// [takes it over](crate::run::Run::with_call).
+    /// [takes it over](Self::into_run).
     #[must_use]
     pub fn standalone(call: ToolCall) -> Self {
         Self {
