@@ -253,13 +253,13 @@ impl Decider<'_> {
             }
         }
         if is_taken {
-            self.refuse_later(&checked).await?;
+            run = self.refuse_later(&checked).await?;
         }
         let resumed = match (is_taken, self.agent) {
             (false, Some(agent)) => match self.take_lease(agent).await? {
                 (LeaseState::HeldElsewhere, _) => {
                     // Its driver can have taken another decision since the run was loaded.
-                    self.refuse_later(&checked).await?;
+                    run = self.refuse_later(&checked).await?;
                     None
                 }
                 (state, lease) => {
