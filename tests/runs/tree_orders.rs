@@ -92,10 +92,10 @@ impl InFlight {
             Effect::Call(request) => format!("call {}", request.call.id),
             Effect::Begin(request) => format!("begin {}", request.call.id),
             Effect::End => "end".to_owned(),
-            Effect::Judge(Subject::Outcome(execution)) => format!("judge {}", execution.call().id),
+            Effect::Judge(Subject::Execution(execution)) => format!("judge {}", execution.call().id),
             Effect::Judge(Subject::Next) => "judge next".to_owned(),
             Effect::Judge(Subject::Results) => "judge results".to_owned(),
-            Effect::Ask => "ask".to_owned(),
+            Effect::CallModel => "ask".to_owned(),
             Effect::GiveUp => "give up".to_owned(),
         };
         format!("{path}: {what}")
@@ -418,7 +418,7 @@ impl Exploration {
                 let execution = ToolExecution::new(ToolCall::new(call, name, "{}"), outcome);
                 EffectResult::Ended(outer.depth(), execution.into())
             }
-            Effect::Judge(Subject::Outcome(execution)) => {
+            Effect::Judge(Subject::Execution(execution)) => {
                 let mut copy = run.facts().recording_copy();
                 copy.record_result((**execution).clone()).unwrap();
                 EffectResult::Changed(copy.changes().without_time().into())
@@ -430,7 +430,7 @@ impl Exploration {
                 EffectResult::Changed(driver.run().changes().without_time().into())
             }
             Effect::Judge(Subject::Results) | Effect::GiveUp => EffectResult::Nothing,
-            Effect::Ask => {
+            Effect::CallModel => {
                 let mut copy = run.facts().recording_copy();
                 copy.record_response(self.reply(path, run)).unwrap();
                 let Profile { sees, called, undoing, max_concurrent_calls } = self.profile();

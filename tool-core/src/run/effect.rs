@@ -76,7 +76,7 @@ pub enum Effect {
     /// Lets layers see something.
     Judge(Subject),
     /// Asks the model.
-    Ask,
+    CallModel,
     /// Reports to their tools which calls will not be continued.
     GiveUp,
 }
@@ -85,7 +85,7 @@ pub enum Effect {
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// The outcome of a call, which is recorded as well.
-    Outcome(Box<ToolExecution>),
+    Execution(Box<ToolExecution>),
     /// What precedes the next step: an answer that is an output, or calls that were decided about.
     Next,
     /// Results that layers have not seen. What has happened is reported as well.
@@ -118,10 +118,10 @@ impl Awaited {
             Effect::Call(request) => Self::Call(request.call.id.clone()),
             Effect::Begin(request) => Self::Begin(request.call.id.clone()),
             Effect::End => Self::End,
-            Effect::Judge(Subject::Outcome(execution)) => Self::Outcome(execution.call().id.clone()),
+            Effect::Judge(Subject::Execution(execution)) => Self::Outcome(execution.call().id.clone()),
             Effect::Judge(Subject::Next) => Self::Next,
             Effect::Judge(Subject::Results) => Self::Results,
-            Effect::Ask => Self::Ask,
+            Effect::CallModel => Self::Ask,
             Effect::GiveUp => Self::GiveUp(given_up),
         }
     }

@@ -143,9 +143,9 @@ impl<'c> Drive<'c> {
             match effect {
                 Effect::Call(request) => started.push((id, *request, false)),
                 Effect::Begin(request) => started.push((id, *request, true)),
-                Effect::Ask => asking.push(id),
+                Effect::CallModel => asking.push(id),
                 Effect::End => self.finish_agent(&id).await?,
-                Effect::Judge(Subject::Outcome(execution)) => {
+                Effect::Judge(Subject::Execution(execution)) => {
                     self.judge(&id, "output", Judged::Outcome(execution)).await?;
                 }
                 Effect::Judge(Subject::Next) => self.judge(&id, "preparation", Judged::Next).await?,

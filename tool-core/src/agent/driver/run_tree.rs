@@ -310,9 +310,9 @@ impl<'d> RunTree<'d> {
                 self.set_unsaved(&path);
                 self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
             }
-            Effect::Judge(Subject::Outcome(execution)) => self.judge(id, *execution).boxed().await?,
+            Effect::Judge(Subject::Execution(execution)) => self.judge(id, *execution).boxed().await?,
             Effect::GiveUp => self.gives_up = Some((id, self.outermost.run.given_up_calls())),
-            Effect::Ask | Effect::End | Effect::Judge(_) => {
+            Effect::CallModel | Effect::End | Effect::Judge(_) => {
                 self.begin_step(id);
             }
         }

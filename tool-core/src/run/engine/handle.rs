@@ -425,10 +425,10 @@ mod tests {
         run.engine().set_executing_at(&group[0].0);
         run.engine().handle(&group[0].0, done("a")).unwrap();
         let judged = poll(&mut run);
-        assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a"));
+        assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Execution(one)))] if one.call().id == "a"));
         // Judged again: the step has not ended.
         run.engine().handle(&judged[0].0, EffectResult::Cancelled).unwrap();
-        assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(_)))]));
+        assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Execution(_)))]));
         run.cancel();
         let [execution] = run.tool_executions() else { panic!("the call has an outcome") };
         assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::OutcomeUnknown);
@@ -454,7 +454,7 @@ mod tests {
         let mut asking = Run::new([Message::user("Go")]);
         asking.set_profile(Profile::new(8));
         let asked = poll(&mut asking);
-        assert!(matches!(&*asked, [(_, Effect::Ask)]));
+        assert!(matches!(&*asked, [(_, Effect::CallModel)]));
         asking.cancel();
         assert_eq!(asking.engine().poll_abandoned(), Some(asked[0].0.clone()));
     }
@@ -540,7 +540,7 @@ mod tests {
         run.engine().handle(&group[0].0, EffectResult::Panicked("broken".into())).unwrap();
         let judged = poll(&mut run);
         assert!(
-            matches!(&*judged, [(_, Effect::Judge(Subject::Outcome(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
+            matches!(&*judged, [(_, Effect::Judge(Subject::Execution(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
         );
         let profile = undoing_run().profile().unwrap().clone();
         let (inner, path) = (Box::new(undoing_run()), RunPath::default().inside("b"));
@@ -589,7 +589,7 @@ mod tests {
         let output = ToolExecution::new(ToolCall::new("a", "clerk", ""), Ok(ToolOutput::text("Done.")));
         run.engine().handle(&ending[0].0, EffectResult::Ended(0, output.into())).unwrap();
         assert!(
-            matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Outcome(one)))] if one.call().id == "a")
+            matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Execution(one)))] if one.call().id == "a")
         );
     }
 }

@@ -11,8 +11,8 @@
 //! | --- | --- | --- |
 //! | `Call` | `Finished`; `Nothing` if its agent is there again | `Finished`, or `Changed` by a step that executes it |
 //! | `Begin` | `Nothing`: the run is part of the tree already; `Finished` | `Began`; `Nothing` if the run exists |
-//! | `Judge(Outcome)` | `Nothing`: the driver has recorded it | `Changed` |
-//! | `Judge(Next)`, `Ask` | a step, which changes the run meanwhile: `Nothing` | `Changed`, `Asked` |
+//! | `Judge(Execution)` | `Nothing`: the driver has recorded it | `Changed` |
+//! | `Judge(Next)`, `CallModel` | a step, which changes the run meanwhile: `Nothing` | `Changed`, `Asked` |
 //! | `Judge(Results)` | not polled: steps report results | `Changed` |
 //! | `End` | a step, then `Ended` | `Ended`; `Changed` if its answer is rejected |
 //! | `GiveUp` | `Nothing` | `Changed` |

@@ -141,7 +141,7 @@ impl Engine<'_> {
         };
         let unjudged = places.iter().find_map(|path| Some((path, outcome_at(path)?)));
         if let Some((path, outcome)) = unjudged {
-            let subject = Subject::Outcome(Box::new(outcome));
+            let subject = Subject::Execution(Box::new(outcome));
             return vec![self.note_in_flight(path.clone(), Effect::Judge(subject))];
         }
         let takes_steps = self.profile().is_none();
@@ -172,7 +172,7 @@ impl Engine<'_> {
             let run = self.inner_run_at(path.calls()).filter(|run| !run.is_stalled())?;
             let effect = match run {
                 run if run.is_done() => Effect::End,
-                run if run.is_asking() => Effect::Ask,
+                run if run.is_asking() => Effect::CallModel,
                 run if run.awaits_step() && !is_busy(path) => Effect::Judge(Subject::Next),
                 _ => return None,
             };
@@ -207,7 +207,7 @@ impl Engine<'_> {
         if !all(&|run| run.limits().max_cost.is_some()).is_empty() {
             asking.truncate(1);
         }
-        asking.into_iter().map(|path| self.note_in_flight(path, Effect::Ask)).collect()
+        asking.into_iter().map(|path| self.note_in_flight(path, Effect::CallModel)).collect()
     }
 
     /// Starts all calls that can start beside each other.
