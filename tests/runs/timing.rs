@@ -76,13 +76,13 @@ async fn the_time_of_persons_does_not_count() {
     assert!(elapsed_step_by_step(asked().start()).await < LIMIT);
     for decides_inside in [false, true] {
         let outer = || {
-            let model = ScriptedModel::new().calls("desk", r#"{"question": "Go"}"#).says("Told.");
+            let model = ScriptedModel::new().calls("desk", r#"{"question": "Go"}"#).says("Paid.");
             let desk = if decides_inside { desk().decider(Person) } else { desk() }.build().unwrap();
             let desk = Agent::builder(model).tool(desk.as_tool("desk", "Pays").limits(limited));
             let asked = desk.build().unwrap().ask("Go").limits(limited);
             if decides_inside { asked } else { asked.decider(Person) }
         };
-        assert_eq!(outer().await.unwrap().text(), "Told.");
+        assert_eq!(outer().await.unwrap().text(), "Paid.");
         assert!(elapsed_step_by_step(outer().start()).await < LIMIT);
     }
 }

@@ -85,7 +85,7 @@ impl Run {
         self.elapsed = self.elapsed.saturating_add(time);
     }
 
-    /// Sets the time that the run has taken, without that of something that was not done.
+    /// Sets the time that the run has taken, to leave out what was not done.
     pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
         self.elapsed = elapsed;
     }

@@ -51,7 +51,6 @@ impl ReportedCalls {
 
     /// Returns the finished calls that listeners do not know yet and that layers have judged, if they see answers and outputs. Those that
     /// layers have not judged are returned later.
-    #[doc(hidden)] // For the crates of this project.
     pub fn take_shown(&mut self, run: &Run, sees_answers: bool, sees_outputs: bool) -> Vec<ToolExecution> {
         let mut unjudged = if sees_answers { run.unjudged_answers() } else { Vec::new() };
         if sees_outputs {

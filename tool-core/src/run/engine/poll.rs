@@ -264,7 +264,7 @@ impl<'r> Facts<'r> {
         self.awaited_from(path).next().is_some_and(|id| id.path == *path)
     }
 
-    /// Returns the effects in flight in the order of their runs: first the effects of this run, then those of the runs inside.
+    /// Returns the effects in flight in the order of their runs: first the effects of this run, then the effects of the runs inside.
     pub(super) fn in_flight_from(
         self,
         path: &RunPath,
