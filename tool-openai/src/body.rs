@@ -12,22 +12,15 @@ use crate::tools::{self, ToolFormat};
 /// An estimate of the length of all fields but the tools and messages.
 const OTHER_FIELDS_BYTES: usize = 1024;
 
-/// Longer tools are a chunk of their own.
-const SHORT_TOOLS_BYTES: usize = 16 << 10;
-
-/// Starts the body of a request to this model with these tools. `reserved` has the extra fields that only the request itself sets,
+/// Starts the body of a request to this model. `reserved` has the extra fields that only the request itself sets,
 /// and what sets them.
 pub(crate) fn start<'a>(
     model: &str,
     is_streamed: bool,
-    tools: Option<&Arc<str>>,
     extra: &'a Map<String, Value>,
     reserved: &[(&str, &str)],
 ) -> Result<FieldWriter<'a>, Error> {
-    let mut fields = FieldWriter::new(
-        OTHER_FIELDS_BYTES + tools.map_or(0, |tools| tools.len().min(SHORT_TOOLS_BYTES)),
-        extra,
-    );
+    let mut fields = FieldWriter::new(OTHER_FIELDS_BYTES, extra);
     fields.reject_reserved(reserved)?;
     fields.write("model", Some(model))?;
     fields.write("stream", is_streamed.then_some(true))?;

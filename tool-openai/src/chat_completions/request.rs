@@ -41,7 +41,7 @@ pub(super) fn encode(
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect, on_warning)?;
         let tools = tools.as_ref();
-        let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
+        let mut fields = body::start(model, is_streamed, &options.extra, &RESERVED_FIELDS)?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }

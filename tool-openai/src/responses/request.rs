@@ -95,7 +95,7 @@ pub(super) fn encode(
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
         let tools = tools.as_ref();
         let is_streamed = purpose == Purpose::Reply { is_streamed: true };
-        let mut fields = body::start(model, is_streamed, tools, extra, &RESERVED_FIELDS)?;
+        let mut fields = body::start(model, is_streamed, extra, &RESERVED_FIELDS)?;
         if !is_counted {
             // The default is `true`.
             fields.write("store", Some(dialect.is_stored))?;
@@ -131,7 +131,7 @@ fn encode_compaction(
     }
     request.cached(|cache: &mut InputCache| {
         let cache = cache.append_new(request.messages(), request.reasoning_start(), dialect)?;
-        let mut fields = body::start(model, false, None, extra, &RESERVED_FIELDS)?;
+        let mut fields = body::start(model, false, extra, &RESERVED_FIELDS)?;
         fields.write("service_tier", request.options().service_tier.as_ref())?;
         body::finish(fields, "input", &cache.json, None)
     })
