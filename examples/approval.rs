@@ -15,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tool_core::agent::Ask;
-use tool_core::memory::RunStatus;
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::run::{Decision, WaitReason};
 use tool_core::{Agent, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 use tool_offline::OfflineModel;
@@ -61,14 +61,15 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
-    let runs = agent.stored_runs().await?.runs;
+    let runs = agent.list_runs(&RunFilter::new()).await?;
     let (held, free): (Vec<_>, Vec<_>) =
-        runs.into_iter().partition(|stored| stored.status == RunStatus::RunningElsewhere);
+        runs.into_iter().partition(|run| run.status == RunStatus::RunningElsewhere);
     println!("{} run(s) to resume", free.len());
     if !held.is_empty() {
         println!("{} run(s) held by other programs, or for up to 30 s by stopped ones", held.len());
     }
-    for stored in free {
+    for listed in free {
+        let Some(stored) = agent.stored_run(listed.id).await? else { continue };
         println!("{:?}: {}", stored.status, stored.run.new_messages()[0].text());
         let mut run = stored.run;
         for wait in run.waits() {

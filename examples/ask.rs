@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tool_core::agent::{Decider, DeciderFuture};
-use tool_core::memory::RunStatus;
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::run::{Decision, Wait};
 use tool_core::tool::{Asker, IdempotencyKey, Question};
 use tool_core::{Agent, RunError, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -75,7 +75,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run_store(SqliteStore::open(file).await?)
         .decider(Terminal)
         .build()?;
-    for stored in agent.stored_runs().await?.runs {
+    for listed in agent.list_runs(&RunFilter::new()).await? {
+        let Some(stored) = agent.stored_run(listed.id).await? else { continue };
         if stored.status == RunStatus::RunningElsewhere {
             println!(
                 "A run is held by another program, or by one that was stopped; try again in up to 30 s."

@@ -9,7 +9,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use tool_core::memory::Window;
-use tool_core::tool::{Progress, ToolProgress};
+use tool_core::signatures::ToolProgress;
+use tool_core::tool::Progress;
 use tool_core::{Agent, CancellationToken, ChatMemory, ChatModel, SqliteStore, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
@@ -36,7 +37,7 @@ fn square_root(x: f64) -> f64 {
 async fn main() -> Result<(), Box<dyn Error>> {
     let file = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("chat.db"), PathBuf::from);
     let memory = ChatMemory::new(SqliteStore::open(&file).await?).window(Window::tokens(8_000));
-    println!("{} messages stored in {}", memory.messages(&"chat".into()).await?.len(), file.display());
+    println!("{} messages stored in {}", memory.messages("chat").await?.len(), file.display());
     let agent = Agent::builder(model()?).tools(tools![count_primes, square_root]).memory(memory).build()?;
 
     tool_cli::chat(agent).await?;

@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let hotel = Arc::new(Hotel { free: Mutex::new(5), bookings: Mutex::default() });
     let breakfast =
         FunctionTool::new("breakfast", || "from 7 to 10").description("Returns when breakfast is served");
-    let agent = Agent::builder(OfflineModel::new()).tools(Arc::clone(&hotel)).tool(breakfast).build()?;
+    let agent = Agent::builder(OfflineModel::new()).tools(Arc::clone(&hotel)).tools(breakfast).build()?;
 
     for question in ["Please book 2 rooms.", "How many free rooms are there?", "When is breakfast served?"] {
         let answer = agent.ask(question).context(Guest { name: "Ada Lovelace".into() }).await?;

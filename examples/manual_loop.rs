@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
 
     println!("Question: {question}\n");
-    let mut state = serde_json::to_string(agent.start(question).run())?;
+    let mut state = serde_json::to_string(agent.ask(question).start().run())?;
     let answer = loop {
         // `resume` adds what only the agent has, such as the tools.
         let mut run = agent.resume(serde_json::from_str(&state)?).start();

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::agent::{RunInfo, RunResources, RunSetup};
 use tool_core::layer::{Audit, Redact, guard};
 use tool_core::memory::Budget;
 use tool_core::model::ModelOptions;
+use tool_core::store::{BudgetStore, ChatStore, RunStore};
 use tool_core::tool::Asker;
-use tool_core::{Agent, ChatModel, SqliteStore, ToolCall, ToolError, tool, tools};
+use tool_core::{Agent, ChatMemory, ChatModel, ToolCall, ToolError, tool, tools};
 
 use crate::users::{Customer, customer};
 
@@ -75,18 +76,23 @@ struct Customers {
     daily: Budget,
 }
 
-impl PerRun for Customers {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn Error + Send + Sync>> {
+impl RunSetup for Customers {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, Box<dyn Error + Send + Sync>> {
         let user = run.user().ok_or("log in first")?;
         let customer = customer(user).ok_or("there is no such customer")?;
-        Ok(RunParts::new().budget(self.daily.key(user.as_str())).context(customer))
+        Ok(RunResources::new().budget(self.daily.key(user.as_str())).context(customer))
     }
 }
+
+/// What the desk keeps.
+pub(crate) trait Store: ChatStore + RunStore + BudgetStore + Clone + 'static {}
+
+impl<T: ChatStore + RunStore + BudgetStore + Clone + 'static> Store for T {}
 
 /// Returns the desk, which is the same in each replica.
 pub(crate) fn desk(
     model: impl ChatModel + Clone + 'static,
-    store: &SqliteStore,
+    store: &impl Store,
     audit: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<Agent, Box<dyn Error>> {
     let options = ModelOptions::default().with_max_output_tokens(MAX_REPLY);
@@ -99,14 +105,14 @@ pub(crate) fn desk(
         )
         .options(options)
         .tools(tools![parcels, move_delivery, cancel_order, refund])
-        .tool(billing.pass_context::<Customer>())
+        .tools(billing.pass_context::<Customer>())
         .layer(guard::needs_approval(needs_approval))
         .layer(Redact::new().card_numbers().email_addresses())
         .layer(Audit::new(move |record| audit(record.to_string())))
-        .memory(store.clone())
+        .memory(ChatMemory::new(store.clone()))
         .run_store(store.clone())
         .max_run_age(7 * DAY)
         .keep_finished(DAY)
-        .per_run(Customers { daily: Budget::tokens(store.clone(), TOKENS_PER_DAY, DAY) });
+        .run_setup(Customers { daily: Budget::tokens(store.clone(), TOKENS_PER_DAY, DAY) });
     Ok(agent.build()?)
 }

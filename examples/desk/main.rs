@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `ada` and `eve` are customers, `grace` is the staff; their passwords are `ada-pw`, `eve-pw` and `grace-pw`. Conversations and runs are in
-//! the file `DESK_DB`, by default in the temporary directory; processes with the same `DESK_SECRET` share their logins. It uses the offline
+//! the file `DESK_DB`, by default in the temporary directory, or with the feature `postgres` and a URL such as
+//! `DESK_DB=postgres://desk@localhost/desk`, in that database; processes with the same `DESK_SECRET` share their logins. It uses the offline
 //! model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the models `OPENAI_MODEL` and, when that fails, `OPENAI_FALLBACK_MODEL`.
 
 mod agent;
@@ -14,7 +15,6 @@ mod users;
 
 use std::env;
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -38,8 +38,17 @@ type Failure = Box<dyn Error>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let port: u16 = env::args().nth(1).as_deref().unwrap_or("8080").parse()?;
-    let file = env::var_os("DESK_DB").map_or_else(|| env::temp_dir().join("desk.db"), PathBuf::from);
-    let store = SqliteStore::open(file).await?;
+    match env::var("DESK_DB") {
+        #[cfg(feature = "postgres")]
+        Ok(url) if url.starts_with("postgres") => {
+            serve(tool_postgres::PostgresStore::connect(url).schema("desk").migrate().await?, port).await
+        }
+        Ok(file) => serve(SqliteStore::open(file).await?, port).await,
+        Err(_) => serve(SqliteStore::open(env::temp_dir().join("desk.db")).await?, port).await,
+    }
+}
+
+async fn serve(store: impl agent::Store, port: u16) -> Result<(), Failure> {
     let agent = agent::desk(model()?, &store, |line| println!("audit: {line}"))?;
     // Goes on with what another process has left, and with what failed. A lease decides which process does.
     agent.recover().on_outcome(report).start();

@@ -6,7 +6,8 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use serde_json::{Value, json};
-use tool_core::model::{ChatRequest, Fallback, ModelError, ModelErrorKind, ModelFuture};
+use tool_core::model::{ChatRequest, Fallback, ModelError, ModelErrorKind};
+use tool_core::provider::ModelFuture;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, SqliteStore};
 use tool_offline::OfflineModel;
@@ -22,7 +23,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(store: &SqliteStore, model: impl ChatModel + Clone + 'static) -> Self {
+    fn new(store: &impl agent::Store, model: impl ChatModel + Clone + 'static) -> Self {
         let (log, audit) = mpsc::channel();
         let agent = agent::desk(model, store, move |line| _ = log.send(line)).unwrap();
         let app = app(agent.clone(), Logins::new(Some("secret".to_owned())).unwrap()).unwrap();
@@ -85,6 +86,16 @@ impl Replica {
 }
 
 async fn replicas() -> [Replica; 2] {
+    // The script `tool-postgres/run` sets it.
+    #[cfg(feature = "postgres")]
+    if let Ok(url) = std::env::var("POSTGRES_URL") {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let schema = format!("desk {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let connect = || tool_postgres::PostgresStore::connect(&url).schema(&schema).migrate();
+        let stores = [connect().await.unwrap(), connect().await.unwrap()];
+        return stores.map(|store| Replica::new(&store, OfflineModel::new()));
+    }
     let store = SqliteStore::in_memory().await.unwrap();
     [(); 2].map(|()| Replica::new(&store, OfflineModel::new()))
 }
@@ -147,7 +158,8 @@ async fn customers_see_only_what_is_theirs() {
     one.ask(&ada, "Move the delivery of order 7").await;
     let question = other.last(&ada).await.pop().unwrap();
     let stolen = json!({ "type": "tool-ask_user", "state": "output-available", "toolCallId": question["toolCallId"], "output": "Saturday" });
-    assert_eq!(other.reply(&eve, stolen).await, "there is no such run");
+    // It is taken for an answer to her own run, which has ended.
+    assert_eq!(other.reply(&eve, stolen).await, "the run does not wait for what was sent");
     assert_eq!(other.last(&ada).await.pop().unwrap(), question);
     // Nobody but the staff sees the page, the staff has no chat, and a cookie cannot be made.
     let forged = ada.replacen("ada", "grace", 1);

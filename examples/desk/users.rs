@@ -53,7 +53,7 @@ pub(crate) struct Login {
 /// Customers may ask, and the staff sees and decides everything on the page.
 fn principal(name: &str) -> Option<Principal> {
     match name {
-        "ada" | "eve" => Some(Principal::new(name, [Right::Ask])),
+        "ada" | "eve" => Some(Principal::new(name, [Right::Chat])),
         "grace" => Some(Principal::new(name, [Right::Read, Right::Decide, Right::Administer])),
         _ => None,
     }

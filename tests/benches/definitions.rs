@@ -9,7 +9,8 @@ use std::hint::black_box;
 use allocation_counter::AllocationInfo;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::model::{ChatRequest, ToolDefinitions};
+use tool_core::model::ChatRequest;
+use tool_core::provider::ToolDefinitions;
 use tool_core::{ChatModel, Message, ToolSet, tool, tools};
 use tool_openai::{ChatCompletions, OpenAi};
 

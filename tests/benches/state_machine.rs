@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use allocation_counter::AllocationInfo;
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_core::run::{Run, RunLimits, Step};
 use tool_core::tool::ToolExecution;
 use tool_core::{Message, ToolCall, ToolOutput};

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
-use tool_core::run::{Run, RunChanges, RunRevision};
+use tool_core::memory::{RunFilter, RunSummary};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
+use tool_core::run::Run;
+use tool_core::store::{RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::{Agent, ChatModel, SqliteStore, ToolCall, tool, tools};
 
 const TURNS: u32 = 810;
@@ -77,6 +79,15 @@ impl RunStore for Counting {
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         self.store.load_run(id)
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {

@@ -10,7 +10,8 @@ use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::{FutureExt, StreamExt, stream};
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
+use tool_core::model::{ChatRequest, ChatStream};
+use tool_core::provider::ModelFuture;
 use tool_core::{Agent, ChatModel, tool, tools};
 
 const RUNS: usize = 10_000;

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
 use tokio::net::TcpListener;
 use tool_anthropic::{Anthropic, Messages};
-use tool_core::model::{ChatRequest, ModelInfo};
+use tool_core::model::ChatRequest;
+use tool_core::provider::ModelInfo;
 use tool_core::{Agent, ChatModel, Message, ModelOptions};
 use tool_openai::{AwsCredentials, Error, ErrorKind, OpenAi, Token};
 

@@ -7,9 +7,9 @@ use tests::support::RawServer;
 use tests::support::checked::CheckedServer;
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ModelFuture, ResponseFormat,
-    ToolChoice, ToolDefinition, ToolDefinitions, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinition, Usage,
 };
+use tool_core::provider::{ModelFuture, ResponseFormat, ToolDefinitions};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Message, ModelOptions, ToolCall, tool, tools};
 use tool_openai::server::Server;

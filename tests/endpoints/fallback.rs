@@ -99,7 +99,7 @@ async fn ask(model: Fallback, dying: RawServer) -> (Tide, Vec<Option<String>>, u
         .build()
         .unwrap();
     let (tide, answer) = agent.ask("When is high tide?").answer_as::<Tide>().with_answer().await.unwrap();
-    let replies = answer.messages().iter().filter_map(Message::as_assistant);
+    let replies = answer.new_messages().iter().filter_map(Message::as_assistant);
     (tide, replies.map(|reply| reply.model.clone()).collect(), answer.cost().unwrap().micros())
 }
 

@@ -12,9 +12,8 @@ use tool_core::agent::{Compaction, ToolSearch};
 use tool_core::content::Image;
 use tool_core::layer::rewrite;
 use tool_core::memory::{InMemoryStore, Window};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, ModelFuture, ResponseFormat, ToolChoice,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, ToolChoice};
+use tool_core::provider::{ModelFuture, ResponseFormat};
 use tool_core::{Agent, ChatMemory, ChatModel, Event, ModelOptions, ToolOutput, tool, tools};
 use tool_openai::{ChatCompletions, Endpoint, OpenAi};
 
@@ -609,7 +608,7 @@ impl Case {
         let seen = Arc::clone(&log);
         let mut agent = self
             .agent(Agents::Outer, &outer, &log)
-            .tool(helper.as_tool("helper", "Helps"))
+            .tools(helper.as_tool("helper", "Helps"))
             .memory(memory.clone())
             .on_event(move |event| {
                 let happened = match event {
@@ -634,7 +633,7 @@ impl Case {
         }
         let agent = agent.build().unwrap();
         for _ in 0..QUESTIONS {
-            let stored = memory.messages(&"c".into()).await.unwrap();
+            let stored = memory.messages("c").await.unwrap();
             let start = stored.len() - window.apply(stored.clone()).len();
             log.lock().unwrap().push(Happened::Asked(start));
             let ask = agent.ask("Go").conversation("c");

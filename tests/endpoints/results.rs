@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tests::support::RawServer;
 use tests::support::checked::CheckedServer;
-use tool_core::content::{Content, Image, JsonText, Part};
+use tool_core::content::{Content, Image, Part};
+use tool_core::provider::JsonText;
 use tool_core::run::{Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolErrorKind, ToolExecution};
@@ -413,7 +414,7 @@ async fn sends_an_image_with_the_next_request() {
     assert_eq!(answer.text(), "It was warm.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().data(), Some(&json!({ "key": "secret" })));
     // The conversation has the image in the tool result, although the request has it elsewhere.
-    assert_eq!(answer.messages().len(), 5);
+    assert_eq!(answer.new_messages().len(), 5);
 }
 
 #[tokio::test]
@@ -431,7 +432,7 @@ async fn sends_no_data() {
     let error = agent.ask("How was the week?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))), "{error}");
     assert_eq!(error.tool_executions()[1].output().unwrap().data(), Some(&json!({ "key": "secret" })));
-    assert!(!serde_json::to_string(error.messages()).unwrap().contains("secret"));
+    assert!(!serde_json::to_string(error.new_messages()).unwrap().contains("secret"));
     let bodies: Vec<_> = server
         .requests()
         .iter()
@@ -451,7 +452,7 @@ async fn stores_images_and_data_in_the_state_of_a_run() {
     let model = ScriptedModel::new().calls("plot", "{}").says("Warm.");
     let agent = Agent::builder(model).tools(tools![plot]).build().unwrap();
     let question = Content::from_iter([Part::from("How was it?"), Image::from_url("https://a/b.png").into()]);
-    let live = agent.start(question.clone());
+    let live = agent.ask(question.clone()).start();
     let context = live.context().clone();
     let mut run = live.into_run();
     loop {
@@ -541,7 +542,7 @@ async fn the_smallest_of_several_limits_applies() {
                 .build()
                 .unwrap();
             let answer = agent.ask("?").await.unwrap();
-            let text = answer.messages()[2].text().chars().count();
+            let text = answer.new_messages()[2].text().chars().count();
             assert_eq!(answer.tool_executions()[0].output().unwrap().to_string().chars().count(), text);
             lengths.push(text);
         }

@@ -7,9 +7,8 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
 use tokio::time::Instant;
-use tool_core::model::{
-    ChatRequest, ChatResponse, Currency, ModelPrices, Prices, ToolDefinition, ToolDefinitions,
-};
+use tool_core::model::{ChatRequest, ChatResponse, Currency, ModelPrices, Prices, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{Endpoint, Error, ErrorKind, OpenAi, OpenAiBuilder, RetryBudget};
 

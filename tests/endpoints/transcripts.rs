@@ -86,7 +86,8 @@ async fn replays_the_recorded_conversations() {
             assert_eq!(arguments, call.arguments);
             assert_eq!(execution.outcome().unwrap().to_string(), *result);
         }
-        let results = answer.messages().iter().filter(|message| matches!(message, Message::Tool(_))).count();
+        let results =
+            answer.new_messages().iter().filter(|message| matches!(message, Message::Tool(_))).count();
         assert_eq!(results, answer.tool_executions().len());
         if let Some(text) = &recording.answer {
             assert_eq!(answer.text(), text);
@@ -105,7 +106,7 @@ async fn replays_the_recorded_conversations_with_a_restored_run_at_every_step() 
         let recording = Recording::read(transcript).unwrap();
         let (_server, model) = serve(recording.model()).await;
         let agent = Agent::builder(model).tools(tools![get_current_weather, send_email]).build().unwrap();
-        let mut run = agent.start(&*recording.user);
+        let mut run = agent.ask(&*recording.user).start();
         let answer = loop {
             let state = serde_json::to_string(run.run()).unwrap();
             run = agent.resume(serde_json::from_str(&state).unwrap()).start();
@@ -122,7 +123,7 @@ async fn replays_the_recorded_conversations_with_a_restored_run_at_every_step() 
             }
         };
         let (_, expected, _) = replay(transcript, tools![get_current_weather, send_email], false).await;
-        assert_eq!(answer.messages(), expected.messages());
+        assert_eq!(answer.new_messages(), expected.new_messages());
         assert_eq!(answer.usage(), expected.usage());
     }
 }

@@ -7,7 +7,8 @@ use serde_json::json;
 use tool_core::layer::{
     AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, Redact, TextVerdict, guard, rewrite,
 };
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, ErrorPolicy};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
@@ -198,7 +199,7 @@ async fn given_and_supplied_outcomes_are_seen_as_outputs() {
     let cached = guard::call(|_: &ToolCall| CallVerdict::replace(SECRET));
     let agent = Agent::builder(model).tools(tools![look_up]).layer(redact()).layer(cached).build().unwrap();
     let answer = agent.ask("go").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "…");
+    assert_eq!(answer.new_messages()[2].text(), "…");
     // By the caller.
     let model = ScriptedModel::new().calls("look_up", "{}").says("Done.");
     let left = guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller);
@@ -207,7 +208,7 @@ async fn given_and_supplied_outcomes_are_seen_as_outputs() {
     let waits = run.waits();
     run.resolve(&waits[0].id, Decision::result(Ok(ToolOutput::text(SECRET)))).unwrap();
     let answer = agent.resume(run).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "…");
+    assert_eq!(answer.new_messages()[2].text(), "…");
     // Of calls that are refused.
     let model = ScriptedModel::new().calls(SECRET, "{}").calls("look_up", "a@b.org").says("Done.");
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -219,7 +220,7 @@ async fn given_and_supplied_outcomes_are_seen_as_outputs() {
     let agent = Agent::builder(model).tools(tools![look_up]).layer(watch).build().unwrap();
     let answer = agent.ask("go").await.unwrap();
     assert_eq!(seen.lock().unwrap().len(), 2);
-    let read: Vec<_> = [2, 4].map(|at| answer.messages()[at].text().into_owned()).to_vec();
+    let read: Vec<_> = [2, 4].map(|at| answer.new_messages()[at].text().into_owned()).to_vec();
     assert_eq!(read, ["no", "no"]);
 }
 
@@ -276,7 +277,7 @@ async fn inner_agents_send_nothing_unredacted() {
             }
             false => {
                 let model = ScriptedModel::new().calls("inner", r#"{"question": "a@b.org"}"#).says("Done.");
-                Agent::builder(model).tool(inner.as_tool("inner", "Helps").stream_text())
+                Agent::builder(model).tools(inner.as_tool("inner", "Helps").stream_text())
             }
         };
         let agent = outer.layer(redact()).build().unwrap();
@@ -316,7 +317,7 @@ async fn records_of_events_contain_nothing_that_was_replaced() {
     };
     let inner = replaced().build().unwrap();
     let outer = Agent::builder(ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).says("Done."));
-    let outer = outer.tool(inner.as_tool("inner", "Helps")).build().unwrap();
+    let outer = outer.tools(inner.as_tool("inner", "Helps")).build().unwrap();
     for agent in [replaced().build().unwrap(), outer] {
         let mut events = agent.ask("go").stream();
         let (mut records, mut originals) = (String::new(), String::new());
@@ -356,7 +357,7 @@ async fn a_guard_reads_arguments_as_the_tool_does() {
 /// The sample of the guide: the model asks for more than is left in one reply.
 #[tokio::test]
 async fn a_limit_of_calls_holds_within_a_reply() {
-    let limit = guard::call_at(|call, at| {
+    let limit = guard::call_with_context(|call, at| {
         let earlier = at.executions.iter().map(|execution| execution.call());
         let reply =
             at.messages.last().and_then(Message::as_assistant).map_or(&[][..], |reply| &reply.tool_calls);
@@ -370,7 +371,8 @@ async fn a_limit_of_calls_holds_within_a_reply() {
     let model = ScriptedModel::new().calls_all(texts).calls_all([texts[0], texts[1]]).says("Done.");
     let agent = Agent::builder(model).tools(tools![echo]).layer(limit).build().unwrap();
     let answer = agent.ask("go").await.unwrap();
-    let results: Vec<_> = answer.messages().iter().filter(|one| matches!(one, Message::Tool(_))).collect();
+    let results: Vec<_> =
+        answer.new_messages().iter().filter(|one| matches!(one, Message::Tool(_))).collect();
     let results: Vec<_> = results.iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(results, ["a", "b", "a", "the call was denied: there are none left"]);
 }

@@ -5,18 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tests::support::ways::restored;
-use tool_core::agent::{AgentBuilder, AgentTool, PerRun, RunInfo, RunParts};
+use tool_core::agent::{AgentBuilder, AgentTool, RunInfo, RunResources, RunSetup};
+use tool_core::engine::AgentExt;
 use tool_core::layer::{
-    Account, AnswerVerdict, CallVerdict, ClosureLayer, Layer, LayerError, LayerFuture, OutputVerdict, Phase,
-    Place, QuestionGuard, QuestionVerdict, guard,
+    AnswerVerdict, CallVerdict, Layer, LayerContext, LayerError, LayerFuture, LayerPhase, OutputVerdict,
+    QuestionVerdict, guard,
 };
-use tool_core::memory::{Budget, BudgetStore, InMemoryStore};
+use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatResponse, Cost, Currency, ModelOptions, ModelPrices, Prices, ToolDefinition, Usage,
 };
 use tool_core::run::{Run, RunLimits};
+use tool_core::signatures::{ClosureLayer, QuestionGuard, Timestamp, UsageReporter};
+use tool_core::store::BudgetStore;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, Timestamp, Tool, ToolExecution, ToolFuture};
+use tool_core::tool::{Progress, Tool, ToolExecution, ToolFuture};
 use tool_core::{
     Agent, CancellationToken, ConversationId, Event, Message, RunErrorKind, ToolCall, ToolContext,
     content::Content, tool, tools,
@@ -49,15 +52,15 @@ fn moderation() -> QuestionGuard {
     let model = ScriptedModel::new().says("fine").with_usage(Usage::new(50, 2));
     let model = model.says("fine").with_usage(Usage::new(50, 2));
     let moderator = Agent::builder(model).prices(prices()).build().unwrap();
-    let judge = move |question: &Content, at: &Place<'_>| -> Verdict {
-        let (check, account) = (moderator.ask(question.clone()), at.account());
+    let judge = move |question: &Content, at: &LayerContext<'_>| -> Verdict {
+        let (check, reporter) = (moderator.ask(question.clone()), at.usage_reporter());
         Box::pin(async move {
             let check = check.await?;
-            account.charge(check.usage());
+            reporter.report(check.usage());
             Ok(if check.text() == "fine" { QuestionVerdict::Pass } else { QuestionVerdict::end("rude") })
         })
     };
-    guard::question_at(judge).named("moderation")
+    guard::question_with_context(judge).named("moderation")
 }
 
 /// The cost of each part, in millionths.
@@ -81,7 +84,7 @@ async fn the_requests_of_a_guard_are_attributed_to_it() {
 #[tokio::test]
 async fn a_layer_that_reports_nothing_changes_nothing() {
     let silent = guard::question(|_| QuestionVerdict::Pass);
-    let mut driver = agent(acts()).layer(silent).build().unwrap().start("go");
+    let mut driver = agent(acts()).layer(silent).build().unwrap().ask("go").start();
     assert!(driver.advance().await.unwrap());
     assert_eq!(serde_json::to_value(driver.run()).unwrap().get("layers"), None);
     while driver.advance().await.unwrap() {}
@@ -128,8 +131,8 @@ struct EachPart {
     fails_at_answer: bool,
 }
 
-fn charge<V: Send + 'static>(account: &Account, tokens: u64, verdict: V) -> LayerFuture<'static, V> {
-    account.charge(Usage::new(tokens, 0));
+fn charge<V: Send + 'static>(reporter: &UsageReporter, tokens: u64, verdict: V) -> LayerFuture<'static, V> {
+    reporter.report(Usage::new(tokens, 0));
     Box::pin(async { Ok(verdict) })
 }
 
@@ -138,28 +141,32 @@ impl Layer for EachPart {
         "each part"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase != Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase != LayerPhase::Model
     }
 
-    fn question<'a>(&'a self, _: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
-        charge(&at.account(), 1, QuestionVerdict::Pass)
+    fn question<'a>(&'a self, _: &'a Content, at: &'a LayerContext<'a>) -> LayerFuture<'a, QuestionVerdict> {
+        charge(&at.usage_reporter(), 1, QuestionVerdict::Pass)
     }
 
-    fn rewrite<'a>(&'a self, _: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
-        charge(&at.account(), 10, None)
+    fn rewrite<'a>(&'a self, _: &'a ToolCall, at: &'a LayerContext<'a>) -> LayerFuture<'a, Option<String>> {
+        charge(&at.usage_reporter(), 10, None)
     }
 
-    fn judge<'a>(&'a self, _: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
-        charge(&at.account(), 100, CallVerdict::Pass)
+    fn judge<'a>(&'a self, _: &'a ToolCall, at: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
+        charge(&at.usage_reporter(), 100, CallVerdict::Pass)
     }
 
-    fn output<'a>(&'a self, _: &'a ToolExecution, at: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
-        charge(&at.account(), 1_000, OutputVerdict::Pass)
+    fn output<'a>(
+        &'a self,
+        _: &'a ToolExecution,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, OutputVerdict> {
+        charge(&at.usage_reporter(), 1_000, OutputVerdict::Pass)
     }
 
-    fn answer<'a>(&'a self, _: &'a str, at: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
-        at.account().charge(Usage::new(10_000, 0));
+    fn answer<'a>(&'a self, _: &'a str, at: &'a LayerContext<'a>) -> LayerFuture<'a, AnswerVerdict> {
+        at.usage_reporter().report(Usage::new(10_000, 0));
         Box::pin(async { if self.fails_at_answer { Err("down".into()) } else { Ok(AnswerVerdict::Pass) } })
     }
 }
@@ -171,7 +178,7 @@ async fn each_part_can_report() {
     let expected = [("each part".to_owned(), Usage::new(11_111, 0))];
     assert_eq!(answer.usage_by_layer(), expected);
     let agent = agent();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     while driver.advance().await.unwrap() {
         let run = restored(driver.into_run());
         driver = agent.resume(run).start();
@@ -188,7 +195,7 @@ async fn the_error_of_a_layer_has_what_it_used() {
     let error = agent().ask("go").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
     assert_eq!(error.run().usage_by_layer(), expected);
-    let mut driver = agent().start("go");
+    let mut driver = agent().ask("go").start();
     let error = loop {
         if let Err(error) = driver.advance().await {
             break error;
@@ -204,11 +211,11 @@ async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
     let inner = inner.as_tool("inner", "Acts").limits(|_| RunLimits::new().max_cost(Cost::usd(1.0)));
     let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1, 1));
     let model = model.says("Done.").with_usage(Usage::new(1, 1));
-    let judged = guard::call_at(|_, at| {
-        at.account().charge(Usage::new(1, 0));
+    let judged = guard::call_with_context(|_, at| {
+        at.usage_reporter().report(Usage::new(1, 0));
         CallVerdict::Pass
     });
-    let outer = Agent::builder(model).tool(inner).prices(prices()).layer(moderation()).layer(judged);
+    let outer = Agent::builder(model).tools(inner).prices(prices()).layer(moderation()).layer(judged);
     let answer = outer.build().unwrap().ask("go").await.unwrap();
     assert_eq!(micros(answer.cost_by_layer()), [("moderation".into(), 140)]);
     let parts = answer.usage_by_layer().into_iter().map(|(layer, used)| (layer, used.total_tokens));
@@ -221,7 +228,7 @@ async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
 async fn a_guard_inside_spends_from_the_limit_of_the_outer_run() {
     let inner = Agent::builder(ScriptedModel::new()).layer(moderation()).build().unwrap();
     let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1_290, 1));
-    let outer = Agent::builder(model).tool(inner.as_tool("inner", "Acts")).prices(prices()).build().unwrap();
+    let outer = Agent::builder(model).tools(inner.as_tool("inner", "Acts")).prices(prices()).build().unwrap();
     let error = outer.ask("go").limits(|l| l.max_cost(Cost::usd(0.001_5))).await.unwrap_err();
     assert!(
         matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_370),
@@ -233,7 +240,7 @@ async fn a_guard_inside_spends_from_the_limit_of_the_outer_run() {
 #[test]
 fn outside_of_a_run_nothing_is_recorded() {
     let context = ToolContext::new();
-    Place::new(&context).account().charge(Usage::new(1, 1));
+    LayerContext::new(&context).usage_reporter().report(Usage::new(1, 1));
 }
 
 /// Asks an agent in its body, instead of being one.
@@ -254,25 +261,25 @@ struct Country(Log);
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-impl PerRun for Country {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+impl RunSetup for Country {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, Box<dyn std::error::Error + Send + Sync>> {
         let user = run.user().ok_or("no user")?.to_string();
         let country = format!("{user}'s in {}", run.conversation().ok_or("no conversation")?);
-        Ok(RunParts::new().context(country).layer(sees("country", &self.0)))
+        Ok(RunResources::new().context(country).layer(sees("country", &self.0)))
     }
 }
 
 /// Records what a call inside looks like from a layer.
 fn sees(name: &'static str, log: &Log) -> ClosureLayer {
     let log = Arc::clone(log);
-    let judge = move |call: &ToolCall, at: &Place<'_>| {
+    let judge = move |call: &ToolCall, at: &LayerContext<'_>| {
         if call.name == "act" {
             let country = at.context.get::<String>();
             log.lock().unwrap().push(format!("{name} at {:?}, {country:?}", at.agents));
         }
         CallVerdict::Pass
     };
-    guard::call_at(judge).named(name)
+    guard::call_with_context(judge).named(name)
 }
 
 /// In a driver, and for a call that another process executes, where the runs around are known by their names alone.
@@ -283,17 +290,17 @@ async fn a_call_is_performed_with_the_same_layers_context_and_budgets_on_each_wa
     let go = r#"{"question": "go"}"#;
     let part = |name: &'static str, model: ScriptedModel| {
         let part = Agent::builder(model).options(ModelOptions::default().with_max_output_tokens(100));
-        part.layer(sees(name, &log)).per_run(Country(Arc::clone(&log))).budget(budget.key(name))
+        part.layer(sees(name, &log)).run_setup(Country(Arc::clone(&log))).budget(budget.key(name))
     };
     let build = || {
         let helper = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Acted.");
         let helper = part("helper", helper).tools(tools![act]).build().unwrap();
         let probe = Probe(helper.as_tool("probe", "Acts").pass_context::<u32>());
-        let books = part("books", ScriptedModel::new().calls("probe", go).says("Done.")).tool(probe);
+        let books = part("books", ScriptedModel::new().calls("probe", go).says("Done.")).tools(probe);
         let billing = part("billing", ScriptedModel::new().calls("books", "{}"));
         let billing = billing.handoff_to("books", "Has the books", &books.build().unwrap());
         let billing = billing.build().unwrap().as_tool("billing", "Bills");
-        part("desk", ScriptedModel::new().calls("billing", go).says("Done.")).tool(billing).build().unwrap()
+        part("desk", ScriptedModel::new().calls("billing", go).says("Done.")).tools(billing).build().unwrap()
     };
     let answer = build().ask("go").user("ada").context(ConversationId::from("chat")).await.unwrap();
     assert_eq!(answer.text(), "Done.");

@@ -11,9 +11,9 @@ use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{
-    AnswerVerdict, CallVerdict, Deltas, Layer, Next, OutputVerdict, Phase, QuestionVerdict, guard, rewrite,
+    AnswerVerdict, CallVerdict, Layer, LayerPhase, NextLayer, OutputVerdict, QuestionVerdict, guard, rewrite,
 };
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
@@ -67,7 +67,7 @@ async fn an_end_about_an_undo_neither_skips_nor_repeats_one() {
         false => OutputVerdict::end("why"),
     });
     let agent = agent(two_turns(), &log).layer(ends).build().unwrap();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     for _ in 0..12 {
         if !driver.advance().await.unwrap() {
             break;
@@ -109,7 +109,7 @@ async fn a_call_whose_outcome_could_not_be_judged_is_not_executed_again() {
         }
         let answer = asked.unwrap();
         assert_eq!(log.all(), ["did a", "did b"]);
-        assert_eq!([2, 3].map(|at| answer.messages()[at].text().into_owned()), ["DID A", "DID B"]);
+        assert_eq!([2, 3].map(|at| answer.new_messages()[at].text().into_owned()), ["DID A", "DID B"]);
         shown.lock().unwrap().sort();
         assert_eq!(
             *shown.lock().unwrap(),
@@ -127,7 +127,7 @@ async fn a_step_driver_judges_an_outcome_again() {
     let shout = guard::output(move |_| down().map(|()| OutputVerdict::replace("seen")));
     let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
     let agent = agent(model, &log).layer(shout).build().unwrap();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     driver.advance().await.unwrap();
     let call = driver.run().current_calls().next().unwrap().0.clone();
     let execution = driver.execute(call).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_step_driver_judges_an_outcome_again() {
     assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
     while driver.advance().await.unwrap() {}
     let answer = driver.finish().await.unwrap();
-    assert_eq!((log.all(), &*answer.messages()[2].text()), (vec!["did a".to_owned()], "seen"));
+    assert_eq!((log.all(), &*answer.new_messages()[2].text()), (vec!["did a".to_owned()], "seen"));
 }
 
 #[tool("Pays", needs_approval)]
@@ -206,7 +206,7 @@ async fn an_end_inside_an_agent_is_not_retried() {
         false => CallVerdict::Pass,
     });
     let outer = ScriptedModel::new().calls("helper", call.1).says("Done.");
-    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps").policy(policy)).layer(ends_once);
+    let outer = Agent::builder(outer).tools(inner.as_tool("helper", "Helps").policy(policy)).layer(ends_once);
     let error = outer.build().unwrap().ask("go").await.unwrap_err();
     assert!(is_blocked(&error), "{error}");
     assert_eq!(log.all(), [""; 0]);
@@ -217,14 +217,14 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
     let model = ScriptedModel::new().calls("look", "{}").says("Done.");
     let look = ExternalTool::new(ToolDefinition::new("look").with_description("Looks"));
     let hide = rewrite::output(|_, output| output.to_string().replace("secret", "…"));
-    let agent = Agent::builder(model).tool(look).layer(hide).build().unwrap();
+    let agent = Agent::builder(model).tools(look).layer(hide).build().unwrap();
     let mut run = agent.ask("go").await.unwrap_err().into_run();
     let wait = run.waits().remove(0).id;
-    run.push_user_message("hurry").unwrap();
-    run.push_user_message("please").unwrap();
+    run.deny_and_say("hurry").unwrap();
+    run.deny_and_say("please").unwrap();
     run.resolve(&wait, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "a …");
+    assert_eq!(answer.new_messages()[2].text(), "a …");
 }
 
 /// Boxed futures are verdicts, too.
@@ -342,10 +342,10 @@ async fn agents_in_flight_continue_while_an_output_is_judged() {
     let inner = Agent::builder(inner).tools(tools![signal]).context(bell).build().unwrap();
     let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let agent = agent(model, &log).tool(inner.as_tool("helper", "Helps")).layer(waits).build().unwrap();
+    let agent = agent(model, &log).tools(inner.as_tool("helper", "Helps")).layer(waits).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     let answer = asked.expect("the agent in flight waits for the driver").unwrap();
-    assert_eq!([2, 3].map(|at| answer.messages()[at].text().into_owned()), ["did a", "Rung."]);
+    assert_eq!([2, 3].map(|at| answer.new_messages()[at].text().into_owned()), ["did a", "Rung."]);
     assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 2);
 }
 
@@ -362,7 +362,7 @@ async fn a_limit_that_an_agent_in_flight_reaches_ends_a_verdict() {
     let inner = inner.build().unwrap().as_tool("helper", "Helps");
     let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let agent = agent(model, &log).tool(inner).layer(waits).limits(|l| l.max_calls(2)).build().unwrap();
+    let agent = agent(model, &log).tools(inner).layer(waits).limits(|l| l.max_calls(2)).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     let error = asked.expect("the limit is not seen").unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(2))), "{error}");
@@ -392,7 +392,7 @@ async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {
             OutputVerdict::end("why")
         });
         let model = ScriptedModel::new().calls(tool, arguments).says("Done.");
-        let agent = agent(model, &Log::default()).tool(look()).layer(cache.named("cache"));
+        let agent = agent(model, &Log::default()).tools(look()).layer(cache.named("cache"));
         let agent = agent.layer(hide.named("hide")).layer(ends.named("ends")).build().unwrap();
         let mut error = agent.ask("go").await.unwrap_err();
         if let Some(wait) = error.run().waits().pop() {
@@ -405,7 +405,7 @@ async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {
         let by: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
         assert_eq!(by, expected, "{tool} {arguments}");
         assert_eq!(execution.output().unwrap().to_string(), "hidden", "{tool} {arguments}");
-        assert_eq!(error.messages().last().unwrap().text(), "hidden");
+        assert_eq!(error.new_messages().last().unwrap().text(), "hidden");
         assert_eq!(
             asked.load(Ordering::Relaxed),
             if tool == "look" { 1 } else { 1 + usize::from(arguments.contains("\"a\"")) }
@@ -417,7 +417,7 @@ async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {
 async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
     let guard = guard::question(|_| QuestionVerdict::answer("No."));
     let agent = Agent::builder(ScriptedModel::new()).layer(guard).build().unwrap();
-    let mut driver = agent.start("bomb");
+    let mut driver = agent.ask("bomb").start();
     let reply = ChatResponse::new(AssistantMessage::text("Gladly."));
     let error = driver.record_response(reply).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
@@ -430,7 +430,7 @@ async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
 async fn a_reply_of_the_caller_does_not_take_the_place_of_another() {
     let model = ScriptedModel::new().says("One.").says("Two.");
     let agent = Agent::builder(model).layer(rewrite::request(|request| request)).build().unwrap();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     let _ = driver.call_model().await.unwrap();
     let _ = driver.next().await.unwrap();
     let reply = ChatResponse::new(AssistantMessage::text("Three."));
@@ -498,7 +498,7 @@ async fn a_call_is_judged_before_an_output_is_reused() {
         assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
         asked = agent.resume(restored(error.into_run())).await;
     }
-    assert_eq!(asked.unwrap().messages()[4].text(), "the call was denied: why");
+    assert_eq!(asked.unwrap().new_messages()[4].text(), "the call was denied: why");
 }
 
 struct Panics(bool);
@@ -508,13 +508,13 @@ impl Layer for Panics {
         "panics"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Model
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         assert!(self.0, "at once");
-        Deltas::new(next.call(request).map(|_| panic!("later")))
+        ChatStream::new(next.call(request).map(|_| panic!("later")))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tests::support::ways::{alike, restored};
-use tool_core::layer::{Place, guard, rewrite};
+use tool_core::layer::{LayerContext, guard, rewrite};
 use tool_core::model::{AssistantMessage, ChatRequest, ToolChoice, ToolMessage};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
@@ -34,7 +34,7 @@ async fn tools_depend_on_the_user_and_the_turn() {
                 .expects(move |request| names(request) == all[1..])
                 .calls("search", r#"{"query": "b"}"#)
                 .says("Done.");
-            let chosen = guard::offer_at(|tool, at| match tool.name() {
+            let chosen = guard::offer_with_context(|tool, at| match tool.name() {
                 "search" => at.turn == 1,
                 _ => at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin),
             });
@@ -68,7 +68,7 @@ async fn the_set_stays_the_same_while_the_same_tools_are_left_out() {
     let model =
         ScriptedModel::new().expects(first).calls("search", call).expects(second).calls("search", call);
     let model = model.expects(third).says("Done.");
-    let chosen = guard::offer_at(|tool, at| tool.name() == "search" || at.turn > 2);
+    let chosen = guard::offer_with_context(|tool, at| tool.name() == "search" || at.turn > 2);
     Agent::builder(model)
         .tools(tools![search, delete])
         .layer(chosen)
@@ -123,7 +123,7 @@ async fn requests_have_places() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = |layer: &'static str| {
         let seen = Arc::clone(&seen);
-        move |what: &'static str, at: &Place<'_>| {
+        move |what: &'static str, at: &LayerContext<'_>| {
             let who = at.context.get().map_or("-", |Who(who)| who);
             let (agents, messages) = (at.agents.join("/"), at.messages.len());
             seen.lock().unwrap().push(format!("{layer} {what}: {agents} {} {messages} {who}", at.turn));
@@ -131,11 +131,11 @@ async fn requests_have_places() {
     };
     let layers = |layer: &'static str| {
         let (tool, request) = (note(layer), note(layer));
-        let tools = guard::offer_at(move |_, at| {
+        let tools = guard::offer_with_context(move |_, at| {
             tool("tool", at);
             true
         });
-        let requests = rewrite::request_at(move |written, at| {
+        let requests = rewrite::request_with_context(move |written, at| {
             request("request", at);
             written
         });
@@ -147,7 +147,7 @@ async fn requests_have_places() {
     let inner = inner.layer(tools).layer(requests).build().unwrap();
     let (tools, requests) = layers("outer");
     let outer = Agent::builder(ScriptedModel::new().calls("desk", r#"{"question": "a?"}"#).says("Done."));
-    let outer = outer.tool(inner.as_tool("desk", "Answers")).context(Who("outer"));
+    let outer = outer.tools(inner.as_tool("desk", "Answers")).context(Who("outer"));
     outer.layer(tools).layer(requests).build().unwrap().ask("Go").await.unwrap();
     let expected = [
         "outer tool:  1 1 outer",
@@ -170,14 +170,15 @@ async fn requests_have_places() {
 #[tokio::test]
 async fn a_tool_that_was_left_out_is_not_executed_after_a_restart() {
     let model = ScriptedModel::new().calls("search", r#"{"query": "a"}"#).says("Done.");
-    let chosen = guard::offer_at(|_, at| at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin));
+    let chosen =
+        guard::offer_with_context(|_, at| at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin));
     let agent = Agent::builder(model).tools(tools![search]).layer(chosen).build().unwrap();
     let mut driver = agent.ask("Go").context(IsAdmin(false)).start();
     assert!(driver.advance().await.unwrap());
     let run = restored(driver.run().clone());
     drop(driver);
     let answer = agent.resume(run).context(IsAdmin(true)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "there is no tool `search`; there are no tools");
+    assert_eq!(answer.new_messages()[2].text(), "there is no tool `search`; there are no tools");
 }
 
 /// The ids of calls are repeated in a history that the caller supplies, as by servers that count calls from zero.

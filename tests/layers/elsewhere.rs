@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
-use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard, rewrite};
+use tool_core::layer::{CallVerdict, OutputVerdict, guard, rewrite};
 use tool_core::run::{Decision, Run, Step, WaitReason};
+use tool_core::signatures::ClosureLayer;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolError, tool, tools};
 
@@ -23,7 +24,7 @@ fn delete(path: String) -> String {
 
 /// Offers `delete` to admins.
 fn for_admins() -> ClosureLayer {
-    guard::offer_at(|tool, at| {
+    guard::offer_with_context(|tool, at| {
         tool.name() != "delete" || at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin)
     })
 }
@@ -56,7 +57,7 @@ async fn a_tool_that_was_left_out_is_refused_before_another_layer_fails() {
     assert!(run.request_call("call_1_0").is_ok());
     let answer = agent.resume(restored(run)).context(IsAdmin(true)).await.unwrap();
     let expected = "there is no tool `delete`; the tools are `search`";
-    assert_eq!([answer.messages()[2].text(), answer.messages()[3].text()], ["a", expected]);
+    assert_eq!([answer.new_messages()[2].text(), answer.new_messages()[3].text()], ["a", expected]);
 }
 
 /// The error of such a call is judged as an output, once, and nobody reads it before.
@@ -113,13 +114,13 @@ async fn a_call_that_was_started_is_judged_again() {
         let model = ScriptedModel::new().calls(name, r#"{"path": "a"}"#).says("Done.");
         let agent = Agent::builder(model).tools(tools![delete, delete_once]).layer(once(&judged, name));
         let agent = agent.build().unwrap();
-        let mut driver = agent.start("Go");
+        let mut driver = agent.ask("Go").start();
         driver.advance().await.unwrap();
         let Step::CallTools(calls) = driver.next().await.unwrap() else { panic!("it calls") };
         driver.begin_call(&calls[0]).await.unwrap();
         let run = restored(driver.into_run());
         let answer = agent.resume(run).await.unwrap();
-        assert_eq!(answer.messages()[2].text(), expected, "{name}");
+        assert_eq!(answer.new_messages()[2].text(), expected, "{name}");
         assert_eq!(judged.load(Ordering::SeqCst), times, "{name}");
     }
 }
@@ -131,13 +132,13 @@ async fn a_call_of_an_agent_that_waited_is_judged_again() {
     let inner = Agent::builder(model).tools(tools![pay]).build().unwrap();
     let judged = Arc::default();
     let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
-    let outer = Agent::builder(model).tool(inner.as_tool("helper", "Helps")).layer(once(&judged, "helper"));
+    let outer = Agent::builder(model).tools(inner.as_tool("helper", "Helps")).layer(once(&judged, "helper"));
     let outer = outer.build().unwrap();
     let mut run = outer.ask("Go").await.unwrap_err().into_run();
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve()).unwrap();
     let answer = outer.resume(restored(run)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the call was denied: not at night");
+    assert_eq!(answer.new_messages()[2].text(), "the call was denied: not at night");
     assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 0);
     assert_eq!(judged.load(Ordering::SeqCst), 2);
 }
@@ -169,6 +170,6 @@ async fn a_layer_that_was_added_meanwhile_rewrites_what_waits() {
     let run = new.resume(approve(run)).await.unwrap_err().into_run();
     assert_eq!(asked(&run), r#"{"payee":"abc"}"#);
     let answer = new.resume(approve(run)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "paid abc");
+    assert_eq!(answer.new_messages()[2].text(), "paid abc");
     assert_eq!(answer.tool_executions()[0].original_arguments(), r#"{"payee":"a"}"#);
 }

@@ -8,10 +8,11 @@ use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, Ask, ToolSearch};
-use tool_core::layer::Phase;
+use tool_core::layer::LayerPhase;
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices, RunUser};
 use tool_core::run::{Decision, Run, Step, WaitReason};
+use tool_core::store::RunReader;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, ToolOutput, ToolSet};
 use tool_openai::server::Server;
@@ -74,7 +75,7 @@ impl Entrance {
         };
         let act = Act::new();
         let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
-        let plain = || Agent::builder(model(rule, &script)).tool(act.clone());
+        let plain = || Agent::builder(model(rule, &script)).tools(act.clone());
         let search = |search: ToolSearch| plain().tool_search(search.min_tools(0));
         let answer = match self {
             Self::Ask => ask(&limited(rule, plain())).await,
@@ -85,7 +86,7 @@ impl Entrance {
                 let inner = plain().build().unwrap();
                 let again =
                     if rule == Rule::AnswerRetry { outer.clone().says("Better.") } else { outer.clone() };
-                ask(&limited(rule, Agent::builder(again).tool(inner.as_tool("inner", "Acts")))).await
+                ask(&limited(rule, Agent::builder(again).tools(inner.as_tool("inner", "Acts")))).await
             }
             Self::Handoff => {
                 let billing = plain().build().unwrap();
@@ -173,8 +174,8 @@ fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
             let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
             builder.prices(prices()).budget(budget.key("all"))
         }
-        Rule::OpenBudget => builder.prices(prices()).per_run(rule),
-        Rule::OpenDeny | Rule::OpenFail => builder.per_run(rule),
+        Rule::OpenBudget => builder.prices(prices()).run_setup(rule),
+        Rule::OpenDeny | Rule::OpenFail => builder.run_setup(rule),
         _ => builder,
     };
     builder.layer(rule).build().unwrap()
@@ -183,7 +184,7 @@ fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
 /// A set has no question, no model and no answer.
 fn layered(rule: Rule, act: &Act) -> Option<ToolSet> {
     match rule.phase() {
-        Some(Phase::Question | Phase::Model | Phase::Answer) => return None,
+        Some(LayerPhase::Question | LayerPhase::Model | LayerPhase::Answer) => return None,
         None if rule != Rule::Pass => return None,
         _ => {}
     }
@@ -229,7 +230,7 @@ fn outcome(waits: &str, outcome: Result<Answer, RunError>) -> String {
             let is_expected = match RULE.with(std::cell::Cell::get) {
                 Rule::MaxCost => matches!(error.kind(), RunErrorKind::MaxCost { .. }),
                 Rule::Budget | Rule::OpenBudget => matches!(error.kind(), RunErrorKind::Budget { .. }),
-                Rule::OpenFail => matches!(error.kind(), RunErrorKind::PerRun(_)),
+                Rule::OpenFail => matches!(error.kind(), RunErrorKind::RunSetup(_)),
                 _ => matches!(error.kind(), RunErrorKind::Stopped(_) | RunErrorKind::Layer { .. }),
             };
             assert!(is_expected, "{error}");
@@ -410,18 +411,15 @@ async fn web(agent: Agent, rule: Rule) -> String {
     let (run, url) = (driver.run(), format!("http://localhost:{}", server.address().port()));
     let page = http().get(format!("{url}/plain/{}", run.id())).send().await.unwrap();
     let page = page.error_for_status().unwrap().text().await.unwrap();
-    let replies = run.new_messages().iter().filter(|message| message.as_assistant().is_some()).count();
-    let events = http().get(format!("{url}/api/runs/{}/events", run.id())).send().await.unwrap();
-    let (mut events, mut shown) = (events.error_for_status().unwrap(), String::new());
-    while !shown.contains(r#""type":"question""#)
-        || shown.matches(r#""type":"turn_finished""#).count() < replies
-    {
-        shown.push_str(std::str::from_utf8(&events.chunk().await.unwrap().unwrap()).unwrap());
-    }
+    let read = RunReader::new(run.id().as_str()).read(&**agent.run_store().unwrap()).await.unwrap();
+    let entries: Vec<_> = read.unwrap().events.iter().map(|record| json!(record)).collect();
+    let shown = json!(entries).to_string();
     let hidden = match rule {
         Rule::Rewrite => Some("text\\\":\\\"a"),
         Rule::OutputReplace | Rule::OutputFail => Some("did a"),
-        _ if rule.phase() == Some(Phase::Answer) || rule.phase() == Some(Phase::Question) => Some("Done."),
+        _ if rule.phase() == Some(LayerPhase::Answer) || rule.phase() == Some(LayerPhase::Question) => {
+            Some("Done.")
+        }
         _ => None,
     };
     if let Some(hidden) = hidden.filter(|_| !matches!(rule, Rule::BesidePass | Rule::QuestionRewrite)) {
@@ -433,10 +431,10 @@ async fn web(agent: Agent, rule: Rule) -> String {
         None => driver.finish().await,
     };
     if let Ok(answer) = &finished {
-        let entries = shown.lines().filter_map(|line| line.strip_prefix("data: "));
-        let mut entries = entries.map(|entry| serde_json::from_str::<Value>(entry).unwrap());
-        let last = entries.rfind(|entry| entry["type"] == "text").unwrap();
-        assert_eq!(last["text"], answer.text());
+        // What a layer answers is no reply.
+        let last = entries.iter().rfind(|entry| entry["type"] == "turn_finished");
+        let text = |entry: &Value| entry["response"]["message"]["text"].as_str().map(str::to_owned);
+        assert!(last.and_then(text).is_none_or(|text| text == answer.text()), "{shown}");
     }
     outcome(&waits, finished)
 }

@@ -10,13 +10,14 @@ use serde_json::json;
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, EventStream};
 use tool_core::layer::{
-    AnswerVerdict, CallEntry, CallVerdict, Deltas, Layer, LayerFuture, Next, OutputVerdict, Phase, Place,
-    QuestionVerdict, TextVerdict, guard, rewrite,
+    AnswerVerdict, CallVerdict, Layer, LayerContext, LayerFuture, LayerPhase, NextLayer, OutputVerdict,
+    QuestionVerdict, RecordedCall, TextVerdict, guard, rewrite,
 };
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, ToolDefinition, Usage};
 use tool_core::run::Decision;
+use tool_core::signatures::VerdictRecord;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ExternalTool, ToolExecution, Undone, VerdictRecord};
+use tool_core::tool::{CallToUndo, ExternalTool, ToolExecution};
 use tool_core::{Agent, CancellationToken, Event, RunError, ToolCall, ToolError, ToolOutput, tool, tools};
 use tool_openai::server::Server;
 
@@ -37,7 +38,7 @@ fn look() -> ExternalTool {
 }
 
 /// Never returns a verdict about this part. Cancels the run if it has its token.
-struct Hang(Phase, Option<CancellationToken>);
+struct Hang(LayerPhase, Option<CancellationToken>);
 
 impl Hang {
     fn hang<'a, V: Send + 'a>(&'a self) -> LayerFuture<'a, V> {
@@ -51,11 +52,11 @@ impl Layer for Hang {
         "hang"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         phase == self.0
     }
 
-    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a LayerContext<'a>) -> LayerFuture<'a, OutputVerdict> {
         self.hang()
     }
 
@@ -63,12 +64,12 @@ impl Layer for Hang {
         &'a self,
         _: &'a VerdictRecord,
         _: Option<&'a ToolCall>,
-        _: &'a Place<'a>,
+        _: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, ()> {
         self.hang()
     }
 
-    fn answer<'a>(&'a self, _: &'a str, _: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
+    fn answer<'a>(&'a self, _: &'a str, _: &'a LayerContext<'a>) -> LayerFuture<'a, AnswerVerdict> {
         self.hang()
     }
 }
@@ -99,19 +100,19 @@ async fn stream_to_error(mut events: EventStream) -> (String, RunError) {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_hangs_obeys_the_limits_of_the_run() {
-    let cases: [(Phase, &[&str], &str); 5] = [
-        (Phase::Answer, &[], "unjudged"),
-        (Phase::Answer, &["act"], "unjudged"),
-        (Phase::Answer, &["act_directly"], ""),
-        (Phase::Output, &["act"], ""),
-        (Phase::Output, &["look"], ""),
+    let cases: [(LayerPhase, &[&str], &str); 5] = [
+        (LayerPhase::Answer, &[], "unjudged"),
+        (LayerPhase::Answer, &["act"], "unjudged"),
+        (LayerPhase::Answer, &["act_directly"], ""),
+        (LayerPhase::Output, &["act"], ""),
+        (LayerPhase::Output, &["look"], ""),
     ];
     for (part, calls, text) in cases {
         for is_cancelled in [false, true] {
             let token = CancellationToken::new();
             let agent = Agent::builder(replies(calls, text))
                 .tools(tools![act, act_directly])
-                .tool(look())
+                .tools(look())
                 .layer(Hang(part, is_cancelled.then(|| token.clone())))
                 .build()
                 .unwrap();
@@ -129,7 +130,7 @@ async fn a_guard_that_hangs_obeys_the_limits_of_the_run() {
                 false => "the run took longer than 50ms; raise `max_time`",
             };
             assert_eq!(error.to_string(), expected, "{part:?} {calls:?}");
-            let read = error.messages().iter().map(|message| message.text().into_owned());
+            let read = error.new_messages().iter().map(|message| message.text().into_owned());
             shown.extend(read);
             assert!(!shown.contains("unjudged"), "{part:?} {calls:?}: {shown}");
             assert_eq!(error.run().usage().total_tokens, 7, "{part:?} {calls:?}");
@@ -158,15 +159,15 @@ async fn results_behind_a_message_of_the_user_are_judged() {
     for is_said_first in [true, false] {
         let model = ScriptedModel::new().calls("look", "{}").says("Done.");
         let redact = rewrite::output(|_, output| output.to_string().replace("secret", "…"));
-        let agent = Agent::builder(model.clone()).tool(look()).layer(redact).build().unwrap();
+        let agent = Agent::builder(model.clone()).tools(look()).layer(redact).build().unwrap();
         let mut run = agent.ask("go").await.unwrap_err().into_run();
         let wait = run.waits().remove(0);
         if is_said_first {
-            run.push_user_message("and?").unwrap();
+            run.deny_and_say("and?").unwrap();
         }
         run.resolve(&wait.id, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
         if !is_said_first {
-            run.push_user_message("and?").unwrap();
+            run.deny_and_say("and?").unwrap();
         }
         agent.resume(restored(run)).await.unwrap();
         let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
@@ -202,7 +203,7 @@ async fn outputs_that_a_layer_of_a_set_fails_are_not_retried() {
         let model = ScriptedModel::new().calls("pay", arguments).says("Done.");
         let agent = Agent::builder(model).tools(tools![pay].layer(guard)).build().unwrap();
         let answer = agent.ask("go").await.unwrap();
-        let read = answer.messages()[2].text();
+        let read = answer.new_messages()[2].text();
         let expected = if does == "fails" { "the layer `guard::output` failed" } else { "refused" };
         assert_eq!(read, expected, "{is_paid} {does}");
         let expected = if is_paid == "true" { 1 } else { 2 };
@@ -218,11 +219,11 @@ impl Layer for PanicsAtRequests {
         "panics"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Model
     }
 
-    fn model<'a>(&'a self, _: ChatRequest<'a>, _: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, _: ChatRequest<'a>, _: NextLayer<'a>) -> ChatStream<'a> {
         panic!("here")
     }
 }
@@ -265,7 +266,7 @@ async fn the_end_of_an_inner_reply_ends_the_run_of_its_layer() {
         let inner = Agent::builder(ScriptedModel::new().says(word)).layer(guard("inner")).build().unwrap();
         let model = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
         let tool = inner.as_tool("inner", "Helps");
-        let agent = Agent::builder(model).tool(tool).layer(guard("outer")).build().unwrap();
+        let agent = Agent::builder(model).tools(tool).layer(guard("outer")).build().unwrap();
         let answer = agent.ask("go").await;
         let answer = answer.map(|answer| answer.text().to_owned()).map_err(|error| error.to_string());
         assert_eq!(answer.as_deref().map_err(String::as_str), expected);
@@ -340,7 +341,7 @@ async fn positions_of_events_do_not_overflow() {
     let agent = Agent::builder(ScriptedModel::new().says("Done.")).build().unwrap();
     let records: Vec<_> = agent.ask("go").stream().records(u64::MAX - 1).collect().await;
     let positions: Vec<_> = records.into_iter().map(|record| record.unwrap().position).collect();
-    assert_eq!(positions, [u64::MAX; 4]);
+    assert_eq!(positions, [u64::MAX; 5]);
 }
 
 #[tool("Looks up", return_direct, undo = "cancel")]
@@ -349,7 +350,7 @@ fn book() -> ToolOutput {
 }
 
 #[tool("Cancels")]
-fn cancel(#[inject] undone: &Undone) -> String {
+fn cancel(#[inject] undone: &CallToUndo) -> String {
     undone.output.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string)
 }
 
@@ -364,7 +365,7 @@ async fn a_report_that_hangs_is_interrupted() {
     ];
     for agent in agents {
         let token = CancellationToken::new();
-        let agent = agent.layer(Hang(Phase::Judge, Some(token.clone()))).build().unwrap();
+        let agent = agent.layer(Hang(LayerPhase::Judge, Some(token.clone()))).build().unwrap();
         let asked = agent.ask("go").cancellation_token(token);
         let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
         assert_eq!(error.to_string(), "the run was cancelled");
@@ -379,11 +380,11 @@ impl Layer for Recorder {
         self.0
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Record
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Record
     }
 
-    fn record<'a>(&'a self, _: CallEntry<'a>, _: &'a Place<'a>) -> LayerFuture<'a, ()> {
+    fn record<'a>(&'a self, _: RecordedCall<'a>, _: &'a LayerContext<'a>) -> LayerFuture<'a, ()> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.1.fetch_add(1, Ordering::Relaxed);

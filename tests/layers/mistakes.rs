@@ -12,8 +12,9 @@ use tool_core::layer::{
 use tool_core::memory::InMemoryStore;
 use tool_core::run::{Decision, ErrorPolicy, Step, StopReason};
 use tool_core::schemars::{self, JsonSchema};
+use tool_core::signatures::{DecisionKind, VerdictKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
+use tool_core::tool::ExternalTool;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
 
@@ -27,7 +28,7 @@ fn act_directly(text: String) -> String {
     format!("did {text}")
 }
 
-fn pass() -> tool_core::layer::ClosureLayer {
+fn pass() -> tool_core::signatures::ClosureLayer {
     guard::call(|_: &ToolCall| CallVerdict::Pass)
 }
 
@@ -68,7 +69,7 @@ struct Text {
     text: String,
 }
 
-fn renames(tool: &str) -> tool_core::layer::ClosureLayer {
+fn renames(tool: &str) -> tool_core::signatures::ClosureLayer {
     rewrite::arguments(tool, |text: Text| text)
 }
 
@@ -104,7 +105,7 @@ async fn a_layer_names_only_tools_that_exist() {
     assert!(error.to_string().contains(unknown), "{error}");
     // An agent inside has tools of its own.
     let inner = Agent::builder(ScriptedModel::new()).tools(tools![act]).build().unwrap();
-    agent().tool(inner.as_tool("inner", "Acts")).build().unwrap();
+    agent().tools(inner.as_tool("inner", "Acts")).build().unwrap();
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn a_typed_answer_takes_no_guard_of_answers() {
     assert_eq!(
         error.to_string(),
         "the question cannot be asked: the layer `guard::answer` judges answers, which are read as a type here; ask without \
-         a type, or return `false` from its `sees` for `Phase::Answer`"
+         a type, or return `false` from its `sees` for `LayerPhase::Answer`"
     );
 }
 
@@ -175,7 +176,7 @@ async fn a_blocked_question_and_a_rejected_answer_are_not_stored() {
     let expected =
         ["card", "(this answer was rejected)", "leave out card numbers", "I may not say.", "once more"];
     assert_eq!(read, expected);
-    let stored = agent.memory().unwrap().messages(&"c".into()).await.unwrap();
+    let stored = agent.memory().unwrap().messages("c").await.unwrap();
     let stored: Vec<_> = stored.iter().map(|message| message.text().into_owned()).collect();
     assert_eq!(stored[5..], ["(removed)"]);
 }
@@ -189,7 +190,10 @@ async fn an_answer_that_is_sent_back_too_often_ends_the_run() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(why)) if why == "no"),
         "{error}"
     );
-    assert!(error.messages().iter().all(|message| message.text().len() > 1), "no answer is in the record");
+    assert!(
+        error.new_messages().iter().all(|message| message.text().len() > 1),
+        "no answer is in the record"
+    );
 }
 
 #[tokio::test]
@@ -222,7 +226,7 @@ async fn outputs_that_are_returned_directly_are_judged_as_an_answer() {
             }
         }
         assert_eq!(shown, expected.clone().unwrap_or_default());
-        let mut driver = build().start("go");
+        let mut driver = build().ask("go").start();
         while driver.advance().await.is_ok_and(|goes_on| goes_on) {}
         assert_eq!(
             driver.finish().await.map(|one| one.text().to_owned()).map_err(|error| error.to_string()),
@@ -238,7 +242,7 @@ async fn results_of_the_caller_are_judged() {
         let model = ScriptedModel::new().calls("look", "{}").says("Done.");
         let look = ExternalTool::new(tool_core::model::ToolDefinition::new("look").with_description("Looks"));
         let agent = Agent::builder(model)
-            .tool(look)
+            .tools(look)
             .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")))
             .build()
             .unwrap();
@@ -266,7 +270,7 @@ async fn results_of_the_caller_are_judged() {
             }
         };
         let answer = answer.unwrap();
-        assert_eq!(answer.messages()[2].text(), "a …", "{way}");
+        assert_eq!(answer.new_messages()[2].text(), "a …", "{way}");
         assert_eq!(answer.tool_executions()[0].original_outcome().unwrap().to_string(), "a secret");
     }
 }
@@ -301,7 +305,7 @@ async fn an_approval_binds_the_rewritten_arguments_and_is_asked_again_after_a_pa
 async fn a_caller_cannot_lead_a_request_past_a_layer() {
     let model = ScriptedModel::new().says("Done.").says("Done.");
     let agent = Agent::builder(model).layer(rewrite::request(|request| request)).build().unwrap();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     let Step::CallModel(request) = driver.next().await.unwrap() else { panic!("no request") };
     let response = agent.model().chat(&request).await.unwrap();
     let error = driver.record_response(response).await.unwrap_err();
@@ -323,9 +327,9 @@ async fn a_message_in_the_middle_of_a_run_is_judged() {
         false => QuestionVerdict::Pass,
     });
     let agent = Agent::builder(model.clone()).tools(tools![act]).layer(guard).build().unwrap();
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     driver.advance().await.unwrap();
-    driver.push_user_message("now a bomb").unwrap();
+    driver.deny_and_say("now a bomb").unwrap();
     while driver.advance().await.unwrap() {}
     assert_eq!(driver.finish().await.unwrap().text(), "No.");
     assert_eq!(model.requests().len(), 1);
@@ -348,8 +352,8 @@ async fn a_call_whose_output_is_replaced_by_an_error_is_not_executed_again() {
         Agent::builder(model).tools(tools![charge]).layer(hide)
     };
     let answer = build().build().unwrap().ask("go").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "hidden");
-    let mut driver = build().build().unwrap().start("go");
+    assert_eq!(answer.new_messages()[2].text(), "hidden");
+    let mut driver = build().build().unwrap().ask("go").start();
     while driver.advance().await.unwrap() {}
     assert_eq!(CHARGED.load(Ordering::Relaxed), 2);
 }
@@ -372,7 +376,7 @@ async fn each_replacement_of_a_reply_is_recorded() {
             _ => AnswerVerdict::Pass,
         });
         let agent = Agent::builder(model).layer(first.named("first")).layer(second.named("second"));
-        let mut driver = agent.build().unwrap().start("go");
+        let mut driver = agent.build().unwrap().ask("go").start();
         while driver.advance().await.unwrap() {}
         let layers: Vec<_> = driver.run().verdicts().iter().map(|verdict| verdict.layer.clone()).collect();
         assert_eq!(layers, ["first", "second"]);
@@ -397,7 +401,7 @@ async fn the_message_of_a_retry_is_not_judged_as_a_question() {
     let model = ScriptedModel::new().calls("act_directly", r#"{"text": "a"}"#).says("did a").says("Fine.");
     let agent = Agent::builder(model).tools(tools![act_directly]).layer(question).layer(answer);
     let agent = agent.build().unwrap();
-    let mut driver = agent.start("Go");
+    let mut driver = agent.ask("Go").start();
     while driver.advance().await.unwrap() {
         driver = agent.resume(restored(driver.into_run())).start();
     }
@@ -419,7 +423,7 @@ async fn an_error_of_the_caller_that_ends_the_run_is_judged() {
         run.resolve(&wait, Decision::result(Err(error))).unwrap();
         let error = agent.resume(restored(run)).await.unwrap_err();
         assert_eq!(error.to_string(), "the tool `act` ended the run: hidden");
-        assert_eq!(error.messages()[2].text(), "hidden");
+        assert_eq!(error.new_messages()[2].text(), "hidden");
     }
 }
 

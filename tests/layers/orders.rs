@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::restored;
-use tool_core::layer::{CallVerdict, Layer, LayerFuture, Phase, Place};
+use tool_core::layer::{CallVerdict, Layer, LayerContext, LayerFuture, LayerPhase};
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, FunctionTool, RunError, RunErrorKind, ToolCall, ToolContext};
@@ -76,11 +76,11 @@ impl Layer for Judge {
         "judge"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        matches!(phase, Phase::Rewrite | Phase::Judge)
+    fn sees(&self, phase: LayerPhase) -> bool {
+        matches!(phase, LayerPhase::Rewrite | LayerPhase::Judge)
     }
 
-    fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, Option<String>> {
         let mut has_failed = self.has_failed.lock().unwrap();
         let rewritten = match self.case.rewriting {
             Rewriting::Rewrites => Ok(Some(r#"{"n":2}"#.to_owned())),
@@ -94,7 +94,7 @@ impl Layer for Judge {
         Box::pin(async move { rewritten })
     }
 
-    fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+    fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
         let mut asked = self.asked.lock().unwrap();
         let asked = asked.entry(call.id.clone()).or_default();
         let verdict = self.case.verdicts[(*asked).min(2)];
@@ -120,7 +120,7 @@ fn agent(case: Case, log: &Log) -> Agent {
     });
     let judge = Judge { case, log: Arc::clone(log), asked: Mutex::default(), has_failed: Mutex::default() };
     let script = ScriptedModel::new().calls_all([("act", r#"{"n":1}"#), ("act", r#"{"n":1}"#)]).says("Done.");
-    Agent::builder(script).tool(act).layer(judge).build().unwrap()
+    Agent::builder(script).tools(act).layer(judge).build().unwrap()
 }
 
 fn resolve(case: Case, log: &Log, wait: &tool_core::run::Wait) -> Decision {
@@ -142,7 +142,7 @@ fn resolve(case: Case, log: &Log, wait: &tool_core::run::Wait) -> Decision {
 /// Drives the run to its end. A layer that fails always leaves the run as it is.
 async fn drive(case: Case, log: &Log) -> Run {
     let agent = agent(case, log);
-    let mut driver = agent.start("go");
+    let mut driver = agent.ask("go").start();
     for step in 1..40 {
         if step == case.crash {
             log.lock().unwrap().push(Fact::Restored);

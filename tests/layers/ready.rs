@@ -7,14 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tool_core::content::{Content, File, Part};
-use tool_core::layer::{
-    AnswerVerdict, Audit, AuditRecord, CallVerdict, QuestionVerdict, Redact, guard, rewrite,
-};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Citation, Delta, ModelFuture, ProviderData,
-    TokenLogprob,
-};
-use tool_core::run::{Decision, ReportedCalls, Run};
+use tool_core::engine::EmittedCalls;
+use tool_core::layer::{AnswerVerdict, Audit, CallVerdict, QuestionVerdict, Redact, guard, rewrite};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta};
+use tool_core::provider::{Citation, ModelFuture, ProviderData, TokenLogprob};
+use tool_core::run::{Decision, Run};
+use tool_core::signatures::AuditRecord;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, ChatModel, Event, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
@@ -225,7 +223,9 @@ fn shown(event: &Event) -> String {
         Event::CallReady { call, .. } | Event::CallStarted(call) => json(call),
         Event::CallFinished(execution) => json(execution),
         Event::TurnFinished { response, .. } => json(response),
-        Event::Done(answer) => json(&answer.messages()) + &json(&answer.tool_executions()) + answer.text(),
+        Event::Done(answer) => {
+            json(&answer.new_messages()) + &json(&answer.tool_executions()) + answer.text()
+        }
         other => format!("{other:?}"),
     }
 }
@@ -303,10 +303,10 @@ async fn redacts_secrets_across_parts_and_in_ids() {
     let call = ToolCall::new("call a@b.org", "card", "{}");
     let reply = ChatResponse::new(AssistantMessage::default().with_tool_calls([call]));
     let model = model.replies(reply).says("Done.");
-    let agent = Agent::builder(model.clone()).tool(tool).layer(redact()).build().unwrap();
+    let agent = Agent::builder(model.clone()).tools(tool).layer(redact()).build().unwrap();
     let events: Vec<_> = futures_util::StreamExt::collect(agent.ask("Pay").stream()).await;
     let Some(Ok(Event::Done(answer))) = events.last() else { panic!("{events:?}") };
-    assert_eq!(answer.messages()[2].text(), "[card number]!");
+    assert_eq!(answer.new_messages()[2].text(), "[card number]!");
     let announced = events.iter().find_map(|event| match event {
         Ok(Event::CallAnnounced { id, .. }) => Some(id.clone()),
         _ => None,
@@ -329,7 +329,7 @@ async fn redacts_the_history_and_keeps_the_question() {
     let expected =
         [format!("Help {it}."), format!("I am {it}."), format!("Hi {it}!"), format!("Is {it} free?{it}")];
     assert_eq!(read, expected);
-    assert_eq!(answer.messages()[0].text(), "Is e@f.org free?g@h.org");
+    assert_eq!(answer.new_messages()[0].text(), "Is e@f.org free?g@h.org");
 }
 
 #[tokio::test]
@@ -396,7 +396,7 @@ async fn audits_one_record_per_decision() {
         .unwrap();
     let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
     let outer = Agent::builder(model)
-        .tool(inner.as_tool("helper", "Helps"))
+        .tools(inner.as_tool("helper", "Helps"))
         .layer(rewrite::call(|call| (call.name == "echo").then(|| call.arguments.replace("a@b.org", "a"))))
         .layer(audit("outer").with_arguments())
         .build()
@@ -430,7 +430,7 @@ async fn an_audit_has_the_outcomes_of_calls_that_decisions_have_finished() {
     let seen = Arc::clone(&log);
     let locate = FunctionTool::new("locate", || "never").external();
     let model = ScriptedModel::new().calls_all([("pay", "{}"), ("locate", "{}")]).says("Done.");
-    let agent = Agent::builder(model).tools(tools![pay]).tool(locate);
+    let agent = Agent::builder(model).tools(tools![pay]).tools(locate);
     let agent = agent.layer(Audit::new(move |record| seen.lock().unwrap().push(record.to_string())));
     let agent = agent.build().unwrap();
     let mut run = agent.ask("go").await.unwrap_err().into_run();
@@ -459,10 +459,10 @@ async fn only_what_is_not_judged_is_reported_later() {
     let model = ScriptedModel::new().calls("look", "{}");
     let model = model.calls_all([("locate", "{}"), ("pay", "{}"), ("pay", "{ }")]);
     let agent = Agent::builder(model).tools(tools![look, pay]);
-    let agent = agent.tool(FunctionTool::new("locate", || "never").external()).build().unwrap();
+    let agent = agent.tools(FunctionTool::new("locate", || "never").external()).build().unwrap();
     let mut run = agent.ask("Go").await.unwrap_err().into_run();
     let [supplied, denied] = [Decision::result(Ok(ToolOutput::text("there"))), Decision::deny("no")];
-    let mut reported = ReportedCalls::all_of(&run);
+    let mut reported = EmittedCalls::all_of(&run);
     let mut take = |run: &Run, sees_outputs| {
         let shown = reported.take_shown(run, false, sees_outputs);
         shown.iter().map(|one| one.call().id.clone()).collect::<Vec<_>>()

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::agent::{RunInfo, RunResources, RunSetup};
 use tool_core::content::Content;
 use tool_core::layer::{
-    AnswerVerdict, CallVerdict, Deltas, Layer, LayerError, LayerFuture, Next, OutputVerdict, Phase, Place,
-    QuestionVerdict,
+    AnswerVerdict, CallVerdict, Layer, LayerContext, LayerError, LayerFuture, LayerPhase, NextLayer,
+    OutputVerdict, QuestionVerdict,
 };
 use tool_core::memory::{Budget, InMemoryStore};
-use tool_core::model::{ChatRequest, ConversationId, Message, RunUser, ToolDefinition};
+use tool_core::model::{ChatRequest, ChatStream, ConversationId, Message, RunUser, ToolDefinition};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolExecution, ToolFuture};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolOutput};
@@ -106,20 +106,24 @@ impl Rule {
         Self::Whose,
     ];
 
-    pub(crate) fn phase(self) -> Option<Phase> {
+    pub(crate) fn phase(self) -> Option<LayerPhase> {
         Some(match self {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => return None,
-            Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Phase::Question,
-            Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Phase::Question,
-            Self::QuestionRewrite | Self::BesideRewrite => Phase::Question,
-            Self::Hide | Self::HidePanic => Phase::Offer,
-            Self::ModelRewrite | Self::ModelEnd => Phase::Model,
-            Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Phase::Rewrite,
-            Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => Phase::Judge,
-            Self::LeaveToCaller | Self::Replace | Self::JudgeEnd | Self::JudgePanic => Phase::Judge,
-            Self::OutputReplace | Self::OutputEnd | Self::OutputFail => Phase::Output,
-            Self::AnswerReplace | Self::AnswerRetry | Self::AnswerEnd | Self::AnswerPanic => Phase::Answer,
+            Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => LayerPhase::Question,
+            Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => {
+                LayerPhase::Question
+            }
+            Self::QuestionRewrite | Self::BesideRewrite => LayerPhase::Question,
+            Self::Hide | Self::HidePanic => LayerPhase::Offer,
+            Self::ModelRewrite | Self::ModelEnd => LayerPhase::Model,
+            Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => LayerPhase::Rewrite,
+            Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => LayerPhase::Judge,
+            Self::LeaveToCaller | Self::Replace | Self::JudgeEnd | Self::JudgePanic => LayerPhase::Judge,
+            Self::OutputReplace | Self::OutputEnd | Self::OutputFail => LayerPhase::Output,
+            Self::AnswerReplace | Self::AnswerRetry | Self::AnswerEnd | Self::AnswerPanic => {
+                LayerPhase::Answer
+            }
         })
     }
 
@@ -172,7 +176,7 @@ impl Layer for Rule {
         "rule"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         match self {
             Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => false,
             Self::OpenDeny | Self::OpenBudget | Self::OpenFail | Self::Whose => false,
@@ -187,7 +191,11 @@ impl Layer for Rule {
         )
     }
 
-    fn question<'a>(&'a self, question: &'a Content, _: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
+    fn question<'a>(
+        &'a self,
+        question: &'a Content,
+        _: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, QuestionVerdict> {
         assert_eq!(question.text(), "go");
         Box::pin(async move {
             if self.is_beside() {
@@ -207,7 +215,7 @@ impl Layer for Rule {
         })
     }
 
-    fn offers(&self, tool: &ToolDefinition, _: &Place<'_>) -> bool {
+    fn offers(&self, tool: &ToolDefinition, _: &LayerContext<'_>) -> bool {
         match self {
             _ if tool.name() != "act" => true,
             Self::Hide => false,
@@ -216,7 +224,7 @@ impl Layer for Rule {
         }
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         match self {
             Self::ModelRewrite => {
                 let mut messages = request.messages().to_vec();
@@ -224,14 +232,14 @@ impl Layer for Rule {
                 next.call(request.with_messages(messages))
             }
             Self::ModelEnd => {
-                let error = Next::end_run("why");
-                Deltas::new(futures_util::stream::iter([Err(error)]))
+                let error = NextLayer::end_run("why");
+                ChatStream::new(futures_util::stream::iter([Err(error)]))
             }
             _ => next.call(request),
         }
     }
 
-    fn rewrite<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(&'a self, call: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, Option<String>> {
         let rewritten = match self {
             _ if call.name != "act" => Ok(None),
             Self::Rewrite => Ok(Some(r#"{"text":"b"}"#.to_owned())),
@@ -242,7 +250,7 @@ impl Layer for Rule {
         Box::pin(async move { rewritten })
     }
 
-    fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+    fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
         Box::pin(async move {
             Ok(match self {
                 _ if call.name != "act" => CallVerdict::Pass,
@@ -261,7 +269,7 @@ impl Layer for Rule {
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
-        _: &'a Place<'a>,
+        _: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
         Box::pin(async move {
             match self {
@@ -274,7 +282,7 @@ impl Layer for Rule {
         })
     }
 
-    fn answer<'a>(&'a self, text: &'a str, _: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
+    fn answer<'a>(&'a self, text: &'a str, _: &'a LayerContext<'a>) -> LayerFuture<'a, AnswerVerdict> {
         Box::pin(async move {
             Ok(match self {
                 _ if text != "Done." => AnswerVerdict::Pass,
@@ -289,14 +297,14 @@ impl Layer for Rule {
 }
 
 /// An application that gives each run what the rule says.
-impl PerRun for Rule {
-    async fn open(&self, _: &RunInfo) -> Result<RunParts, LayerError> {
+impl RunSetup for Rule {
+    async fn open(&self, _: &RunInfo) -> Result<RunResources, LayerError> {
         let budget = || Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
         match self {
-            Self::OpenDeny => Ok(RunParts::new().layer(Self::Deny)),
-            Self::OpenBudget => Ok(RunParts::new().budget(budget().key("all"))),
+            Self::OpenDeny => Ok(RunResources::new().layer(Self::Deny)),
+            Self::OpenBudget => Ok(RunResources::new().budget(budget().key("all"))),
             Self::OpenFail => Err("broken".into()),
-            _ => Ok(RunParts::new()),
+            _ => Ok(RunResources::new()),
         }
     }
 }

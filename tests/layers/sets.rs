@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
 use tool_core::layer::{
-    AnswerVerdict, Audit, CallEntry, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Phase,
-    Place, Redact, guard, rewrite,
+    AnswerVerdict, Audit, CallVerdict, Layer, LayerContext, LayerError, LayerFuture, LayerPhase,
+    OutputVerdict, RecordedCall, Redact, guard, rewrite,
 };
 use tool_core::model::Usage;
 use tool_core::run::{Decision, StopReason};
+use tool_core::signatures::{VerdictKind, VerdictRecord};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Asker, Origin, ToolExecution, Undone, VerdictKind, VerdictRecord};
+use tool_core::tool::{Asker, CallToUndo, OutcomeOrigin, ToolExecution};
 use tool_core::toolset::ExtraParameters;
 use tool_core::{
     Agent, CancellationToken, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
@@ -41,7 +42,7 @@ fn act(text: String, #[inject] log: &Log) -> String {
 }
 
 #[tool("Takes an act back")]
-fn take_back(text: String, #[inject] undone: Option<&Undone>, #[inject] log: &Log) {
+fn take_back(text: String, #[inject] undone: Option<&CallToUndo>, #[inject] log: &Log) {
     let output = undone.and_then(|undone| undone.output.as_ref()).map(ToString::to_string);
     log.add(format!("took back {text}: {}", output.as_deref().unwrap_or("nothing")));
 }
@@ -140,12 +141,12 @@ impl Layer for Charging {
         "charging"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Judge
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Judge
     }
 
-    fn judge<'a>(&'a self, _: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
-        at.account().charge(Usage::new(20, 1));
+    fn judge<'a>(&'a self, _: &'a ToolCall, at: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
+        at.usage_reporter().report(Usage::new(20, 1));
         Box::pin(ready(Ok(CallVerdict::Pass)))
     }
 }
@@ -161,35 +162,35 @@ async fn requests_of_a_layer_of_a_set_are_charged_to_the_run_that_calls() {
     // The run of an agent inside, and the one around it.
     let inner = Agent::builder(model()).tools(tools()).build().unwrap();
     let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
-    let outer = Agent::builder(model).tool(inner.as_tool("helper", "Helps")).build().unwrap();
+    let outer = Agent::builder(model).tools(inner.as_tool("helper", "Helps")).build().unwrap();
     let answer = outer.ask("go").await.unwrap();
     assert_eq!(answer.usage(), Usage::new(20, 1));
 }
 
 /// Panics at one part, or when it learns of a decision.
-struct Panics(Option<Phase>);
+struct Panics(Option<LayerPhase>);
 
 impl Layer for Panics {
     fn name(&self) -> &str {
         "panics"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         self.0 == Some(phase)
     }
 
-    fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(&'a self, _: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, Option<String>> {
         panic!("secret")
     }
 
-    fn judge<'a>(&'a self, _: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+    fn judge<'a>(&'a self, _: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
         Box::pin(async { panic!("secret") })
     }
 
     fn output<'a>(
         &'a self,
         _: &'a tool_core::tool::ToolExecution,
-        _: &'a Place<'a>,
+        _: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
         Box::pin(async { panic!("secret") })
     }
@@ -198,7 +199,7 @@ impl Layer for Panics {
         &'a self,
         _: &'a VerdictRecord,
         _: Option<&'a ToolCall>,
-        _: &'a Place<'a>,
+        _: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, ()> {
         panic!("secret")
     }
@@ -209,9 +210,9 @@ impl Layer for Panics {
 async fn a_panic_of_a_layer_of_a_set_fails_the_call() {
     let before = "the call was not executed: the layer `panics` failed";
     let cases = [
-        (Some(Phase::Rewrite), before, &[][..]),
-        (Some(Phase::Judge), before, &[]),
-        (Some(Phase::Output), "the layer `panics` failed", &["did a", "took back a: a secret a"]),
+        (Some(LayerPhase::Rewrite), before, &[][..]),
+        (Some(LayerPhase::Judge), before, &[]),
+        (Some(LayerPhase::Output), "the layer `panics` failed", &["did a", "took back a: a secret a"]),
         (None, "the layer `panics` failed", &["did a", "took back a: a secret a"]),
     ];
     for (part, expected, done) in cases {
@@ -222,7 +223,7 @@ async fn a_panic_of_a_layer_of_a_set_fails_the_call() {
             _ => OutputVerdict::Pass,
         }));
         let error = ended(tools, "act", &log).ask("go").await.unwrap_err();
-        assert_eq!(error.messages()[2].text(), expected, "{part:?}");
+        assert_eq!(error.new_messages()[2].text(), expected, "{part:?}");
         assert_eq!(log.take(), done, "{part:?}");
     }
 }
@@ -264,7 +265,7 @@ async fn calls_are_undone_by_what_they_did() {
         }
         let model = ScriptedModel::new().calls("take_back", r#"{"text": "b"}"#).says("Done.");
         let agent = Agent::builder(model).tools(tools).context(log.clone()).build().unwrap();
-        assert_eq!(agent.ask("go").await.unwrap().messages()[2].text(), "the call was denied: no");
+        assert_eq!(agent.ask("go").await.unwrap().new_messages()[2].text(), "the call was denied: no");
         assert_eq!(log.take(), [""; 0]);
     }
 }
@@ -277,7 +278,7 @@ async fn a_call_that_a_layer_of_a_set_answers_is_not_undone() {
     let execution = &error.run().tool_executions()[0];
     assert_eq!(
         (outcome(execution.outcome().cloned().map_err(Clone::clone)), execution.origin()),
-        ("cached".into(), Origin::NotExecuted)
+        ("cached".into(), OutcomeOrigin::NotExecuted)
     );
     assert_eq!(log.take(), [""; 0]);
 }
@@ -320,7 +321,7 @@ async fn an_agent_that_waits_has_no_outcome_to_judge() {
     run.resolve(&wait.id, Decision::approve()).unwrap();
     let answer = outer.resume(restored(run)).await.unwrap();
     assert_eq!(log.take(), ["paid a", "saw Paid."]);
-    assert_eq!(answer.messages()[2].text(), "hidden");
+    assert_eq!(answer.new_messages()[2].text(), "hidden");
     assert_eq!(answer.inner_runs()[0].agent(), "helper");
 }
 
@@ -360,7 +361,7 @@ async fn layers_of_a_set_judge_a_call_of_an_agent_once() {
     let call = former["stage"]["calling"]["calls"][0].as_object_mut().unwrap();
     assert!(call.remove("notes").is_some());
     let answer = outer.resume(serde_json::from_value(former).unwrap()).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "Paid.");
+    assert_eq!(answer.new_messages()[2].text(), "Paid.");
     assert_eq!(log.take(), [&["paid a"], &once[..]].concat());
     let answer = outer.resume(restored(run)).await.unwrap();
     assert_eq!(log.take(), ["paid a"]);
@@ -383,7 +384,7 @@ async fn refused_arguments_of_an_agent_are_judged() {
     let tools = tools.prefix("x_").unwrap().layer(guard::output(|_| OutputVerdict::replace("hidden, too")));
     let model = ScriptedModel::new().calls("x_helper", r#"{"question": "go"}"#).says("Done.");
     let answer = Agent::builder(model).tools(tools).build().unwrap().ask("go").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "hidden, too");
+    assert_eq!(answer.new_messages()[2].text(), "hidden, too");
     let outcome = answer.tool_executions()[0].original_outcome().unwrap_err().to_string();
     assert!(outcome.starts_with("the call was not executed: the layer `rewrite::call` wrote"), "{outcome}");
 }
@@ -609,7 +610,7 @@ async fn arguments_are_checked_once_per_text() {
     let model = ScriptedModel::new().calls("count", r#"{"text":"a"}"#).says("Done.");
     let agent = Agent::builder(model).tools(tools![count].layer(writes("c"))).layer(writes("b"));
     let answer = agent.build().unwrap().ask("go").await.unwrap();
-    assert_eq!((&*answer.messages()[2].text(), READINGS.swap(0, Ordering::SeqCst)), ("c", 4));
+    assert_eq!((&*answer.new_messages()[2].text(), READINGS.swap(0, Ordering::SeqCst)), ("c", 4));
 }
 
 /// The answer of an agent is judged by a layer of its set. A run that is cancelled meanwhile does not wait for that.
@@ -622,11 +623,15 @@ async fn an_answer_that_is_judged_does_not_keep_a_cancelled_run() {
             "stops"
         }
 
-        fn sees(&self, phase: Phase) -> bool {
-            phase == Phase::Output
+        fn sees(&self, phase: LayerPhase) -> bool {
+            phase == LayerPhase::Output
         }
 
-        fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+        fn output<'a>(
+            &'a self,
+            _: &'a ToolExecution,
+            _: &'a LayerContext<'a>,
+        ) -> LayerFuture<'a, OutputVerdict> {
             self.0.cancel();
             Box::pin(pending())
         }
@@ -652,12 +657,12 @@ async fn a_layer_inside_that_cannot_record_stops_the_run() {
             "full"
         }
 
-        fn sees(&self, phase: Phase) -> bool {
-            phase == Phase::Record
+        fn sees(&self, phase: LayerPhase) -> bool {
+            phase == LayerPhase::Record
         }
 
-        fn record<'a>(&'a self, entry: CallEntry<'a>, _: &'a Place<'a>) -> LayerFuture<'a, ()> {
-            let is_finished = matches!(entry, CallEntry::Finished(_));
+        fn record<'a>(&'a self, entry: RecordedCall<'a>, _: &'a LayerContext<'a>) -> LayerFuture<'a, ()> {
+            let is_finished = matches!(entry, RecordedCall::Finished(_));
             Box::pin(ready(if is_finished { Err("the disk is full".into()) } else { Ok(()) }))
         }
     }
@@ -665,7 +670,7 @@ async fn a_layer_inside_that_cannot_record_stops_the_run() {
     let model = ScriptedModel::new().calls("echo", r#"{"text": "a"}"#).says("Done.");
     let inner = Agent::builder(model).tools(tools![echo]).layer(Full).build().unwrap();
     let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
-    let outer = Agent::builder(model).tool(inner.as_tool("helper", "Helps")).build().unwrap();
+    let outer = Agent::builder(model).tools(inner.as_tool("helper", "Helps")).build().unwrap();
     let error = outer.ask("go").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "full"), "{error}");
 }

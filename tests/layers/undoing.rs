@@ -124,7 +124,7 @@ async fn an_undo_inside_an_agent_that_nobody_judged_counts_as_done() {
     let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
     let inner = Agent::builder(model).tools(tools![act]).undo_tools(tools![take_back]).context(log.clone());
     let model = ScriptedModel::new().calls("helper", r#"{"question": "act"}"#).says("Done.");
-    let outer = Agent::builder(model).tool(inner.build().unwrap().as_tool("helper", "Helps"));
+    let outer = Agent::builder(model).tools(inner.build().unwrap().as_tool("helper", "Helps"));
     let asked: Arc<Mutex<u32>> = Arc::default();
     let count = Arc::clone(&asked);
     let judges = guard::output(move |execution| match &*execution.call().name {

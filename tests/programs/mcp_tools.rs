@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tool_core::content::Image;
 use tool_core::memory::InMemoryStore;
-use tool_core::tool::{Asker, DynamicTool, Progress, Timestamp, ToolProgress};
+use tool_core::signatures::{Timestamp, ToolProgress};
+use tool_core::tool::{Asker, DynamicTool, Progress};
 use tool_core::{CancellationToken, ToolContext, ToolError, ToolOutput, ToolSet, schemars, tool, tools};
 use tool_mcp::server::{Server, ToolsHandle};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
-    Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, Usage,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
 use tool_openai::OpenAi;

@@ -7,10 +7,12 @@ use tests::support::deciding::{Decide, Waiting};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, on_approval};
 use tool_core::layer::guard;
-use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Decision, ResolveError, ResolveErrorKind, Run, Step};
+use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::provider::ToolDefinitions;
+use tool_core::run::{Decision, Run, Step};
+use tool_core::signatures::{ResolveError, ResolveErrorKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Origin, ToolErrorKind};
+use tool_core::tool::{OutcomeOrigin, ToolErrorKind};
 use tool_core::{Agent, Event, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
 
 use crate::refusal;
@@ -42,7 +44,7 @@ fn script() -> ScriptedModel {
 #[tokio::test]
 async fn applies_decisions_in_all_ways() {
     let texts = |outcome: &tool_core::Answer| -> Vec<String> {
-        outcome.messages()[2..5].iter().map(|message| message.text().into_owned()).collect()
+        outcome.new_messages()[2..5].iter().map(|message| message.text().into_owned()).collect()
     };
     let paid = || std::mem::take(&mut *PAID.lock().unwrap());
 
@@ -66,11 +68,11 @@ async fn applies_decisions_in_all_ways() {
     let denied = &answer.tool_executions()[2];
     assert!(
         denied.outcome().unwrap_err().kind() == ToolErrorKind::Denied
-            && denied.origin() == Origin::NotExecuted
-            && changed.origin() == Origin::Executed
+            && denied.origin() == OutcomeOrigin::NotExecuted
+            && changed.origin() == OutcomeOrigin::Executed
     );
     // The model reads what was done, not what it had asked for.
-    let Message::Assistant(asked) = &answer.messages()[1] else { panic!() };
+    let Message::Assistant(asked) = &answer.new_messages()[1] else { panic!() };
     assert_eq!(asked.tool_calls[0].arguments, r#"{"cents": 499}"#);
 
     // An approver decides without stopping the run.
@@ -153,7 +155,7 @@ async fn a_predicate_can_require_approval_for_any_call() {
         "look" => Decision::deny("do not look"),
         _ => Decision::approve(),
     });
-    assert_eq!(answer.await.unwrap().messages()[2].text(), "the call was denied: do not look");
+    assert_eq!(answer.await.unwrap().new_messages()[2].text(), "the call was denied: do not look");
 }
 
 #[tokio::test]
@@ -165,9 +167,9 @@ async fn a_user_message_denies_pending_calls() {
     let agent = erasing(model).build().unwrap();
     let error = agent.ask("Erase").await.unwrap_err();
     let mut run = restored(error.into_run());
-    run.push_user_message("Never mind.").unwrap();
+    run.deny_and_say("Never mind.").unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
-    let texts: Vec<_> = answer.messages()[2..].iter().map(Message::text).collect();
+    let texts: Vec<_> = answer.new_messages()[2..].iter().map(Message::text).collect();
     let denied = "the call was denied: the user sent another message instead";
     assert_eq!(texts, [denied, "seen", "Never mind.", "As you like."]);
 }
@@ -179,12 +181,12 @@ async fn a_user_message_follows_running_calls() {
         .expects(|request| request.messages().last() == Some(&Message::user("And hurry.")))
         .says("Done.");
     let agent = erasing(model).build().unwrap();
-    let mut run = agent.start("Look");
+    let mut run = agent.ask("Look").start();
     run.advance().await.unwrap();
-    run.push_user_message("And hurry.").unwrap();
+    run.deny_and_say("And hurry.").unwrap();
     while run.advance().await.unwrap() {}
-    assert_eq!(refusal(run.push_user_message("Too late.")), "the run has ended and takes no more messages");
-    assert_eq!(run.finish().await.unwrap().messages().len(), 5);
+    assert_eq!(refusal(run.deny_and_say("Too late.")), "the run has ended and takes no more messages");
+    assert_eq!(run.finish().await.unwrap().new_messages().len(), 5);
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn accepts_each_requested_decision_once() {
 #[tokio::test]
 async fn refuses_calls_before_tools_were_offered() {
     let agent = erasing(ScriptedModel::new().calls_all([("erase", "{}"), ("look", "{}")])).build().unwrap();
-    let mut run = agent.start("Erase");
+    let mut run = agent.ask("Erase").start();
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();
@@ -371,7 +373,7 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     }
     let model = ScriptedModel::new().calls("give", r#"{"cents": 1000}"#);
     let agent = Agent::builder(model).tools(tools![give]).build().unwrap();
-    let mut run = agent.start("Give");
+    let mut run = agent.ask("Give").start();
     run.advance().await.unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
     let asked: Vec<_> = run.run().approvals().collect();
@@ -418,7 +420,7 @@ async fn a_started_call_is_not_repeated_with_another_definition() {
 
 /// Returns a run whose model has called `look` and `erase`, and the response that contains the calls.
 async fn called(agent: &Agent) -> Run {
-    let mut run = agent.start("Look");
+    let mut run = agent.ask("Look").start();
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();

@@ -10,15 +10,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::support::deciding::Decide;
+use tests::support::stores::{post_command, stored_runs};
 use tests::support::ways::resolved_in_all_ways;
 use tool_core::agent::on_question;
-use tool_core::memory::{InMemoryStore, PostOutcome, RunCommand, RunStatus};
+use tool_core::engine::AgentExt;
+use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Step, Wait, WaitReason};
+use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
+use tool_core::signatures::{DecisionKind, ResolveErrorKind, Timestamp};
+use tool_core::store::{PostOutcome, RunCommand};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{
-    AskErrorKind, Asker, Attempt, DecisionKind, IdempotencyKey, Origin, Question, Timestamp, ToolErrorKind,
-    ToolFuture,
+    AskErrorKind, Asker, Attempt, IdempotencyKey, OutcomeOrigin, Question, ToolErrorKind, ToolFuture,
 };
 use tool_core::{
     Agent, FunctionTool, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools,
@@ -123,7 +126,7 @@ async fn answers_belong_to_their_questions_and_not_to_an_order() {
             |_: (), context: ToolContext| async move { ask_both(context.asker()).await },
         );
     let model = ScriptedModel::new().calls("travel", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(tool).build().unwrap();
+    let agent = Agent::builder(model).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     assert_eq!(run.waits().iter().map(text).collect::<Vec<_>>(), ["From?", "To?"]);
     answer(&mut run, "To?", "Rome");
@@ -154,12 +157,12 @@ async fn each_answer_reaches_its_own_call_inside_agents_as_well() {
     let innermost = ScriptedModel::new().replies(calls(&[("a", "name", "1"), ("b", "name", "2")])).says("in");
     let innermost = Agent::builder(innermost).tools(tools![name]).build().unwrap();
     let middle = ScriptedModel::new().replies(calls(&[("a", "name", "3"), ("b", "ask", "?")])).says("mid");
-    let middle = Agent::builder(middle).tools(tools![name]).tool(innermost.as_tool("ask", "Asks"));
+    let middle = Agent::builder(middle).tools(tools![name]).tools(innermost.as_tool("ask", "Asks"));
     let outer = ScriptedModel::new()
         .replies(calls(&[("a", "name", "4"), ("b", "ask", "?"), ("c", "name", "5")]))
         .says("out");
     let outer = Agent::builder(outer).tools(tools![name]);
-    let outer = outer.tool(middle.build().unwrap().as_tool("ask", "Asks")).build().unwrap();
+    let outer = outer.tools(middle.build().unwrap().as_tool("ask", "Asks")).build().unwrap();
 
     let mut run = waiting(outer.ask("Go").await);
     let waits = run.waits();
@@ -221,7 +224,7 @@ async fn the_model_reads_that_a_question_was_declined_or_expired() {
     };
     let agent = || {
         let model = ScriptedModel::new().calls("patient", "{}").says("Done.");
-        Agent::builder(model).tool(patient()).build().unwrap()
+        Agent::builder(model).tools(patient()).build().unwrap()
     };
     let declining = agent();
     let mut run = waiting(declining.ask("Go").await);
@@ -229,7 +232,7 @@ async fn the_model_reads_that_a_question_was_declined_or_expired() {
     assert_eq!(wait.deadline.unwrap().since(wait.since), Duration::from_secs(60));
     run.resolve(&wait.id, Decision::deny("none of your business")).unwrap();
     let answer = declining.resume(run).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the user declined to answer: none of your business");
+    assert_eq!(answer.new_messages()[2].text(), "the user declined to answer: none of your business");
 
     let expiring = agent();
     let mut run = waiting(expiring.ask("Go").await);
@@ -241,7 +244,7 @@ async fn the_model_reads_that_a_question_was_declined_or_expired() {
     let refused = run.resolve(&wait.id, Decision::answer("because")).unwrap_err();
     assert_eq!(refused.decided().unwrap().kind, DecisionKind::Expired);
     let answer = expiring.resume(restored(&run)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the question to the user expired without an answer");
+    assert_eq!(answer.new_messages()[2].text(), "the question to the user expired without an answer");
     assert_eq!(answer.tool_executions()[0].error().unwrap().kind(), ToolErrorKind::Failed);
 }
 
@@ -260,7 +263,7 @@ async fn a_default_holds_if_the_question_expires_or_nobody_can_be_asked() {
     let wait = run.waits().remove(0);
     assert_eq!(wait.question().unwrap().default(), Some(&json!(7)));
     run.tick(wait.deadline.unwrap());
-    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "7");
+    assert_eq!(agent.resume(run).await.unwrap().new_messages()[2].text(), "7");
 }
 
 #[tokio::test]
@@ -278,16 +281,16 @@ async fn nobody_can_be_asked_outside_a_run_in_undo_calls_and_in_pure_tools() {
     let error = set.call(&ToolCall::new("a", "bare", "{}"), &ToolContext::new()).await.unwrap_err();
     assert_eq!(error.to_string(), expected);
     let model = ScriptedModel::new().calls("pure", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(asks("pure").pure()).build().unwrap();
+    let agent = Agent::builder(model).tools(asks("pure").pure()).build().unwrap();
     let pure = format!(
         "{expected}: a `pure` tool cannot ask, because its output depends on its arguments alone; remove `pure`"
     );
-    assert_eq!(agent.ask("Go").await.unwrap().messages()[2].text(), pure);
+    assert_eq!(agent.ask("Go").await.unwrap().new_messages()[2].text(), pure);
 
     let model = ScriptedModel::new().calls("plain", "{}").calls("fatal", "{}");
     let plain = FunctionTool::new("plain", || "done").undo("unplain");
     let fatal = FunctionTool::new("fatal", || Err::<String, _>(ToolError::fatal("broken")));
-    let agent = Agent::builder(model).tool(plain).tool(fatal).tool(asks("unplain")).build().unwrap();
+    let agent = Agent::builder(model).tools(plain).tools(fatal).tools(asks("unplain")).build().unwrap();
     let error = agent.ask("Go").await.unwrap_err();
     assert_eq!(error.run().undo_executions()[0].error().unwrap().to_string(), expected);
 }
@@ -311,7 +314,7 @@ async fn an_answer_that_is_no_longer_valid_is_asked_for_again() {
         })
     };
     let agent =
-        Agent::builder(ScriptedModel::new().calls("sit", "{}").says("Done.")).tool(tool).build().unwrap();
+        Agent::builder(ScriptedModel::new().calls("sit", "{}").says("Done.")).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     for (question, reply) in [("Which class?", "first"), ("Which seat?", "1A"), ("Which meal?", "fish")] {
         answer(&mut run, question, reply);
@@ -337,7 +340,7 @@ async fn an_answer_that_is_no_longer_valid_is_asked_for_again() {
         answer(&mut run, question, reply);
         match agent.resume(run).await {
             Ok(answer) => {
-                assert_eq!(answer.messages()[2].text(), "first 9F soup milk");
+                assert_eq!(answer.new_messages()[2].text(), "first 9F soup milk");
                 return;
             }
             outcome => run = waiting(outcome),
@@ -352,7 +355,7 @@ async fn an_answer_is_decoded_like_an_argument() {
         context.asker().ask::<u8>("How many?").await.map(|many| format!("{many}")).map_err(ToolError::from)
     });
     let agent =
-        Agent::builder(ScriptedModel::new().calls("count", "{}").says("Done.")).tool(tool).build().unwrap();
+        Agent::builder(ScriptedModel::new().calls("count", "{}").says("Done.")).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     let first = run.waits().remove(0);
     assert_eq!(first.question().unwrap().schema()["type"], "integer");
@@ -367,7 +370,7 @@ async fn an_answer_is_decoded_like_an_argument() {
     );
     // Repaired, as an argument is.
     answer(&mut run, "How many?", "3");
-    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "3");
+    assert_eq!(agent.resume(run).await.unwrap().new_messages()[2].text(), "3");
 }
 
 #[tokio::test]
@@ -379,7 +382,7 @@ async fn a_secret_is_never_stored() {
         Ok::<_, ToolError>(format!("{} letters", password.len() + code.len()))
     });
     let model = ScriptedModel::new().calls("log_in", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(tool).build().unwrap();
+    let agent = Agent::builder(model).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     answer(&mut run, "Password?", "hunter2");
     let state = serde_json::to_string(&run).unwrap();
@@ -394,7 +397,7 @@ async fn a_secret_is_never_stored() {
     assert!(!serde_json::to_string(&run).unwrap().contains("hunter2"));
     answer(&mut run, "Code?", "12");
     let answer = agent.resume(run).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "9 letters");
+    assert_eq!(answer.new_messages()[2].text(), "9 letters");
 }
 
 #[tokio::test]
@@ -407,7 +410,7 @@ async fn choices_can_have_labels() {
         Ok::<_, ToolError>(format!("{}{} {size}", seat.row, seat.letter))
     });
     let agent =
-        Agent::builder(ScriptedModel::new().calls("book", "{}").says("Booked.")).tool(tool).build().unwrap();
+        Agent::builder(ScriptedModel::new().calls("book", "{}").says("Booked.")).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     let wait = run.waits().remove(0);
     let question = wait.question().unwrap();
@@ -430,7 +433,7 @@ async fn choices_can_have_labels() {
         wait.question().unwrap().labeled_choices().map(|(label, _)| label.into_owned()).collect();
     assert_eq!(labels, ["small", "large"]);
     answer(&mut run, "Which size?", "large");
-    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "12A large");
+    assert_eq!(agent.resume(run).await.unwrap().new_messages()[2].text(), "12A large");
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -464,13 +467,13 @@ impl<'de> Deserialize<'de> for Refused {
 
 #[tokio::test]
 async fn the_problem_of_a_secret_answer_does_not_quote_it() {
-    async fn check<T: tool_core::tool::AnswerType>(wrong: Value, expected: &str) {
+    async fn check<T: tool_core::signatures::AnswerType>(wrong: Value, expected: &str) {
         let tool = FunctionTool::new("log_in", |_: (), context: ToolContext| async move {
             context.asker().ask::<T>("Login?").secret().await?;
             Ok::<_, ToolError>("in")
         });
         let model = ScriptedModel::new().calls("log_in", "{}");
-        let agent = Agent::builder(model).tool(tool).build().unwrap();
+        let agent = Agent::builder(model).tools(tool).build().unwrap();
         // Not restored, because the answer is not stored.
         let mut run = agent.ask("Go").await.unwrap_err().into_run();
         answer(&mut run, "Login?", wrong.clone());
@@ -522,7 +525,7 @@ async fn a_call_executed_by_the_caller_records_values() {
     }
     let model = ScriptedModel::new().calls("hold_seat", "{}");
     let agent = Agent::builder(model).tools(tools![hold_seat]).build().unwrap();
-    let mut run = agent.start("Hold a seat");
+    let mut run = agent.ask("Hold a seat").start();
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
     run.record_response(response).await.unwrap();
@@ -562,7 +565,7 @@ async fn a_value_is_computed_once() {
     let mut run = waiting(agent.ask("Go").await);
     let expected = format!("hold {}/call_1_0/step/hold", run.id());
     answer(&mut run, "Book hold 17?", true);
-    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "booked 17");
+    assert_eq!(agent.resume(run).await.unwrap().new_messages()[2].text(), "booked 17");
     assert_eq!(log.take(), [expected]);
 }
 
@@ -592,7 +595,7 @@ async fn a_value_that_is_computed_at_the_second_attempt_is_computed_once() {
     answer(&mut run, "Take [2, 4]?", true);
     log.take();
     let answer = agent.resume(run).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "[2, 4] true");
+    assert_eq!(answer.new_messages()[2].text(), "[2, 4] true");
     assert_eq!(log.take(), [""; 0]);
 }
 
@@ -624,7 +627,7 @@ async fn a_recorded_value_is_stored_before_the_call_goes_on() {
     let agent = |goes_on| {
         let model = if goes_on { ScriptedModel::new() } else { ScriptedModel::new().calls("order", "{}") };
         Agent::builder(model.says("Done."))
-            .tool(tool(goes_on))
+            .tools(tool(goes_on))
             .run_store(store.clone())
             .on_drop(tool_core::agent::OnDrop::Keep)
             .build()
@@ -638,9 +641,12 @@ async fn a_recorded_value_is_stored_before_the_call_goes_on() {
     }
     drop(asking);
     let agent = agent(true);
-    let run = agent.stored_runs().await.unwrap().runs.remove(0).run;
+    let run = stored_runs(&agent).await.remove(0).run;
     let answer = agent.resume(run).await.unwrap();
-    assert_eq!((answer.messages()[2].text(), answer.tool_executions()[0].attempts()), ("order 17".into(), 2));
+    assert_eq!(
+        (answer.new_messages()[2].text(), answer.tool_executions()[0].attempts()),
+        ("order 17".into(), 2)
+    );
     assert_eq!(log.take(), ["order", "stuck"]);
 }
 
@@ -659,7 +665,7 @@ async fn a_call_that_waits_when_its_run_ends_was_not_executed_unless_it_recorded
     let agent = booking(&log).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     run.cancel();
-    assert_eq!(run.tool_executions()[0].origin(), Origin::NotExecuted);
+    assert_eq!(run.tool_executions()[0].origin(), OutcomeOrigin::NotExecuted);
     assert_eq!(run.messages().last().unwrap().text(), "the call was not executed: the run was cancelled");
 }
 
@@ -683,10 +689,11 @@ async fn only_an_execution_that_is_found_running_is_uncertain() {
 async fn a_message_of_the_user_declines_open_questions() {
     let agent = booking(&SharedLog::default()).build().unwrap();
     let mut run = waiting(agent.ask("Book").await);
-    run.push_user_message("Never mind").unwrap();
+    run.deny_and_say("Never mind").unwrap();
     assert!(run.waits().is_empty());
     let answer = agent.resume(run).await.unwrap();
-    let texts: Vec<_> = answer.messages()[2..4].iter().map(|message| message.text().into_owned()).collect();
+    let texts: Vec<_> =
+        answer.new_messages()[2..4].iter().map(|message| message.text().into_owned()).collect();
     let declined = "the user declined to answer: the user sent another message instead";
     assert_eq!(texts, [declined, "Never mind"]);
 }
@@ -708,10 +715,10 @@ async fn retries_keep_the_answers() {
         })
     };
     let model = ScriptedModel::new().calls("try", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(tool.attempts(2)).build().unwrap();
+    let agent = Agent::builder(model).tools(tool.attempts(2)).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     answer(&mut run, "Which word?", "please");
-    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "please 2");
+    assert_eq!(agent.resume(run).await.unwrap().new_messages()[2].text(), "please 2");
 }
 
 #[tokio::test]
@@ -724,12 +731,12 @@ async fn a_call_asks_at_most_32_questions() {
     });
     let model = ScriptedModel::new().calls("nag", "{}").says("Done.");
     let asked = std::sync::Arc::new(AtomicU32::new(0));
-    let agent = Agent::builder(model).tool(tool).decider(on_question({
+    let agent = Agent::builder(model).tools(tool).decider(on_question({
         let asked = asked.clone();
         move |_: &Question| Decision::answer(asked.fetch_add(1, Ordering::SeqCst))
     }));
     let answer = agent.build().unwrap().ask("Go").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the call has asked 32 questions and may not ask more");
+    assert_eq!(answer.new_messages()[2].text(), "the call has asked 32 questions and may not ask more");
     assert_eq!(asked.load(Ordering::SeqCst), 32);
 }
 
@@ -748,7 +755,7 @@ async fn the_innermost_answerer_is_asked_first() {
             builder = builder.decider(on_question(answering(reply)));
         }
         let model = ScriptedModel::new().calls("ask", r#"{"question": "?"}"#).says("out");
-        let mut desk = Agent::builder(model).tool(builder.build().unwrap().as_tool("ask", "Asks"));
+        let mut desk = Agent::builder(model).tools(builder.build().unwrap().as_tool("ask", "Asks"));
         if let Some(reply) = outer {
             desk = desk.decider(on_question(answering(reply)));
         }
@@ -772,17 +779,20 @@ async fn an_answer_can_be_posted_to_a_stored_run() {
     let store = InMemoryStore::new();
     let agent = booking(&SharedLog::default()).run_store(store.clone()).build().unwrap();
     let run = waiting(agent.ask("Book").await);
-    let stored = agent.stored_runs().await.unwrap().runs.remove(0);
+    let stored = stored_runs(&agent).await.remove(0);
     assert_eq!(stored.status, RunStatus::Waiting);
     let wait = stored.run.waits().remove(0);
     assert_eq!(wait.id, run.waits()[0].id);
     let seat = json!({ "row": 3, "letter": "A" });
-    let posted =
-        agent.post(run.id().as_str(), RunCommand::resolve(&wait.id, Decision::answer(seat).by("ada")));
-    assert_eq!(posted.await.unwrap(), tool_core::memory::PostOutcome::Posted);
+    let posted = post_command(
+        &agent,
+        run.id().as_str(),
+        RunCommand::resolve(&wait.id, Decision::answer(seat).by("ada")),
+    );
+    assert_eq!(posted.await, tool_core::store::PostOutcome::Posted);
     // A second click changes nothing.
     let late = RunCommand::resolve(&wait.id, Decision::decline().by("bob"));
-    assert_eq!(agent.post(run.id().as_str(), late).await.unwrap(), tool_core::memory::PostOutcome::Posted);
+    assert_eq!(post_command(&agent, run.id().as_str(), late).await, tool_core::store::PostOutcome::Posted);
     let answer = agent.resume(stored.run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "3A on OS 87");
     assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some("ada"));
@@ -804,11 +814,11 @@ async fn a_parked_call_continues_at_its_time() {
     };
     let agent = || {
         let model = ScriptedModel::new().calls("print", "{}").says("Done.");
-        Agent::builder(model).tool(FunctionTool::new("print", print)).build().unwrap()
+        Agent::builder(model).tools(FunctionTool::new("print", print)).build().unwrap()
     };
     // Step by step, the run states the time.
     let stepped = agent();
-    let mut driver = stepped.start("Print");
+    let mut driver = stepped.ask("Print").start();
     driver.advance().await.unwrap();
     let mut run = driver.into_run();
     let call = run.current_calls().next().unwrap().0.clone();
@@ -827,9 +837,9 @@ async fn a_parked_call_continues_at_its_time() {
         assert!(run.waits().is_empty());
         run = restored(&run);
     }
-    assert_eq!(stepped.resume(run).await.unwrap().messages()[2].text(), "printed after 2 polls");
+    assert_eq!(stepped.resume(run).await.unwrap().new_messages()[2].text(), "printed after 2 polls");
     // A driver sleeps.
-    assert_eq!(agent().ask("Print").await.unwrap().messages()[2].text(), "printed after 2 polls");
+    assert_eq!(agent().ask("Print").await.unwrap().new_messages()[2].text(), "printed after 2 polls");
 }
 
 /// Places an order and asks about it. If the call will not be continued, it takes back the order.
@@ -871,8 +881,8 @@ async fn a_tool_learns_of_calls_that_are_given_up() {
         let shop =
             Agent::builder(ScriptedModel::new().calls("shop_order", "{}")).tools(shop).build().unwrap();
         let desk = Agent::builder(ScriptedModel::new().calls("shop", r#"{"question": "Order"}"#));
-        let desk = desk.tool(shop.as_tool("shop", "Orders")).build().unwrap();
-        let builder = Agent::builder(model).tool(order()).handoff_to("desk", "Takes over", &desk);
+        let desk = desk.tools(shop.as_tool("shop", "Orders")).build().unwrap();
+        let builder = Agent::builder(model).tools(order()).handoff_to("desk", "Takes over", &desk);
         builder.run_store(store.clone()).build().unwrap()
     };
     for (model, expected) in [
@@ -882,7 +892,7 @@ async fn a_tool_learns_of_calls_that_are_given_up() {
         let run = waiting(agent(model).ask("Order").await);
         assert_eq!(text(&run.waits()[0]), "Pay for 17?");
         let other = agent(ScriptedModel::new());
-        let posted = other.post(run.id().as_str(), RunCommand::Cancel).await.unwrap();
+        let posted = post_command(&other, run.id().as_str(), RunCommand::Cancel).await;
         assert_eq!(posted, PostOutcome::Posted);
         let stored = other.stored_run(run.id().as_str()).await.unwrap().unwrap();
         other.resume(stored.run).await.unwrap_err();
@@ -906,9 +916,9 @@ async fn a_tool_learns_of_interrupted_calls_that_are_given_up() {
             policy.at_most_once = is_at_most_once;
             let definition = ToolDefinition::new("order").with_policy(policy);
             let tool = Order { definition, taken_back: taken_back.clone() };
-            let agent = Agent::builder(model).tool(tool).build().unwrap();
+            let agent = Agent::builder(model).tools(tool).build().unwrap();
             match is_inside {
-                true => Agent::builder(outer).tool(agent.as_tool("shop", "Orders")).build().unwrap(),
+                true => Agent::builder(outer).tools(agent.as_tool("shop", "Orders")).build().unwrap(),
                 false => agent,
             }
         };
@@ -937,7 +947,7 @@ async fn a_call_can_need_approval_and_ask() {
         context.asker().ask::<bool>("All of it?").await.map(|all| all.to_string()).map_err(ToolError::from)
     });
     let model = ScriptedModel::new().calls("wipe", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(tool.needs_approval()).build().unwrap();
+    let agent = Agent::builder(model).tools(tool.needs_approval()).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     assert!(matches!(&run.waits()[0].reason, WaitReason::Approval(call) if call.id == "call_1_0"));
     run.decide_call("call_1_0", Decision::approve()).unwrap();
@@ -973,7 +983,7 @@ async fn a_tool_reads_why_nobody_can_be_asked() {
         context.asker().ask::<String>("Password?").secret().await
     });
     let model = ScriptedModel::new().calls("log_in", "{}").says("Done.");
-    let agent = Agent::builder(model).tool(tool).build().unwrap();
+    let agent = Agent::builder(model).tools(tool).build().unwrap();
     let mut run = waiting(agent.ask("Go").await);
     let wait = run.waits().remove(0);
     run.resolve(&wait.id, Decision::unavailable().because("it is night")).unwrap();

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tests::support::stores::stored_runs;
 use tests::support::ways::{resolved_in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, Outcome, ToolSearch, on_question};
+use tool_core::engine::{AgentExt, AgentProfile};
 use tool_core::memory::{InMemoryStore, RunStatus};
-use tool_core::run::{Decision, Profile, ResolveErrorKind, Run, Step, Wait, WaitReason};
+use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
+use tool_core::signatures::{DecisionKind, ResolveErrorKind, Timestamp};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, AskErrorKind, Asker, DecisionKind, Progress, Question, Timestamp};
+use tool_core::tool::{AskError, AskErrorKind, Asker, Progress, Question};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, CancellationToken, Event, RunError, RunErrorKind, ToolContext, ToolSet, tool, tools};
 
@@ -69,13 +72,17 @@ async fn the_run_waits_before_its_turn_in_all_ways() {
         Some(Decision::answer(true).by("ada"))
     };
     let answer = resolved_in_all_ways(|| agent(&files), &agree).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the text of a");
+    assert_eq!(answer.new_messages()[2].text(), "the text of a");
     // Nobody is asked again in the second turn.
     assert!(files.learned().iter().all(|learned| *learned == Ok(true)));
 
     let decline = |_: &Wait| Some(Decision::decline());
     let answer = resolved_in_all_ways(|| agent(&files), &decline).await.unwrap();
-    assert!(answer.messages()[2].text().contains("there is no tool"), "{}", answer.messages()[2].text());
+    assert!(
+        answer.new_messages()[2].text().contains("there is no tool"),
+        "{}",
+        answer.new_messages()[2].text()
+    );
     assert!(files.learned().iter().all(|learned| *learned == Err(AskErrorKind::Declined)));
 
     let cancel = |_: &Wait| None;
@@ -135,7 +142,7 @@ async fn time_and_messages_of_the_user_end_the_wait() {
     assert_eq!(files.learned(), [Err(AskErrorKind::Expired)]);
 
     let mut run = waiting(agent.ask("Hello").await);
-    run.push_user_message("Never mind").unwrap();
+    run.deny_and_say("Never mind").unwrap();
     assert!(run.waits().is_empty());
     assert_eq!(agent.resume(run).await.unwrap().text(), "Never mind.");
     assert_eq!(files.learned(), [Err(AskErrorKind::Declined)]);
@@ -160,7 +167,7 @@ async fn deciders_and_other_processes_answer() {
     };
     let stored = agent(&files).run_store(InMemoryStore::new()).on_event(on_event).build().unwrap();
     let run = waiting(stored.ask("Read").await);
-    let listed = stored.stored_runs().await.unwrap().runs.remove(0);
+    let listed = stored_runs(&stored).await.remove(0);
     assert_eq!((listed.status, listed.run.waits().len()), (RunStatus::Waiting, 1));
     let decided = stored.decide(run.id().as_str(), &run.waits()[0].id, Decision::answer(true)).await.unwrap();
     let outcome = decided.resume().unwrap().outcome().await;
@@ -174,7 +181,7 @@ async fn the_provider_of_an_agent_inside_asks_as_well() {
     let build = || {
         let inside = agent(&files).build().unwrap();
         let model = ScriptedModel::new().calls("ask", r#"{"question": "Read a"}"#).says("All done.");
-        Agent::builder(model).tool(inside.as_tool("ask", "Asks"))
+        Agent::builder(model).tools(inside.as_tool("ask", "Asks"))
     };
     let agree = |wait: &Wait| {
         assert!(matches!(wait.reason, WaitReason::Answer(_)));
@@ -198,10 +205,10 @@ async fn open_calls_of_a_resumed_run_do_not_wait_for_providers() {
         |model| Agent::builder(model).tools(tools![name]).tool_provider(files.clone()).build().unwrap();
     let agent = build(model);
     let mut run = waiting(agent.ask("Hello").await);
-    run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
     let mut run = waiting(agent.resume(run).await);
     files.learned();
-    run.resolve(&run.waits()[0].id.clone(), Decision::answer("Ada")).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::answer("Ada")).unwrap();
     let mut stored = serde_json::to_value(&run).unwrap();
     agent.resume(run).await.unwrap();
     assert_eq!(files.learned(), [Ok(true), Ok(true)]);
@@ -235,7 +242,7 @@ async fn the_question_of_a_removed_provider_ends() {
         } else {
             ScriptedModel::new().calls("ask", r#"{"question": "Read a"}"#)
         };
-        Agent::builder(model.says("Done.")).tool(agent.as_tool("ask", "Asks"))
+        Agent::builder(model.says("Done.")).tools(agent.as_tool("ask", "Asks"))
     };
     type Build<'a> = &'a dyn Fn(bool) -> AgentBuilder;
     for (build, path, is_driven) in [
@@ -247,7 +254,7 @@ async fn the_question_of_a_removed_provider_ends() {
         *decided.lock().unwrap() = Arc::default();
         let (before, after) = (build(false).build().unwrap(), build(true).build().unwrap());
         let mut run = waiting(before.ask("Read").await);
-        run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+        run.resolve(run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
         let run = waiting(before.resume(run).await);
         // The same program asks again.
         let run = waiting(before.resume(run).await);
@@ -335,12 +342,12 @@ async fn a_provider_that_needs_an_answer_stops_no_open_calls() {
     let calls = [("read", r#"{"path": "a"}"#), ("book", "{}")];
     let first = agent(ScriptedModel::new().calls_all(calls));
     let mut run = waiting(first.ask("Go").await);
-    run.resolve(&run.waits()[0].id.clone(), Decision::answer("x")).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::answer("x")).unwrap();
     // The process has the secret, and no other one.
     let error = first.resume(run).await.unwrap_err();
     let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
     assert_eq!(run.waits().len(), 1);
-    run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::approve()).unwrap();
     // The turn ends, and the next one needs the secret again.
     let mut run = waiting(agent(ScriptedModel::new()).resume(run).await);
     assert_eq!((&*run.waits()[0].tool, run.turns()), ("asking", 1));
@@ -398,7 +405,7 @@ async fn a_call_elsewhere_has_the_replies() {
     let files = Files::default();
     let first = agent(&files).build().unwrap();
     let mut run = waiting(first.ask("Read").await);
-    run.resolve(&run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::answer(true)).unwrap();
     let mut driver = first.resume(run).start();
     driver.advance().await.unwrap();
     let request = driver.into_run().request_call("call_1_0").unwrap();
@@ -548,7 +555,7 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
         log_in(true);
         let calls = [("read", r#"{"path": "a"}"#), ("write", r#"{"text": "b"}"#)];
         let mut run = waiting(agent(ScriptedModel::new().calls_all(calls)).ask("Go").await);
-        run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+        run.resolve(run.waits()[0].id.clone(), Decision::approve()).unwrap();
         log_in(false);
         run
     };
@@ -570,7 +577,7 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
         let second = asked(&run);
         assert_ne!(first, second);
         assert!(matches!(run.next(tools![read].definitions()), Step::Waiting(waits) if waits.len() == 1));
-        run.engine().set_profile(Profile::new(8));
+        run.engine().set_profile(AgentProfile::new(8));
         assert!(run.engine().poll().is_none());
         run.resolve(&second, Decision::answer(true)).unwrap();
         log_in(true);
@@ -582,7 +589,7 @@ async fn an_untrusted_provider_asks_before_open_calls_of_its_tools_go_on() {
 
     // Declined, the call stays open until somebody has logged in.
     let mut run = waiting(resume(begun().await).await);
-    run.resolve(&asked(&run), Decision::decline()).unwrap();
+    run.resolve(asked(&run), Decision::decline()).unwrap();
     let error = resume(run).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
     log_in(true);

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use futures_util::future::join;
 use futures_util::stream;
 use serde_json::json;
-use tool_core::layer::{Deltas, Layer, Next, Phase};
+use tests::support::stores::stored_runs;
+use tool_core::layer::{Layer, LayerPhase, NextLayer};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
-    ModelFuture, ModelInfo, ModelOptions, ModelPrices, Prices, ProviderData, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Fallback, ModelError,
+    ModelOptions, ModelPrices, Prices, Usage,
 };
+use tool_core::provider::{EarlierAttempt, ModelFuture, ModelInfo, ProviderData};
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Message, RunErrorKind, ToolCall};
@@ -90,11 +92,11 @@ impl Layer for Summarizing {
         "summarizing"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Model
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         let text = request.messages().iter().map(Message::text).collect::<String>();
         next.call(ChatRequest::new([Message::user(text)]))
     }
@@ -134,13 +136,13 @@ impl Layer for Hedging {
         "hedging"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Model
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         let (mut first, mut second) = (next.call(request.clone()), next.with_model(&self.0).call(request));
-        Deltas::new(stream::once(async move {
+        ChatStream::new(stream::once(async move {
             match join(first.next(), second.next()).await {
                 (Some(Ok(first)), Some(Ok(_))) => Ok(first),
                 other => panic!("{other:?}"),
@@ -190,7 +192,7 @@ async fn a_cost_that_is_not_known_at_the_end_keeps_its_reservation() {
 async fn a_caller_that_drives_by_itself_gets_the_cost_with_the_run() {
     let agent =
         Agent::builder(ScriptedModel::new().fails("the line is dead")).prices(prices()).build().unwrap();
-    let mut run = agent.start("Hello");
+    let mut run = agent.ask("Hello").start();
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
     request.send_to(agent.model()).await.unwrap_err();
     drop(request);
@@ -230,7 +232,7 @@ async fn a_stored_run_knows_the_worst_case_of_every_kind_of_model() {
         let agent = agent.unwrap();
         let mut ask = Box::pin(agent.ask("Hello").into_future());
         assert!(futures_util::poll!(&mut ask).is_pending());
-        let runs = agent.stored_runs().await.unwrap().runs;
+        let runs = stored_runs(&agent).await;
         assert_eq!(runs[0].run.cost(), Some(Cost::new(cost, Currency::USD)));
     }
 }
@@ -348,7 +350,7 @@ async fn a_budget_of_both_agents_is_charged_once() {
     let inner = inner.budget(budget.key("all")).build().unwrap();
     let model = ScriptedModel::new().calls("inner", r#"{"question": "Why?"}"#).with_usage(usage);
     let agent = Agent::builder(model.says("Yes.").with_usage(usage)).prices(prices());
-    let agent = agent.budget(budget.key("all")).tool(inner.as_tool("inner", "Thinks")).build().unwrap();
+    let agent = agent.budget(budget.key("all")).tools(inner.as_tool("inner", "Thinks")).build().unwrap();
     agent.ask("Why?").await.unwrap();
     assert_eq!(budget.key("all").left().await.unwrap(), 1_000_000 - 330);
 }

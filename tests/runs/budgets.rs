@@ -5,20 +5,19 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tests::support::stores::postgres;
 use tokio::sync::Semaphore;
 use tool_core::agent::AgentBuilder;
 use tool_core::content::{Content, File};
-use tool_core::memory::{
-    Budget, BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, InMemoryStore, KeyedBudget,
-    StoreFuture,
-};
+use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelOptions, ModelPrices,
-    Prices, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, ModelOptions, ModelPrices, Prices, Usage,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::run::Run;
+use tool_core::signatures::{KeyedBudget, Timestamp};
+use tool_core::store::{BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, StoreFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Timestamp;
 use tool_core::{Agent, ChatModel, Message, RunErrorKind, SqliteStore, tool, tools};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -72,7 +71,9 @@ async fn a_store_reserves_settles_and_expires() {
 #[tokio::test]
 async fn the_highest_limit_can_be_reserved_and_settled() {
     let sqlite = SqliteStore::in_memory().await.unwrap();
-    for store in [Arc::new(InMemoryStore::new()) as Arc<dyn BudgetStore>, Arc::new(sqlite)] {
+    let mut stores = vec![Arc::new(InMemoryStore::new()) as Arc<dyn BudgetStore>, Arc::new(sqlite)];
+    stores.extend(postgres().await.map(|store| Arc::new(store) as _));
+    for store in stores {
         let period =
             Budget::tokens(InMemoryStore::new(), u64::MAX, DAY).key("ada").period_at(Timestamp::now());
         let all = store.reserve(&period, 1, u64::MAX).await.unwrap().unwrap();
@@ -139,7 +140,7 @@ async fn agents_inside_are_charged_too_and_failures_at_worst() {
         .with_usage(Usage::new(100, 10));
     let options = ModelOptions::default().with_max_output_tokens(500);
     let prices = Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(1.0, 10.0)));
-    let outer = Agent::builder(model).options(options).prices(prices).tool(inner.as_tool("inner", "Thinks"));
+    let outer = Agent::builder(model).options(options).prices(prices).tools(inner.as_tool("inner", "Thinks"));
     let answer = outer.build().unwrap().ask("Why?").budget(key.clone()).await.unwrap();
     assert_eq!((answer.cost(), key.left().await.unwrap()), (Some(euros(600)), 1_000_000 - 600));
     let error = inner.ask("Hello").budget(key.clone()).await.unwrap_err();
@@ -156,24 +157,24 @@ async fn a_broken_store_lets_nothing_pass() {
     impl BudgetStore for Broken {
         fn reserve<'a>(
             &'a self,
-            _: &'a tool_core::memory::BudgetPeriod,
+            _: &'a tool_core::store::BudgetPeriod,
             _: u64,
             _: u64,
-        ) -> tool_core::memory::StoreFuture<'a, Option<tool_core::memory::BudgetReservation>> {
+        ) -> tool_core::store::StoreFuture<'a, Option<tool_core::store::BudgetReservation>> {
             Box::pin(async { Err("the disk is gone".into()) })
         }
         fn settle<'a>(
             &'a self,
-            _: &'a tool_core::memory::BudgetReservation,
+            _: &'a tool_core::store::BudgetReservation,
             _: u64,
             _: Timestamp,
-        ) -> tool_core::memory::StoreFuture<'a, ()> {
+        ) -> tool_core::store::StoreFuture<'a, ()> {
             Box::pin(async { Err("the disk is gone".into()) })
         }
         fn spent<'a>(
             &'a self,
-            _: &'a tool_core::memory::BudgetPeriod,
-        ) -> tool_core::memory::StoreFuture<'a, u64> {
+            _: &'a tool_core::store::BudgetPeriod,
+        ) -> tool_core::store::StoreFuture<'a, u64> {
             Box::pin(async { Err("the disk is gone".into()) })
         }
     }
@@ -345,7 +346,7 @@ async fn the_usage_of_a_run_decides_its_next_estimate() {
         let options = ModelOptions::default().with_max_output_tokens(1_000);
         let agent = Agent::builder(model).options(options).tools(tools![read]).budget(key.clone());
         let agent = agent.build().unwrap();
-        let mut driver = agent.start("x".repeat(4_000));
+        let mut driver = agent.ask("x".repeat(4_000)).start();
         driver.advance().await.unwrap(); // asks
         driver.advance().await.unwrap(); // calls
         assert_eq!(key.left().await.unwrap(), limit - tokens - 10);

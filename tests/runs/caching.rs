@@ -4,9 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tool_core::agent::Compaction;
 use tool_core::layer::rewrite;
-use tool_core::run::CacheUse;
+use tool_core::signatures::{CacheUse, FindingKind};
 use tool_core::testing::ScriptedModel;
-use tool_core::toolset::FindingKind;
 use tool_core::{Agent, Answer, ChatModel, tool, tools};
 
 use crate::compacting::billing::BillingModel;
@@ -70,7 +69,7 @@ async fn what_is_hidden_is_not_expected() {
     let anew = answer.cache()[1..].iter().filter(|one| one.expected_tokens == 0).count();
     assert!(anew > 0, "{:?}", answer.cache());
     assert!(answer.cache().iter().all(|one| one.lost_tokens() == 0), "{:?}", answer.cache());
-    let answer = ask(agent(BillingModel::new(5, "read")).send_history(false)).await;
+    let answer = ask(agent(BillingModel::new(5, "read")).send_earlier_turns(false)).await;
     assert!(answer.cache()[2..].iter().all(|one| one.expected_tokens == 0), "{:?}", answer.cache());
 }
 
@@ -105,7 +104,7 @@ async fn another_agent_begins_anew() {
 async fn the_use_of_the_cache_is_stored_with_the_run() {
     let whole = ask(agent(BillingModel::new(4, "read"))).await;
     let stepped = agent(BillingModel::new(4, "read")).build().unwrap();
-    let mut run = stepped.start("Read all pages").into_run();
+    let mut run = stepped.ask("Read all pages").start().into_run();
     let answer = loop {
         let mut driver = stepped.resume(run).start();
         match driver.advance().await.unwrap() {
@@ -116,7 +115,7 @@ async fn the_use_of_the_cache_is_stored_with_the_run() {
     assert_eq!(uses(answer.cache()), uses(whole.cache()));
     let outer = ScriptedModel::new().calls("reader", r#"{"question": "Read"}"#).says("Fine.");
     let inner = agent(BillingModel::new(4, "read")).build().unwrap();
-    let answer = ask(Agent::builder(outer).tool(inner.as_tool("reader", "Reads"))).await;
+    let answer = ask(Agent::builder(outer).tools(inner.as_tool("reader", "Reads"))).await;
     assert_eq!(answer.cache(), []);
     assert_eq!(answer.inner_runs()[0].run().cache().len(), 5);
 }

@@ -7,15 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use tests::support::stores::postgres;
 use tool_core::agent::{BuildErrorKind, Compaction, on_approval};
 use tool_core::content::{Content, Image};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore, Window};
+use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ConversationId, Currency, FinishReason, Message, ModelError,
-    ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, ToolMessage,
+    ModelErrorKind, ModelOptions, ModelPrices, Prices, ToolMessage,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, Run, RunErrorKind, Step};
+use tool_core::store::{ChatStore, CompactionSummary};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, ChatModel, Event, FunctionTool, SqliteStore, ToolCall, tool, tools};
 
@@ -123,7 +126,7 @@ async fn without_compaction_nothing_is_hidden() {
     let agent =
         Agent::builder(model.clone()).tools(tools![read]).limits(|l| l.max_turns(50)).build().unwrap();
     let answer = agent.ask("Read all pages").await.unwrap();
-    assert_eq!(answer.messages().len(), 2 + 2 * 20);
+    assert_eq!(answer.new_messages().len(), 2 + 2 * 20);
     assert_eq!(breaks(&model.requests()), 0);
 }
 
@@ -135,11 +138,11 @@ async fn outputs_of_pure_calls_are_hidden_first() {
     let requests = model.requests();
     requests.iter().for_each(|messages| assert_whole(messages));
     // The run has everything, the model does not.
-    assert!(answer.messages().iter().all(|message| !message.text().contains("was removed")));
+    assert!(answer.new_messages().iter().all(|message| !message.text().contains("was removed")));
     let last = requests.last().unwrap();
     assert_eq!((last[0].text().as_ref(), last[1].text().as_ref()), ("You read pages.", "Read all pages"));
     assert!(last[3].text().starts_with("[The output had"), "{}", last[3].text());
-    assert!(chars(last) < chars(answer.messages()) / 2);
+    assert!(chars(last) < chars(answer.new_messages()) / 2);
     let compactions = breaks(&requests);
     assert!((1..10).contains(&compactions), "{compactions}");
 }
@@ -309,7 +312,7 @@ async fn of_many_calls_that_must_not_be_repeated_the_last_are_named() {
     let compaction = Compaction::when_it_pays().keep_recent_tokens(100);
     let agent = Agent::builder(model.says("All were paid.")).tools(tools![pay]).compaction(compaction);
     let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
-    let mut driver = agent.start("Pay all invoices");
+    let mut driver = agent.ask("Pay all invoices").start();
     while driver.run().tool_executions().len() < 40 {
         driver.advance().await.unwrap();
     }
@@ -363,7 +366,7 @@ async fn a_compacted_run_is_restored() {
     let whole = agent(&model, compaction()).build().unwrap().ask("Read all contracts").await.unwrap();
     let stepped = Long::new(12, "contract");
     let agent = agent(&stepped, compaction()).run_store(InMemoryStore::new()).build().unwrap();
-    let mut run: Run = agent.start("Read all contracts").into_run();
+    let mut run: Run = agent.ask("Read all contracts").start().into_run();
     let answer = loop {
         let mut driver = agent.resume(run).start();
         match driver.advance().await.unwrap() {
@@ -371,7 +374,7 @@ async fn a_compacted_run_is_restored() {
             false => break driver.finish().await.unwrap(),
         }
     };
-    assert_eq!(answer.messages(), whole.messages());
+    assert_eq!(answer.new_messages(), whole.new_messages());
     assert_eq!(stepped.requests(), model.requests());
 }
 
@@ -402,7 +405,7 @@ async fn runs_inside_are_compacted() {
     let model = Long::new(30, "read");
     let inner = agent(&model, Compaction::when_it_pays()).build().unwrap();
     let outer = ScriptedModel::new().calls("reader", r#"{"question": "Read"}"#).says("Fine.");
-    let outer = Agent::builder(outer).tool(inner.as_tool("reader", "Reads")).build().unwrap();
+    let outer = Agent::builder(outer).tools(inner.as_tool("reader", "Reads")).build().unwrap();
     let answer = outer.ask("Go").await.unwrap();
     let compactions = answer.inner_runs()[0].run().compactions().len();
     assert_eq!((compactions, breaks(&model.requests())), (compactions.max(1), compactions));
@@ -428,7 +431,7 @@ async fn what_waits_is_not_hidden() {
     let inner =
         Agent::builder(model).tools(tools![contract, refund]).compaction(compaction()).build().unwrap();
     let outer = ScriptedModel::new().calls("desk", r#"{"question": "Refund it"}"#).says("Fine.");
-    let outer = Agent::builder(outer).tool(inner.as_tool("desk", "Refunds")).compaction(compaction());
+    let outer = Agent::builder(outer).tools(inner.as_tool("desk", "Refunds")).compaction(compaction());
     let outer = outer.build().unwrap();
     let run = outer.ask("Go").await.unwrap_err().into_run();
     let waits = run.waits();
@@ -511,7 +514,7 @@ async fn a_cold_cache_is_a_chance() {
     async fn hidden_after(minutes: u64) -> usize {
         let model = Long::new(6, "read");
         let agent = agent(&model, Compaction::when_it_pays().keep_recent_tokens(1_000)).build().unwrap();
-        let mut run: Run = agent.start("Read all pages").into_run();
+        let mut run: Run = agent.ask("Read all pages").start().into_run();
         for step in 0.. {
             let mut driver = agent.resume(run).start();
             if !driver.advance().await.unwrap() {
@@ -558,7 +561,7 @@ async fn the_model_orders_a_compaction() {
     let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction());
     agent.build().unwrap().ask("Look them up").await.unwrap();
     let own = FunctionTool::new("compact_conversation", || "mine").description("Compacts");
-    let agent = Agent::builder(ScriptedModel::new()).tool(own).compaction(compaction().offer_tool());
+    let agent = Agent::builder(ScriptedModel::new()).tools(own).compaction(compaction().offer_tool());
     assert!(matches!(agent.build().unwrap_err().kind(), BuildErrorKind::Tools(_)));
 }
 
@@ -587,7 +590,7 @@ async fn useless_orders_end() {
     let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000).offer_tool();
     let agent = Agent::builder(model).tools(tools![contract]).compaction(compaction);
     let agent = agent.limits(|l| l.max_turns(50).max_repeated_calls(100)).build().unwrap();
-    let mut driver = agent.start("Look them up");
+    let mut driver = agent.ask("Look them up").start();
     while driver.advance().await.unwrap() {
         assert_eq!(driver.run().has_useless_compactions(), SUMMARIES.load(Ordering::Relaxed) == 3);
     }
@@ -622,7 +625,7 @@ async fn summaries_that_fail_end_at_a_full_window() {
         let agent = Agent::builder(model.clone()).tools(tools![contract]).prices(prices);
         let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
         let agent = agent.compaction(compaction).limits(|l| l.max_turns(50)).build().unwrap();
-        let mut driver = agent.start("Read all contracts");
+        let mut driver = agent.ask("Read all contracts").start();
         loop {
             if !is_stepped {
                 match driver.advance().await.unwrap() {
@@ -694,6 +697,9 @@ async fn a_summary_is_carried_to_the_next_question() {
     }
     check(InMemoryStore::new()).await;
     check(SqliteStore::in_memory().await.unwrap()).await;
+    if let Some(postgres) = postgres().await {
+        check(postgres).await;
+    }
 }
 
 /// A conversation that had to be repaired keeps its pairs, whatever a summary covers of it.
@@ -712,7 +718,7 @@ async fn a_summary_cuts_no_pair_of_a_repaired_conversation() {
             Message::assistant("It is there."),
         ];
         store.append(&id, &broken).await.unwrap();
-        let summary = ConversationSummary { messages: covered, text: SUMMARY.to_owned(), details: None };
+        let summary = CompactionSummary { messages: covered, text: SUMMARY.to_owned(), details: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let agent = agent(&model, Compaction::when_it_pays()).memory(store).build().unwrap();
@@ -734,10 +740,10 @@ async fn a_later_summary_hides_no_less() {
     let keeps = || Compaction::when_it_pays().keep_recent_tokens(2_500);
     let model = Long { summary: counted, ..Long::new(8, "contract") };
     let plain = Agent::builder(model.clone()).tools(tools![contract]).build().unwrap();
-    let mut driver = plain.start("Read all contracts");
+    let mut driver = plain.ask("Read all contracts").start();
     for turn in 0..6 {
         if turn == 1 {
-            driver.push_user_message("x".repeat(12_000)).unwrap();
+            driver.deny_and_say("x".repeat(12_000)).unwrap();
         }
         driver.advance().await.unwrap(); // asks
         driver.advance().await.unwrap(); // calls
@@ -817,7 +823,7 @@ async fn a_summary_of_the_provider_leaves_the_rest_as_it_is() {
         Ok(run) => run,
         Err(error) => error.into_run(),
     };
-    let mut run: Run = plain.start("Read all contracts").into_run();
+    let mut run: Run = plain.ask("Read all contracts").start().into_run();
     let mut compacted = Vec::new();
     for turns in [6, 1, 6] {
         run = compact(advanced(&plain, run, turns).await).await;
@@ -846,7 +852,7 @@ async fn a_summary_has_a_limit_of_its_own() {
     {
         model.long.requests.lock().unwrap().clear();
         let agent = built(limit);
-        let run = advanced(&agent, agent.start("Read all contracts").into_run(), 5).await;
+        let run = advanced(&agent, agent.ask("Read all contracts").start().into_run(), 5).await;
         let _compacted = agent.compact(run).await.unwrap();
         assert_eq!(std::mem::take(&mut *model.limits.lock().unwrap()), expected, "{limit:?}");
     }
@@ -906,7 +912,7 @@ async fn reasoning_behind_a_removed_output_is_not_counted() {
         let run = built(0).ask("Which one?").conversation(id).start().into_run();
         let run = built(0).compact(run).await.unwrap();
         let run = built(60_000).compact(run).await.unwrap();
-        let unreasoned: Vec<_> = run.compactions().iter().map(|one| one.unreasoned_messages()).collect();
+        let unreasoned: Vec<_> = run.compactions().iter().map(|one| one.without_reasoning()).collect();
         assert_eq!(unreasoned, expected, "{is_bound}");
     }
 }
@@ -916,7 +922,7 @@ async fn reasoning_behind_a_removed_output_is_not_counted() {
 async fn an_order_without_an_effect_is_no_error() {
     let agent = Agent::builder(Summarizing::new(8)).tools(tools![contract]);
     let agent = agent.compaction(Compaction::when_it_pays().keep_recent_tokens(2_500)).build().unwrap();
-    let run = advanced(&agent, agent.start("Read all contracts").into_run(), 1).await;
+    let run = advanced(&agent, agent.ask("Read all contracts").start().into_run(), 1).await;
     let messages = run.messages().to_vec();
     let run = agent.compact(run).await.unwrap();
     assert_eq!((run.messages(), run.compactions().len()), (&*messages, 0));
@@ -930,7 +936,7 @@ async fn images_of_the_question_stay() {
     let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).build().unwrap();
     let photo = Image::from_url("https://example.com/photo.png");
     let question = Content::from("What is in the picture?").with_part(photo.clone());
-    let run = advanced(&agent, agent.start(question).into_run(), 5).await;
+    let run = advanced(&agent, agent.ask(question).start().into_run(), 5).await;
     let run = agent.compact(run).await.unwrap();
     let run: Run = serde_json::from_value(serde_json::to_value(&run).unwrap()).unwrap();
     let _run = advanced(&agent, run, 1).await;
@@ -1037,7 +1043,7 @@ async fn a_window_does_not_lose_the_summary() {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         let questions = (0..4).flat_map(|at| [Message::user(format!("{at}?")), Message::assistant("Yes.")]);
         store.append(&id, &questions.collect::<Vec<_>>()).await.unwrap();
-        let summary = ConversationSummary { messages: 4, text: SUMMARY.to_owned(), details: None };
+        let summary = CompactionSummary { messages: 4, text: SUMMARY.to_owned(), details: None };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Long::new(0, "contract");
         let memory = ChatMemory::new(store.clone()).window(Window::messages(window));
@@ -1143,10 +1149,10 @@ async fn what_the_user_said_stays_whole() {
     let compaction = Compaction::when_it_pays().keep_recent_tokens(2_500);
     let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction).build().unwrap();
     let question = format!("{}Which one ends first?", "All of them matter. ".repeat(200));
-    let mut driver = agent.start(&*question);
+    let mut driver = agent.ask(&*question).start();
     for turn in 0..6 {
         if turn == 1 {
-            driver.push_user_message("Leave the third one out.").unwrap();
+            driver.deny_and_say("Leave the third one out.").unwrap();
         }
         driver.advance().await.unwrap(); // asks
         driver.advance().await.unwrap(); // calls
@@ -1170,7 +1176,7 @@ async fn what_replaces_messages_does_not_grow() {
     let compaction = Compaction::when_it_pays().keep_recent_tokens(1_000);
     let agent = Agent::builder(model.clone()).tools(tools![send]).compaction(compaction);
     let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
-    let mut driver = agent.start("Send all parcels");
+    let mut driver = agent.ask("Send all parcels").start();
     while driver.advance().await.unwrap() {}
     assert!(driver.run().compactions().len() > 2);
     let text = model.requests().pop().unwrap()[1].text().into_owned();
@@ -1184,7 +1190,7 @@ async fn what_replaces_messages_does_not_grow() {
 async fn compactions_of_stored_runs_are_checked() {
     let model = Long::new(12, "contract");
     let agent = agent(&model, Compaction::when_it_pays().keep_recent_tokens(1_000)).build().unwrap();
-    let run = advanced(&agent, agent.start("Read all contracts").into_run(), 5).await;
+    let run = advanced(&agent, agent.ask("Read all contracts").start().into_run(), 5).await;
     let run = agent.compact(run).await.unwrap();
     let mut state = serde_json::to_value(&run).unwrap();
     let record = state["history"]["compactions"][0].clone();

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::alike;
 use tool_core::agent::{AgentBuilder, Compaction, ToolSearch};
-use tool_core::model::{ChatRequest, Currency, Message, ModelFuture, ModelPrices, Prices, Usage};
+use tool_core::model::{ChatRequest, Currency, Message, ModelPrices, Prices, Usage};
+use tool_core::provider::ModelFuture;
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, tool, tools};
@@ -114,7 +115,7 @@ async fn a_fork_hides_only_what_precedes_it() {
     for tool in ["read", "contract"] {
         let model = Long::new(100, tool);
         let agent = agent(&model, Compaction::when_it_pays().keep_recent_tokens(1_500)).build().unwrap();
-        let run = advanced(&agent, agent.start("Read all").into_run(), 6).await;
+        let run = advanced(&agent, agent.ask("Read all").start().into_run(), 6).await;
         let run = agent.compact(run).await.unwrap();
         assert_eq!(run.compactions().len(), 1);
         // Instructions, the question, and two messages per turn.
@@ -163,7 +164,7 @@ async fn a_handoff_hides_the_same_messages() {
             };
             let next = agent_of(&other, second).build().unwrap();
             let agent = agent_of(&model, first).handoff_to("second", "Takes over", &next).build().unwrap();
-            let run = advanced(&agent, agent.start("Read all").into_run(), 5).await;
+            let run = advanced(&agent, agent.ask("Read all").start().into_run(), 5).await;
             let run: Run = agent.compact(run).await.unwrap();
             assert_eq!(run.compactions().len(), 1);
             assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");

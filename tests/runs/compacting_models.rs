@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use tool_core::agent::Compaction;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Fallback, Message, ModelError, ModelFuture, ModelInfo,
-    ModelOptions, ToolChoice,
+    AssistantMessage, ChatRequest, ChatResponse, Fallback, Message, ModelError, ModelOptions, ToolChoice,
 };
+use tool_core::provider::{ModelFuture, ModelInfo};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, ChatModel, FunctionTool, ToolCall, ToolSet, tool, tools};
@@ -79,7 +79,7 @@ async fn a_run_is_compacted_at_the_window_that_the_provider_states() {
         let compaction = Compaction::when_it_pays().at_tokens(1_000_000).keep_recent_tokens(1_000);
         let agent = Agent::builder(model.clone()).tools(tools![contract]).compaction(compaction);
         let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
-        let mut driver = agent.start("Read all contracts");
+        let mut driver = agent.ask("Read all contracts").start();
         while driver.advance().await.unwrap() {}
         let compactions = driver.run().compactions().len();
         assert_eq!(
@@ -109,7 +109,7 @@ async fn a_run_is_compacted_at_the_window_of_what_it_asks() {
         options.model = name.map(str::to_owned);
         let agent = Agent::builder(both).options(options).tools(tools![contract]).compaction(compaction());
         let agent = agent.limits(|l| l.max_turns(50)).build().unwrap();
-        let mut driver = agent.start("Read all contracts");
+        let mut driver = agent.ask("Read all contracts").start();
         while driver.advance().await.unwrap() {}
         assert_eq!(driver.run().compactions().is_empty(), !is_compacted, "{window} {name:?}");
     }
@@ -171,7 +171,7 @@ async fn the_name_of_the_reader_is_reserved() {
             true => Agent::builder(model).compaction(Compaction::when_it_pays()),
             false => Agent::builder(model),
         };
-        let own = agent(ScriptedModel::new()).tool(FunctionTool::new("read_output", || "mine")).build();
+        let own = agent(ScriptedModel::new()).tools(FunctionTool::new("read_output", || "mine")).build();
         let error = own.err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(error.starts_with("two tools are named `read_output`"), is_compacted, "{error}");
         let model = ScriptedModel::new()

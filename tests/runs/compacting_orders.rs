@@ -14,13 +14,13 @@ use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
 use tokio::sync::Notify;
 use tool_core::agent::Compaction;
-use tool_core::content::JsonText;
-use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelError, ModelErrorKind, ModelFuture,
-    ProviderData, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelError, ModelErrorKind, Usage,
 };
+use tool_core::provider::{JsonText, ModelFuture, ProviderData};
 use tool_core::run::{Decision, Run, Step, WaitReason};
+use tool_core::store::RunStore;
 use tool_core::{Agent, ChatModel, FunctionTool, Message, ToolCall};
 
 const INSTRUCTIONS: &str = "You read pages.";
@@ -308,9 +308,9 @@ impl Exploration {
         Agent::builder(model.clone())
             .name("reader")
             .instructions(INSTRUCTIONS)
-            .tool(read.description("Reads").pure())
-            .tool(keep.description("Reads").keep_output())
-            .tool(pay.description("Pays").at_most_once().needs_approval())
+            .tools(read.description("Reads").pure())
+            .tools(keep.description("Reads").keep_output())
+            .tools(pay.description("Pays").at_most_once().needs_approval())
             .compaction(compaction)
             .run_store(store)
             .build()
@@ -412,7 +412,7 @@ impl Exploration {
                     let decision = if approves { Decision::approve() } else { Decision::decline() };
                     driver.resolve(&wait.id, decision).unwrap();
                 }
-                Event::Say => driver.push_user_message("Hurry").unwrap(),
+                Event::Say => driver.deny_and_say("Hurry").unwrap(),
                 Event::Cancel => driver.cancel(),
                 Event::Compact(_) => {}
             }

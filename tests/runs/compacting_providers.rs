@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{AgentBuilder, Compaction};
-use tool_core::content::JsonText;
 use tool_core::layer::rewrite;
-use tool_core::memory::{ChatStore, ConversationSummary, InMemoryStore};
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ConversationId, Fallback, FinishReason, Message, ModelError,
-    ModelErrorKind, ModelFuture, ProviderData, Usage,
+    ModelErrorKind, Usage,
 };
+use tool_core::provider::{JsonText, ModelFuture, ProviderData};
 use tool_core::run::Run;
+use tool_core::store::{ChatStore, CompactionSummary};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, ToolCall, tool, tools};
 
@@ -137,7 +138,7 @@ async fn compacted(model: &Model) -> Run {
     ]);
     let agent = built(model.clone(), compaction()).build().unwrap();
     let question = format!("Look them up. {}The end.", "All of them matter. ".repeat(200));
-    let run = advanced(&agent, agent.start(&*question).into_run(), 2).await;
+    let run = advanced(&agent, agent.ask(&*question).start().into_run(), 2).await;
     let run = agent.compact(run).await.unwrap();
     assert_eq!(run.compactions().len(), 1);
     advanced(&agent, run, 1).await
@@ -207,7 +208,7 @@ async fn a_summary_that_cannot_be_restored_is_not_read() {
         let (store, id) = (InMemoryStore::new(), ConversationId::new("c"));
         store.append(&id, &[Message::user("Really?"), Message::assistant("Yes.")]).await.unwrap();
         let (text, details) = ("They were looked up.".to_owned(), by_provider.map(str::to_owned));
-        let summary = ConversationSummary { messages: 1, text, details };
+        let summary = CompactionSummary { messages: 1, text, details };
         store.store_summary(&id, &summary).await.unwrap();
         let model = Model::new("a", [Says("Done.")]);
         let agent = built(model.clone(), compaction()).memory(store).build().unwrap();
@@ -225,7 +226,7 @@ async fn notes_of_calls_count_and_are_short() {
         let model =
             Model::new("a", [Calls("send", calls, chars), Calls("contract", 1, 1), Compacts(tokens), Down]);
         let agent = built(model.clone(), compaction()).build().unwrap();
-        let run = advanced(&agent, agent.start("Send all").into_run(), 2).await;
+        let run = advanced(&agent, agent.ask("Send all").start().into_run(), 2).await;
         let run = agent.compact(run).await.unwrap();
         assert_eq!(run.compactions().len(), usize::from(is_recorded), "{chars} {tokens}");
         if is_recorded {
@@ -257,7 +258,7 @@ async fn a_provider_that_cannot_summarize_is_asked_once() {
         replies.extend([Says("They were looked up again."), Says("Done.")]);
         *first.replies.lock().unwrap() = replies;
         let agent = built(Fallback::new(first.clone()).or(second), compaction()).build().unwrap();
-        let mut run = advanced(&agent, agent.start("Look them up").into_run(), 10).await;
+        let mut run = advanced(&agent, agent.ask("Look them up").start().into_run(), 10).await;
         run = agent.compact(run).await.unwrap();
         run = advanced(&agent, run, 2).await;
         run = agent.compact(run).await.unwrap();
@@ -273,7 +274,7 @@ async fn a_provider_that_refuses_says_nothing_of_the_next_model() {
     let summary = Says("They were looked up.");
     let first = Model::new("a", [Calls("contract", 1, 1), Calls("contract", 1, 2), Invalid, summary]);
     let agent = built(first.clone(), compaction()).build().unwrap();
-    let run = advanced(&agent, agent.start("Look them up").into_run(), 2).await;
+    let run = advanced(&agent, agent.ask("Look them up").start().into_run(), 2).await;
     let mut run = agent.compact(run).await.unwrap();
     let second = Model::new("b", []);
     let agent = built(second.clone(), compaction()).build().unwrap();
@@ -324,7 +325,7 @@ async fn a_provider_whose_summary_is_changed_is_asked_once() {
     );
     let hides = rewrite::output(|_, output| output.to_string().replace("7", "[number]"));
     let agent = built(Reading(model.clone()), compaction()).layer(hides).build().unwrap();
-    let run = advanced(&agent, agent.start("Look them up").into_run(), 2).await;
+    let run = advanced(&agent, agent.ask("Look them up").start().into_run(), 2).await;
     let run = agent.compact(run).await.unwrap();
     let run = advanced(&agent, run, 2).await;
     let run = agent.compact(run).await.unwrap();

@@ -13,8 +13,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tests::support::deciding::Decide;
 use tests::support::sampling::size;
-use tool_core::memory::{PostOutcome, RunCommand, RunStatus, RunStore};
+use tests::support::stores::run_ids;
+use tool_core::memory::RunStatus;
 use tool_core::run::{Decision, Run, RunId};
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, RunErrorKind, SqliteStore, tool, tools};
@@ -136,7 +138,7 @@ async fn one_process() {
                 run.decide_calls(&Decision::approve());
                 let agent = agent(ScriptedModel::new().says("Done."), &directory).await;
                 match agent.resume(run).await {
-                    Ok(done) => answer(&format!("answered: {}", done.messages()[2].text())),
+                    Ok(done) => answer(&format!("answered: {}", done.new_messages()[2].text())),
                     Err(error) => answer(&error.to_string()),
                 }
             }
@@ -197,13 +199,13 @@ impl Drop for Process {
 fn conflict(run: &RunId) -> String {
     format!(
         "the run `{run}` was continued or removed elsewhere since this copy was loaded; \
-         load its current state with `stored_runs()`, if there is one, and resume that"
+         load its current state with `stored_run`, if there is one, and resume that"
     )
 }
 
 fn running_elsewhere(run: &RunId) -> String {
     format!(
-        "another driver works on the run `{run}`; `post` commands to it, or resume its current state later"
+        "another driver works on the run `{run}`; `say`, `decide` or `cancel` reaches it, or resume its current state later"
     )
 }
 
@@ -222,7 +224,7 @@ async fn one_of_two_processes_executes_an_approved_call() {
         assert!([conflict(&run), running_elsewhere(&run)].contains(&lost), "{lost}");
         assert_eq!(files.effects(&run), 1);
     }
-    assert_eq!(files.store().await.runs().await.unwrap(), Vec::<String>::new());
+    assert_eq!(run_ids(&files.store().await).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -242,7 +244,7 @@ async fn a_removed_run_does_not_return() {
         processes[1].order("approve", &run);
         assert_eq!(processes[1].answer(), conflict(&run));
         assert_eq!(files.effects(&run), usize::from(is_finished));
-        assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+        assert_eq!(run_ids(&store).await, Vec::<String>::new());
     }
 }
 
@@ -258,7 +260,7 @@ async fn a_run_that_is_removed_while_it_runs_stays_removed() {
     store.remove_run(run.as_str()).await.unwrap();
     std::fs::write(files.release(), "").unwrap();
     assert_eq!(process.answer(), conflict(&run));
-    assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+    assert_eq!(run_ids(&store).await, Vec::<String>::new());
 }
 
 /// Others see a run that a process drives, cannot resume it for longer than its lease, and can cancel it.
@@ -278,10 +280,10 @@ async fn a_process_that_drives_a_run_takes_what_others_post() {
     let stored = observer.stored_run(run.as_str()).await.unwrap().unwrap();
     assert_eq!(stored.status, RunStatus::RunningElsewhere);
     assert_eq!(observer.resume(stored.run).await.unwrap_err().to_string(), running_elsewhere(&run));
-    assert_eq!(observer.post(run.as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+    observer.cancel(run.as_str()).await.unwrap();
     assert_eq!(process.answer(), "the run was cancelled");
     assert_eq!(files.effects(&run), 1);
-    assert_eq!(files.store().await.runs().await.unwrap(), Vec::<String>::new());
+    assert_eq!(run_ids(&files.store().await).await, Vec::<String>::new());
 }
 
 /// The process that continued the run dies during its call; another one takes over and does not repeat the call.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tests::support::ways::alike;
 use tool_core::agent::AgentBuilder;
+use tool_core::layer::{OutputVerdict, guard};
 use tool_core::model::{AssistantMessage, ChatResponse, Usage};
 use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Origin, ToolErrorKind};
+use tool_core::tool::{OutcomeOrigin, ToolErrorKind};
 use tool_core::{
     Agent, Message, RunError, RunErrorKind, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
 };
@@ -99,22 +100,24 @@ async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_replaces_the_result_of_a_failed_call() {
+async fn a_layer_replaces_the_result_of_a_failed_call() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Fine.");
         let build = || {
-            agent(script()).on_tool_error(move |call, error| {
-                assert_eq!(error.kind(), kind);
-                Some(Ok(ToolOutput::text(format!("in place of {}", call.name))))
-            })
+            agent(script()).layer(guard::output(move |execution| {
+                assert_eq!(execution.error().unwrap().kind(), kind);
+                let text = format!("in place of {}", execution.call().name);
+                OutputVerdict::Replace(Ok(ToolOutput::text(text)))
+            }))
         };
         let answer = alike(build).await.unwrap();
-        assert_eq!(answer.messages()[2].text(), format!("in place of {name}"));
-        // A handler may replace the error, or decline to answer.
-        let build = || agent(script()).on_tool_error(|_, _| Some(Err(ToolError::fatal("enough"))));
+        assert_eq!(answer.new_messages()[2].text(), format!("in place of {name}"));
+        // A layer may replace the error, or pass it.
+        let build =
+            || agent(script()).layer(guard::output(|_| OutputVerdict::fail(ToolError::fatal("enough"))));
         let error = alike(build).await.unwrap_err();
         assert_eq!(error.to_string(), format!("the tool `{name}` ended the run: enough"));
-        let answer = alike(|| agent(script()).on_tool_error(|_, _| None)).await.unwrap();
+        let answer = alike(|| agent(script()).layer(guard::output(|_| OutputVerdict::Pass))).await.unwrap();
         assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), kind);
     }
 }
@@ -129,7 +132,7 @@ async fn a_fatal_error_ends_the_run_and_every_call_has_a_result() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) if error.is_fatal())
     );
     assert_eq!(error.to_string(), "the tool `revoked` ended the run: the key was revoked");
-    let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
+    let results: Vec<_> = error.new_messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["the key was revoked", "the call was not executed: the run had ended"]);
     assert_eq!(error.tool_executions().len(), 1);
 }
@@ -184,7 +187,7 @@ async fn retries_a_call_up_to_its_tools_attempts() {
             ScriptedModel::new().calls("flaky", arguments).says("Done.")
         };
         let answer = alike(|| Agent::builder(model()).tools(tools![flaky])).await.unwrap();
-        assert_eq!(answer.messages()[2].text(), expected);
+        assert_eq!(answer.new_messages()[2].text(), expected);
         assert_eq!(answer.tool_executions()[0].attempts(), attempts);
         // In three ways.
         assert_eq!(ATTEMPTS.load(Ordering::SeqCst), attempts * 3);
@@ -209,7 +212,7 @@ async fn the_call_limit_executes_no_call_of_the_turn_that_exceeds_it() {
     let error = limited(script, |builder| builder.limits(|l| l.max_calls(3))).await;
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(3))));
     assert_eq!(error.tool_executions().len(), 2);
-    let actual = error.messages().last().unwrap().text().into_owned();
+    let actual = error.new_messages().last().unwrap().text().into_owned();
     assert_eq!(actual, "the call was not executed: the run would have exceeded its limit of calls");
 }
 
@@ -243,7 +246,7 @@ async fn the_token_limit_counts_requests_of_unknown_usage_by_their_bytes() {
             let asks =
                 ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1, 1));
             let asks = asks.calls("sum", ONE.1).with_usage(Usage::new(1, 1)).says("Done.");
-            agent(asks).tool(inner.as_tool("inner", &*long))
+            agent(asks).tools(inner.as_tool("inner", &*long))
         };
         for build in [&(|| agent(turn(ONE)).instructions(&*long)) as &dyn Fn() -> AgentBuilder, &inside] {
             assert!(alike(|| build().limits(|l| l.max_total_tokens(100_000))).await.is_ok());
@@ -259,19 +262,19 @@ async fn the_token_limit_counts_requests_of_unknown_usage_by_their_bytes() {
 #[tokio::test]
 async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
-    assert!(alike(|| agent(script()).limits(|l| l.max_output_chars(6))).await.is_ok());
+    assert!(alike(|| agent(script()).limits(|l| l.max_total_output_chars(6))).await.is_ok());
     // Characters count, not bytes.
     let umlauts = || ScriptedModel::new().calls("fails", r#"{"why": "äöü"}"#).says("Done.");
-    assert!(alike(|| agent(umlauts()).limits(|l| l.max_output_chars(3))).await.is_ok());
-    let error = limited(umlauts, |builder| builder.limits(|l| l.max_output_chars(2))).await;
-    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(2))));
-    let error = limited(script, |builder| builder.limits(|l| l.max_output_chars(2))).await;
-    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
+    assert!(alike(|| agent(umlauts()).limits(|l| l.max_total_output_chars(3))).await.is_ok());
+    let error = limited(umlauts, |builder| builder.limits(|l| l.max_total_output_chars(2))).await;
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalOutputChars(2))));
+    let error = limited(script, |builder| builder.limits(|l| l.max_total_output_chars(2))).await;
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalOutputChars(_))));
     // The texts of errors count too.
     let script = || ScriptedModel::new().calls("fails", r#"{"why": "a long story"}"#).says("Done.");
     assert!(matches!(
-        limited(script, |builder| builder.limits(|l| l.max_output_chars(2))).await.kind(),
-        RunErrorKind::Stopped(StopReason::MaxOutputChars(_))
+        limited(script, |builder| builder.limits(|l| l.max_total_output_chars(2))).await.kind(),
+        RunErrorKind::Stopped(StopReason::MaxTotalOutputChars(_))
     ));
 }
 
@@ -293,14 +296,14 @@ async fn the_time_limit_drops_running_calls() {
     let clock = tokio::time::Instant::now();
     let error = agent(80).ask("Sleep").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
-    let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
+    let results: Vec<_> = error.new_messages()[2..].iter().map(Message::text).collect();
     assert_eq!(results, ["1", "the call was interrupted before a result was produced"]);
     assert_eq!(error.tool_executions()[1].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
     assert!(error.run().elapsed() <= clock.elapsed(), "waiting time counts once");
     assert_eq!(error.to_string(), "the run took longer than 80ms; raise `max_time`");
     // Driven step by step, running calls are dropped as well.
     let agent = agent(80);
-    let mut run = agent.start("Sleep");
+    let mut run = agent.ask("Sleep").start();
     while run.advance().await.unwrap() {}
     assert!(matches!(run.finish().await.unwrap_err().kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
@@ -415,7 +418,7 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
         .iter()
         .map(|one| {
             (
-                one.origin() == Origin::Recorded,
+                one.origin() == OutcomeOrigin::Recorded,
                 one.outcome().map_or_else(ToString::to_string, ToString::to_string),
             )
         })
@@ -444,7 +447,7 @@ async fn reuses_the_output_of_a_pure_tool_for_an_equal_call() {
     };
     let answer = alike(|| Agent::builder(script()).tools(tools![look])).await.unwrap();
     let from_record: Vec<_> =
-        answer.tool_executions().iter().map(|one| one.origin() == Origin::Recorded).collect();
+        answer.tool_executions().iter().map(|one| one.origin() == OutcomeOrigin::Recorded).collect();
     assert_eq!(from_record, [false, false, true]);
     assert_eq!(answer.tool_executions()[2].output().unwrap().to_string(), "X");
     assert_eq!(LOOKED.load(Ordering::SeqCst), 2 * 3);
@@ -464,10 +467,10 @@ async fn whitespace_makes_no_other_arguments() {
     let executions = answer.tool_executions().iter();
     let actual: Vec<_> = executions.map(|one| (one.origin(), one.outcome().is_ok())).collect();
     let expected = [
-        (Origin::Executed, true),
-        (Origin::Recorded, true),
-        (Origin::Executed, true),
-        (Origin::NotExecuted, false),
+        (OutcomeOrigin::Executed, true),
+        (OutcomeOrigin::Recorded, true),
+        (OutcomeOrigin::Executed, true),
+        (OutcomeOrigin::NotExecuted, false),
     ];
     assert_eq!(actual, expected);
 }

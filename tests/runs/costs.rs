@@ -9,16 +9,17 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
-use tests::support::stores::Counting;
+use tests::support::stores::{Counting, stored_runs};
 use tool_core::agent::BuildErrorKind;
 use tool_core::content::{Content, Image};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, EarlierAttempt, Fallback,
-    FinishReason, ModelError, ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, PricesError,
-    UnknownModel, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, Fallback, FinishReason,
+    ModelError, ModelErrorKind, ModelOptions, ModelPrices, OnUnknownPrice, Prices, Usage,
 };
+use tool_core::provider::{EarlierAttempt, ModelFuture};
 use tool_core::run::{Run, RunLimits, Step};
+use tool_core::signatures::PricesError;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
@@ -118,7 +119,7 @@ fn a_table_finds_names_and_their_beginnings() {
     assert_eq!(cost("small-2026"), Ok(3_000_000));
     assert_eq!(cost("sm"), Ok(5_000_000));
     assert_eq!(cost("large"), Err(PricesError::UnknownModel("large".into())));
-    let prices = prices.unknown_models(UnknownModel::WorstPrice);
+    let prices = prices.unknown_models(OnUnknownPrice::WorstPrice);
     assert_eq!(prices.cost("large", Usage::new(1_000_000, 0)).map(Cost::micros), Ok(5_000_000));
     for (broken, why) in [
         ("currency = \"usd\"\nmodels = {}", "a currency has three upper-case letters"),
@@ -143,7 +144,7 @@ async fn an_answer_has_the_cost_of_all_agents() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&events);
     let agent = Agent::builder(model)
-        .tool(billing.as_tool("billing", "Knows bills"))
+        .tools(billing.as_tool("billing", "Knows bills"))
         .prices(prices())
         .build()
         .unwrap();
@@ -244,7 +245,7 @@ async fn the_model_must_be_known_unless_it_may_have_the_worst_price() {
     assert_eq!(
         error.to_string(),
         "the request to the model failed: the price of the model `` is not known; add it to the table, or set \
-         `UnknownModel::WorstPrice`"
+         `OnUnknownPrice::WorstPrice`"
     );
     let unknown = error.to_string();
     let agent = Agent::builder(model())
@@ -253,7 +254,7 @@ async fn the_model_must_be_known_unless_it_may_have_the_worst_price() {
         .build()
         .unwrap();
     assert_eq!(agent.ask("Hello").await.unwrap_err().to_string(), unknown);
-    let prices = prices.unknown_models(UnknownModel::WorstPrice);
+    let prices = prices.unknown_models(OnUnknownPrice::WorstPrice);
     let agent = Agent::builder(model()).prices(prices).build().unwrap();
     assert_eq!(micros(agent.ask("Hello").await.unwrap().cost()), Some(7));
 }
@@ -335,7 +336,7 @@ async fn an_inner_agent_stops_at_its_own_limit_and_the_outer_run_continues() {
     let inner = Agent::builder(ScriptedModel::new()).build().unwrap();
     let inner = inner.as_tool("inner", "Thinks").limits(|_| RunLimits::new().max_cost(Cost::usd(0.000_1)));
     let model = ScriptedModel::new().calls("inner", r#"{"question": "Why?"}"#).says("I do not know.");
-    let agent = Agent::builder(model).tool(inner).prices(prices()).build().unwrap();
+    let agent = Agent::builder(model).tools(inner).prices(prices()).build().unwrap();
     let answer = agent.ask("Why?").await.unwrap();
     let error = answer.tool_executions()[0].outcome().unwrap_err().to_string();
     assert_eq!(error, "the agent gave no answer: it reached one of its limits");
@@ -350,7 +351,7 @@ async fn an_inner_agent_returns_at_the_limit_of_the_outer_run() {
         .with_usage(Usage::new(1_300, 10))
         .says("Because.")
         .with_usage(Usage::new(100, 10));
-    let agent = Agent::builder(model).tool(inner).prices(prices()).build().unwrap();
+    let agent = Agent::builder(model).tools(inner).prices(prices()).build().unwrap();
     let limit = Cost::usd(0.001_6);
     let error = agent.ask("Why?").limits(|l| l.max_cost(limit)).await.unwrap_err();
     assert!(
@@ -389,7 +390,7 @@ async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
     assert_eq!(micros(run.run().cost()), Some(10_085 + 400));
     // A request that is sent in another way has the cost of its usage.
     let agent = Agent::builder(ScriptedModel::new()).prices(prices()).build().unwrap();
-    let mut run = agent.start("Hello");
+    let mut run = agent.ask("Hello").start();
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
     let response = ChatResponse::new(AssistantMessage::text("Hello")).with_usage(Usage::new(100, 10));
     run.record_response(response).await.unwrap();
@@ -400,11 +401,11 @@ async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
 async fn a_response_that_its_caller_does_not_record_is_charged() {
     let model = || ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10)).says("Hello again");
     let agent = || Agent::builder(model()).prices(prices()).build().unwrap();
-    let mut run = agent().start("Hello");
+    let mut run = agent().ask("Hello").start();
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
     run.call_model().await.unwrap();
     assert_eq!(micros(run.into_run().cost()), Some(200));
-    let mut run = agent().start("Hello");
+    let mut run = agent().ask("Hello").start();
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
     run.call_model().await.unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
@@ -502,7 +503,7 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
         let mut ask = Box::pin(agent.ask("Hello").limits(|l| l.max_cost(Cost::usd(limit))).into_future());
         // Stores in memory are never pending.
         assert!(futures_util::poll!(&mut ask).is_pending());
-        let mut runs = agent.stored_runs().await.unwrap().runs;
+        let mut runs = stored_runs(&agent).await;
         runs.retain(|stored| stored.run.limits().max_cost == Some(Cost::usd(limit)));
         let run = runs.remove(0).run;
         assert_eq!(micros(run.cost()), Some(cost));
@@ -626,13 +627,13 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
     let leaf = Agent::builder(model(1)).prices(prices(1)).build().unwrap();
     let middle = Agent::builder(Fallback::new(model(2)).or(model(2)).retry_after(Duration::ZERO))
         .prices(prices(2))
-        .tool(leaf.as_tool("leaf", "Thinks").limits(|_| RunLimits::new().max_cost(Cost::usd(0.003))))
+        .tools(leaf.as_tool("leaf", "Thinks").limits(|_| RunLimits::new().max_cost(Cost::usd(0.003))))
         .build()
         .unwrap();
     let agent = Agent::builder(Fallback::new(model(1)).or(model(1)).retry_after(Duration::ZERO))
         .prices(prices(1))
-        .tool(leaf.as_tool("leaf", "Thinks"))
-        .tool(middle.as_tool("middle", "Thinks more"))
+        .tools(leaf.as_tool("leaf", "Thinks"))
+        .tools(middle.as_tool("middle", "Thinks more"))
         .limits(|l| l.max_cost(Cost::new(limit, Currency::USD)))
         .build()
         .unwrap();

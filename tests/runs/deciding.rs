@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tests::support::stores::Counting;
+use tests::support::stores::{Counting, run_ids, run_stores};
 use tokio::sync::Notify;
 use tool_core::agent::{CommandErrorKind, Decider, DeciderFuture};
-use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
+use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::model::{ToolDefinition, ToolPolicy};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
+use tool_core::run::{Decision, Run, Wait};
+use tool_core::signatures::{DecisionKind, ResolveErrorKind};
+use tool_core::store::{PostOutcome, PostedCommand, RunCommand, RunStore};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, ToolFuture, WaitId};
-use tool_core::{
-    Agent, FunctionTool, RunErrorKind, SqliteStore, Tool, ToolContext, ToolError, ToolOutput, tool, tools,
-};
+use tool_core::tool::{ToolFuture, WaitId};
+use tool_core::{Agent, FunctionTool, RunErrorKind, Tool, ToolContext, ToolError, ToolOutput, tool, tools};
 
 const ASKED: &str = r#"{"cents": 10}"#;
 const EDITED: &str = r#"{"cents": 5}"#;
@@ -46,8 +46,8 @@ impl Tool for Pay {
     }
 }
 
-async fn stores() -> [Arc<dyn RunStore>; 2] {
-    [Arc::new(InMemoryStore::new()), Arc::new(SqliteStore::in_memory().await.unwrap())]
+async fn stores() -> impl Iterator<Item = Arc<dyn RunStore>> {
+    run_stores().await.into_iter().map(|(_, store)| store)
 }
 
 fn paying(store: impl RunStore + 'static) -> Agent {
@@ -76,7 +76,7 @@ async fn from_a_decision_to_the_started_call_are_five_store_operations_and_one_c
         let definition = ToolDefinition::new("pay").with_parameters(parameters).with_policy(policy);
         let pay = Pay { definition, checks: checks.clone(), started: started.clone(), store: store.clone() };
         let model = ScriptedModel::new().calls("pay", ASKED).says("Done.");
-        let agent = Agent::builder(model).tool(pay).run_store(store.clone()).build().unwrap();
+        let agent = Agent::builder(model).tools(pay).run_store(store.clone()).build().unwrap();
         let run = waiting(&agent).await;
         store.take();
         let (id, wait) = (run.id().to_string(), &run.waits()[0].id);
@@ -104,7 +104,7 @@ async fn what_does_not_fit_is_refused_and_not_posted() {
             ("0123", Decision::approve(), ResolveErrorKind::UnknownWait),
         ];
         for (wait, decision, kind) in table {
-            let error = agent.decide(id, &wait.into(), decision).await.unwrap_err();
+            let error = agent.decide(id, wait, decision).await.unwrap_err();
             let CommandErrorKind::Refused(refused) = error.kind() else { panic!("{error}") };
             assert_eq!(refused.kind(), kind);
         }
@@ -183,12 +183,12 @@ fn secretive(store: InMemoryStore, working: Arc<Notify>, release: Arc<Notify>) -
         Ok::<_, ToolError>(format!("{} letters", password.len()))
     });
     let model = ScriptedModel::new().calls_all([("log_in", "{}"), ("work", "{}")]).says("Done.");
-    Agent::builder(model).tool(log_in).tool(work).run_store(store).build().unwrap()
+    Agent::builder(model).tools(log_in).tools(work).run_store(store).build().unwrap()
 }
 
 /// Returns the id of the only run, and of what it waits for, as soon as it does.
 async fn first_wait(store: &InMemoryStore) -> (String, WaitId) {
-    let id = store.runs().await.unwrap().remove(0);
+    let id = run_ids(store).await.remove(0);
     loop {
         let waits = store.load_run(&id).await.unwrap().unwrap().waits();
         if let Some(wait) = waits.into_iter().next() {

@@ -2,12 +2,14 @@
 //! mistake of the person.
 
 use tests::support::deciding::Waiting;
+use tests::support::stores::{post_command, stored_runs};
 use tests::support::ways::restored;
 use tool_core::agent::on_approval;
-use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
-use tool_core::run::{Decision, ResolveErrorKind, Run};
+use tool_core::memory::{InMemoryStore, RunStatus};
+use tool_core::run::{Decision, Run};
+use tool_core::signatures::{DecisionKind, ResolveErrorKind};
+use tool_core::store::RunCommand;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::DecisionKind;
 use tool_core::toolset::ExtraParameters;
 use tool_core::{Agent, FunctionTool, RunErrorKind, ToolCall, ToolSet, tool, toolbox, tools};
 
@@ -51,7 +53,7 @@ async fn a_resumed_run_waits_again_for_a_call_that_was_approved_with_wrong_argum
     let text = format!("the call cannot be approved with these arguments: {MISTAKE}");
     assert_eq!((error.to_string(), error.is_resumable()), (text, true));
     // What is stored waits, too. The first decision is not forgotten.
-    let mut stored = agent.stored_runs().await.unwrap().runs.remove(0);
+    let mut stored = stored_runs(&agent).await.remove(0);
     assert_eq!(stored.status, RunStatus::Waiting);
     let again = stored.run.resolve(&first, Decision::approve()).unwrap_err();
     let before = again.decided().map(|record| (record.kind, record.by.as_deref()));
@@ -66,7 +68,7 @@ async fn a_posted_approval_with_wrong_arguments_executes_nothing() {
     let agent = agent();
     let run = agent.ask("Refund 7").await.unwrap_err().into_run();
     let command = RunCommand::resolve(&run.waits()[0].id, Decision::approve_with(WRONG));
-    let _ = agent.post(run.id().as_str(), command).await.unwrap();
+    let _ = post_command(&agent, run.id().as_str(), command).await;
     let error = agent.resume(run).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Decision(_)), "{error}");
     approve_at_last(&agent, error.into_run()).await;
@@ -104,7 +106,7 @@ async fn the_arguments_of_a_call_inside_are_checked() {
     let inner = ScriptedModel::new().calls("refund", ASKED).says("Refunded.");
     let inner = Agent::builder(inner).tools(tools![refund]).build().unwrap();
     let outer = ScriptedModel::new().calls("billing", r#"{"question": "Refund 7"}"#).says("Done.");
-    let outer = Agent::builder(outer).tool(inner.as_tool("billing", "Refunds")).build().unwrap();
+    let outer = Agent::builder(outer).tools(inner.as_tool("billing", "Refunds")).build().unwrap();
     let mut run = outer.ask("Refund 7").await.unwrap_err().into_run();
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve_with(WRONG)).unwrap();

@@ -7,11 +7,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tool_core::agent::{EventRecord, on_approval};
+use tool_core::engine::AskExt;
 use tool_core::layer::{AnswerVerdict, CallVerdict, guard};
 use tool_core::model::Usage;
 use tool_core::run::Decision;
+use tool_core::signatures::{DecisionKind, ToolProgress};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, ToolProgress};
 use tool_core::{Agent, Event, ToolCall, ToolError, tool, tools};
 
 #[tool]
@@ -60,7 +61,7 @@ async fn a_record_has_the_texts_and_is_read_again() {
     let expert = Agent::builder(inner).tools(tools![add]).build().unwrap();
     let expert = expert.as_tool("expert", "Knows numbers").stream_text();
     let model = ScriptedModel::new().calls("expert", r#"{"question": "2 + 40?"}"#).says("It is 42.");
-    let agent = Agent::builder(model).tool(expert).build().unwrap();
+    let agent = Agent::builder(model).tools(expert).build().unwrap();
     let records = records(&agent, 0).await;
     for record in &records {
         let again = read(record).at(record["position"].as_u64().unwrap());
@@ -93,7 +94,7 @@ async fn the_record_of_an_answer_is_a_summary() {
         .build()
         .unwrap();
     let model = ScriptedModel::new().calls("expert", r#"{"question": "?"}"#).says("It is 42.");
-    let agent = Agent::builder(model).tool(expert.as_tool("expert", "Knows numbers")).build().unwrap();
+    let agent = Agent::builder(model).tools(expert.as_tool("expert", "Knows numbers")).build().unwrap();
     let records = records(&agent, 0).await;
     assert!(records.iter().all(|record| !record.to_string().contains("secret")), "{records:?}");
     let Event::Done(answer) = read(records.last().unwrap()) else { panic!("{records:?}") };
@@ -101,7 +102,7 @@ async fn the_record_of_an_answer_is_a_summary() {
     let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
     assert_eq!(parts, ["agent", "expert"]);
     assert_eq!(
-        (answer.messages().len(), answer.tool_executions().len(), answer.inner_runs().len()),
+        (answer.new_messages().len(), answer.tool_executions().len(), answer.inner_runs().len()),
         (0, 0, 0)
     );
 }
@@ -234,7 +235,7 @@ async fn a_call_denied_between_two_steps_is_reported_with_the_next() {
             sender.send((execution.call().id.clone(), kinds)).unwrap();
         }
     });
-    let mut run = agent.build().unwrap().start("Erase");
+    let mut run = agent.build().unwrap().ask("Erase").start();
     while run.run().waits().is_empty() {
         run.advance().await.unwrap();
     }
@@ -301,5 +302,5 @@ async fn a_run_whose_stream_nobody_reads_stops_after_a_few_events() {
     let expert = Agent::builder(adds()).tools(tools![add]).build().unwrap();
     let expert = expert.as_tool("expert", "Knows numbers").stream_text();
     let asks = ScriptedModel::new().calls("expert", r#"{"question": "?"}"#).says("Done.");
-    assert_eq!(ahead(Agent::builder(asks).tool(expert).build().unwrap()).await, 18);
+    assert_eq!(ahead(Agent::builder(asks).tools(expert).build().unwrap()).await, 18);
 }

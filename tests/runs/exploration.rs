@@ -15,10 +15,11 @@ use serde_json::json;
 use tests::support::deciding::{Decide, Waiting};
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
-use tool_core::model::{
-    AssistantMessage, ChatResponse, ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
-};
-use tool_core::run::{Decision, ResolveErrorKind, Run, Step};
+use tool_core::engine::ToolSetExt;
+use tool_core::model::{AssistantMessage, ChatResponse, ReturnDirect, ToolDefinition, ToolPolicy};
+use tool_core::provider::{ToolDefinitions, ToolKind};
+use tool_core::run::{Decision, Run, Step};
+use tool_core::signatures::ResolveErrorKind;
 use tool_core::tool::{Progress, ToolErrorKind, ToolExecution};
 use tool_core::{
     CancellationToken, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
@@ -239,7 +240,7 @@ impl Exploration {
         run["id"] = "run_1".into();
         let run: Run = serde_json::from_value(run).unwrap();
         let mut state = State {
-            run: run.facts().recording_copy(),
+            run: run.engine_view().recording_copy(),
             stored: run,
             calls: Default::default(),
             surprises: self.surprises,
@@ -431,7 +432,7 @@ impl Exploration {
             }
             Event::Speak => {
                 let is_undoing = state.calls[3..].iter().any(|call| call.is_offered || call.is_running);
-                assert_eq!(state.run.push_user_message("Hurry").is_err(), is_undoing);
+                assert_eq!(state.run.deny_and_say("Hurry").is_err(), is_undoing);
             }
             Event::Say => {
                 let waits = state.run.waits();
@@ -441,7 +442,7 @@ impl Exploration {
             }
             Event::Cancel => state.run.cancel(),
             Event::Crash => {
-                state.run = restore(&state.run).facts().recording_copy();
+                state.run = restore(&state.run).engine_view().recording_copy();
                 for call in &mut state.calls {
                     call.is_uncertain |= call.is_running;
                     (call.is_running, call.execution) = (false, None);
@@ -450,7 +451,7 @@ impl Exploration {
         }
         self.step(state);
         state.stored.apply_changes(&state.run.changes()).unwrap();
-        state.run = state.run.facts().recording_copy();
+        state.run = state.run.engine_view().recording_copy();
     }
 
     /// Checks the rules that hold in every state.
@@ -479,7 +480,7 @@ impl Exploration {
         }
         for (index, known) in state.calls.iter().enumerate() {
             if let Some(decided) = &known.decided {
-                let refused = run.resolve(&decided.clone().into(), Decision::answer("late")).unwrap_err();
+                let refused = run.resolve(decided.clone(), Decision::answer("late")).unwrap_err();
                 assert_eq!(refused.kind(), ResolveErrorKind::AlreadyDecided);
             }
             if state.run.waits().iter().any(|wait| wait.question().is_some() && wait.path == IDS[index]) {

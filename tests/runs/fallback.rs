@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream;
-use tool_core::content::JsonText;
 use tool_core::memory::InMemoryStore;
-use tool_core::model::ProviderData;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, Fallback, ModelError,
-    ModelErrorKind, ModelFuture, ModelPrices, Prices, Router, Usage,
+    ModelErrorKind, ModelPrices, Prices, Router, Usage,
 };
+use tool_core::provider::{JsonText, ModelFuture, ProviderData};
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, ChatModel, Event, Message};
@@ -213,10 +212,10 @@ async fn a_router_chooses_a_model_for_each_turn_and_the_run_knows_it() {
     let models = |messages: &[Message]| -> Vec<_> {
         messages.iter().filter_map(Message::as_assistant).map(|reply| reply.model.clone().unwrap()).collect()
     };
-    assert_eq!(models(answer.messages()), ["small", "large"]);
+    assert_eq!(models(answer.new_messages()), ["small", "large"]);
     // It is stored.
     let run: Run =
-        serde_json::from_str(&serde_json::to_string(&Run::new(answer.messages())).unwrap()).unwrap();
+        serde_json::from_str(&serde_json::to_string(&Run::new(answer.new_messages())).unwrap()).unwrap();
     assert_eq!(models(run.messages()), ["small", "large"]);
     let agent = Agent::builder(router.model("big", ScriptedModel::new())).build().unwrap();
     let error = agent.ask("Hello").await.unwrap_err();

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tests::support::deciding::Decide;
 use tests::support::sampling::size;
+use tests::support::stores::run_stores;
+use tests::support::stores::{run_ids, stored_runs};
 use tests::support::ways::restored;
-use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunStore};
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall, tool, tools};
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind, ToolCall, tool, tools};
 
 use super::refusal;
 
@@ -78,7 +80,7 @@ async fn a_fork_at_any_position_executes_and_undoes_nothing_of_before() {
         }
         let has_failed = next(2) == 0;
         let model = if has_failed { model.fails("down") } else { model.says("Done.") };
-        let mut driver = agent(model, &counts).start("Go");
+        let mut driver = agent(model, &counts).ask("Go").start();
         while driver.advance().await.unwrap_or(false) {}
         let run = driver.into_run();
         let (before, messages) = (counts.now(), run.messages().to_vec());
@@ -100,7 +102,7 @@ async fn a_fork_at_any_position_executes_and_undoes_nothing_of_before() {
             assert_eq!(model.requests()[0], messages[..position], "{seed} {position}");
             assert_ne!(failed.id(), run.id());
             assert_eq!(counts.now(), [earlier[0] + 1, earlier[1]], "{seed} {position}");
-            agent.discard(failed).await.unwrap();
+            agent.undo_and_end(failed).await.unwrap();
             assert_eq!(counts.now(), [earlier[0] + 1, earlier[1] + 1], "{seed} {position}");
         }
         assert_eq!(run.messages(), messages);
@@ -114,7 +116,7 @@ async fn a_position_that_no_request_begins_with_is_refused() {
     let calls = ["{\"n\": 1}", "{\"n\": 2}"].map(|arguments| ("book", arguments));
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
     let agent = agent(model, &counts);
-    let mut driver = agent.start("Go");
+    let mut driver = agent.ask("Go").start();
     while driver.advance().await.unwrap() {}
     let run = driver.into_run();
     let refused = |position| refusal(agent.fork(&run, position).map(drop));
@@ -156,11 +158,7 @@ async fn finished(agent: &Agent) -> Vec<String> {
 
 #[tokio::test]
 async fn finished_runs_stay_stored_as_long_as_the_agent_says() {
-    for name in ["in memory", "sqlite"] {
-        let store: std::sync::Arc<dyn RunStore> = match name {
-            "sqlite" => std::sync::Arc::new(SqliteStore::in_memory().await.unwrap()),
-            _ => std::sync::Arc::new(InMemoryStore::new()),
-        };
+    for (name, store) in run_stores().await {
         let memory = ChatMemory::in_memory();
         let agent = |model: ScriptedModel, time: Option<Duration>| {
             let agent = Agent::builder(model)
@@ -170,16 +168,16 @@ async fn finished_runs_stay_stored_as_long_as_the_agent_says() {
             time.into_iter().fold(agent, |agent, time| agent.keep_finished(time)).build().unwrap()
         };
         agent(ScriptedModel::new().says("Zero."), None).ask("Go").await.unwrap();
-        assert!(store.runs().await.unwrap().is_empty(), "{name}: removed by default");
+        assert!(run_ids(&store).await.is_empty(), "{name}: removed by default");
         let model = ScriptedModel::new().says("One.").calls("nothing", "{}");
         let keeping = agent(model.clone(), Some(Duration::from_secs(3_600)));
         keeping.ask("Go").conversation("a").await.unwrap();
         let [id] = &*finished(&keeping).await else { panic!("{name}: one run has ended") };
-        assert!(keeping.stored_runs().await.unwrap().runs.is_empty(), "{name}: it cannot be continued");
+        assert!(stored_runs(&keeping).await.is_empty(), "{name}: it cannot be continued");
         let stored = keeping.stored_run(id).await.unwrap().unwrap();
         assert_eq!((stored.status, stored.run.new_messages().len()), (RunStatus::Finished, 2), "{name}");
         assert_eq!(keeping.resume(stored.run).await.unwrap().text(), "One.", "{name}: its outcome is known");
-        assert_eq!((model.remaining(), memory.messages(&"a".into()).await.unwrap().len()), (1, 2), "{name}");
+        assert_eq!((model.remaining(), memory.messages("a").await.unwrap().len()), (1, 2), "{name}");
         // A run that stopped without an answer has ended, too.
         let error = keeping.ask("Go").await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(_)), "{error}");
@@ -187,7 +185,7 @@ async fn finished_runs_stay_stored_as_long_as_the_agent_says() {
         // The end of a run removes those that are old enough, and so does a list.
         let forgetting = agent(ScriptedModel::new().says("Two."), Some(Duration::ZERO));
         forgetting.ask("Go").await.unwrap();
-        assert_eq!(store.runs().await.unwrap().len(), 1, "{name}: its own lease is not released yet");
-        assert!(finished(&forgetting).await.is_empty() && store.runs().await.unwrap().is_empty(), "{name}");
+        assert_eq!(run_ids(&store).await.len(), 1, "{name}: its own lease is not released yet");
+        assert!(finished(&forgetting).await.is_empty() && run_ids(&store).await.is_empty(), "{name}");
     }
 }

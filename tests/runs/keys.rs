@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use tool_core::memory::{InMemoryStore, RunStore};
+use tests::support::stores::run_ids;
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Run, Step};
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind, ToolExecution};
 use tool_core::{Agent, Message, ToolCall, ToolContext, tool, tools};
@@ -28,7 +30,7 @@ async fn a_key_is_unique_to_a_call_and_stable_across_attempts() {
     let calls = [("charge", r#"{"id": "a", "failures": 2}"#), ("charge", r#"{"id": "b", "failures": 0}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
     let agent = Agent::builder(model).tools(tools![charge]).build().unwrap();
-    let run = agent.start("Charge");
+    let run = agent.ask("Charge").start();
     let id = run.run().id().clone();
     agent.resume(run.into_run()).await.unwrap();
     let seen = std::mem::take(&mut *SEEN.lock().unwrap());
@@ -55,7 +57,7 @@ fn once() -> &'static str {
 async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();
-    let mut run = agent.start("Go");
+    let mut run = agent.ask("Go").start();
     run.advance().await.unwrap();
     let mut state = run.into_run();
     let Step::CallTools(calls) = state.next(agent.tools().definitions()) else { panic!() };
@@ -78,7 +80,7 @@ async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
 async fn a_call_starts_before_it_is_executed_step_by_step() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model.clone()).tools(tools![again, once]).build().unwrap();
-    let mut run = agent.start("Go");
+    let mut run = agent.ask("Go").start();
     run.advance().await.unwrap();
     let Step::CallTools(calls) = run.next().await.unwrap() else { panic!() };
     let mut stored = Vec::new();
@@ -106,7 +108,7 @@ async fn a_finished_call_is_not_executed_again_step_by_step() {
     for is_interrupted in [true, false] {
         let model = ScriptedModel::new().calls("once", "{}").says("Done.");
         let agent = Agent::builder(model).tools(tools![once]).build().unwrap();
-        let mut run = agent.start("Go");
+        let mut run = agent.ask("Go").start();
         run.advance().await.unwrap();
         let Step::CallTools(calls) = run.next().await.unwrap() else { panic!("a call is ready") };
         run.begin_call(&calls[0]).await.unwrap();
@@ -138,23 +140,23 @@ async fn a_run_is_stored_while_it_is_running() {
     let build = |model| Agent::builder(model).tools(tools![look]).run_store(store.clone()).build().unwrap();
     let agent = build(script());
     let error = agent.ask("Look").await.unwrap_err();
-    let ids = store.runs().await.unwrap();
+    let ids = run_ids(&store).await;
     assert_eq!(ids, [error.run().id().as_str()]);
     let stored = store.load_run(&ids[0]).await.unwrap().unwrap();
     assert_eq!(stored.messages(), error.run().messages());
     assert_eq!(stored.tool_executions().len(), 1);
     let answer = agent.resume(stored).await.unwrap();
     assert_eq!((answer.text(), answer.tool_executions().len()), ("Done.", 1));
-    assert!(store.runs().await.unwrap().is_empty(), "a finished run is removed");
+    assert!(run_ids(&store).await.is_empty(), "a finished run is removed");
 
     // The start of a call is stored before the call is executed.
     let seen = store.clone();
     let agent = Agent::builder(ScriptedModel::new().calls("peek", "{}").says("Done."))
-        .tool(
+        .tools(
             tool_core::FunctionTool::new("peek", move || {
                 let store = seen.clone();
                 async move {
-                    let id = store.runs().await.unwrap().remove(0);
+                    let id = run_ids(&store).await.remove(0);
                     let mut kept = store.load_run(&id).await.unwrap().unwrap();
                     kept.begin_call("call_1_0").unwrap().number
                 }

@@ -7,15 +7,17 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, pending};
 use tests::support::deciding::{Decide, Waiting};
 use tests::support::pass;
+use tests::support::stores::{post_command, run_ids, run_stores, stored_runs};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tool_core::agent::{AgentBuilder, Ask, Decider, DeciderFuture, OnDrop, Outcome, WhileWaiting};
-use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
-    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
-};
+use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunSummary};
 use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason, Wait};
+use tool_core::run::{Decision, Run, StopReason, Wait};
+use tool_core::store::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunChanges, RunCommand, RunLog,
+    RunRevision, RunStore, SaveOutcome, StoreFuture,
+};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
     Agent, Answer, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore, tool, tools,
@@ -107,16 +109,15 @@ fn agent(model: impl ChatModel + 'static, store: &Arc<dyn RunStore>, world: &Wor
     builder(model, store, world).build().unwrap()
 }
 
-async fn stores() -> [Arc<dyn RunStore>; 2] {
-    [Arc::new(InMemoryStore::new()), Arc::new(SqliteStore::in_memory().await.unwrap())]
+async fn stores() -> impl Iterator<Item = Arc<dyn RunStore>> {
+    run_stores().await.into_iter().map(|(_, store)| store)
 }
 
 /// Returns the only stored run.
 async fn only_run(agent: &Agent) -> (Run, RunStatus) {
-    let mut stored = agent.stored_runs().await.unwrap();
-    assert!(stored.unreadable.is_empty(), "{:?}", stored.unreadable);
-    assert_eq!(stored.runs.len(), 1);
-    let stored = stored.runs.remove(0);
+    let mut stored = stored_runs(agent).await;
+    assert_eq!(stored.len(), 1);
+    let stored = stored.remove(0);
     (stored.run, stored.status)
 }
 
@@ -124,8 +125,8 @@ async fn only_run(agent: &Agent) -> (Run, RunStatus) {
 async fn statuses_at_rest(agent: &Agent) -> Vec<RunStatus> {
     let wait = async {
         loop {
-            let stored = agent.stored_runs().await.unwrap();
-            let statuses: Vec<_> = stored.runs.iter().map(|stored| stored.status).collect();
+            let stored = stored_runs(agent).await;
+            let statuses: Vec<_> = stored.iter().map(|stored| stored.status).collect();
             if !statuses.contains(&RunStatus::RunningElsewhere) {
                 return statuses;
             }
@@ -189,6 +190,15 @@ impl RunStore for Faulty {
         self.store.load_run(id)
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.store.remove_run(id)
     }
@@ -236,7 +246,7 @@ async fn stores_fulfil_their_contract() {
         for _ in 0..2 {
             check_run_store(&*store).await.unwrap();
         }
-        assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+        assert_eq!(run_ids(&store).await, Vec::<String>::new());
     }
     let wrong = Faulty { ignores_expected_revisions: true, ..Faulty::default() };
     let error = check_run_store(&wrong).await.unwrap_err().to_string();
@@ -260,7 +270,7 @@ async fn a_run_that_is_being_driven_cannot_be_resumed() {
         assert_eq!(
             error.to_string(),
             format!(
-                "another driver works on the run `{id}`; `post` commands to it, or resume its current state later"
+                "another driver works on the run `{id}`; `say`, `decide` or `cancel` reaches it, or resume its current state later"
             )
         );
         assert_eq!(store.load_run(&id).await.unwrap().unwrap().revision(), revision.as_ref());
@@ -268,7 +278,7 @@ async fn a_run_that_is_being_driven_cannot_be_resumed() {
         world.0.release.notify_one();
         assert_eq!(driver.await.unwrap().unwrap().text(), "Done.");
         assert_eq!(world.effects(), ["hold"]);
-        assert_eq!(second.stored_runs().await.unwrap().runs.len(), 0);
+        assert_eq!(stored_runs(&second).await.len(), 0);
     }
 }
 
@@ -296,13 +306,14 @@ async fn a_driver_takes_the_decisions_that_are_posted_to_it() {
             let (run, _) = only_run(&first).await;
             // From a process that does not hold the run, and more than once.
             for _ in 0..2 {
-                let posted = first.post(run.id().as_str(), approval(&run)).await.unwrap();
+                let posted = post_command(&first, run.id().as_str(), approval(&run)).await;
                 assert_eq!(posted, PostOutcome::Posted);
             }
             world.0.release.notify_one();
             assert_eq!(driver.await.unwrap(), "Done.");
             assert_eq!(world.effects(), ["hold", "pay"]);
-            assert_eq!(first.post(run.id(), RunCommand::Cancel).await.unwrap(), PostOutcome::UnknownRun);
+            let unknown = first.cancel(run.id()).await.unwrap_err();
+            assert!(matches!(unknown.kind(), tool_core::agent::CommandErrorKind::UnknownRun), "{unknown}");
         }
     }
 }
@@ -316,11 +327,11 @@ async fn a_posted_cancellation_interrupts_a_model_request() {
         asked.notified().await;
         let (run, status) = only_run(&agent).await;
         assert_eq!(status, RunStatus::RunningElsewhere);
-        assert_eq!(agent.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+        agent.cancel(run.id()).await.unwrap();
         pass(RENEWAL).await;
         let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
-        assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+        assert_eq!(run_ids(&store).await, Vec::<String>::new());
     }
 }
 
@@ -333,9 +344,9 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
         let agent = agent.decider(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
         calls.recv().await.unwrap();
-        let id = store.runs().await.unwrap().remove(0);
+        let id = run_ids(&store).await.remove(0);
         let command = approval(&store.load_run(&id).await.unwrap().unwrap());
-        assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(post_command(&agent, &id, command).await, PostOutcome::Posted);
         pass(RENEWAL).await;
         let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();
         assert_eq!((answer.text(), world.effects()), ("Done.", vec!["pay"]));
@@ -351,8 +362,8 @@ async fn a_driver_whose_lease_has_expired_still_takes_what_is_posted() {
     let driver = tokio::spawn(agent.ask("Hello").into_future());
     asked.notified().await;
     pass(RENEWAL).await;
-    let id = store.runs().await.unwrap().remove(0);
-    assert_eq!(agent.post(&id, RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+    let id = run_ids(&store).await.remove(0);
+    agent.cancel(&id).await.unwrap();
     pass(RENEWAL).await;
     let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
@@ -367,11 +378,11 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
         let agent = agent.decider(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay twice").into_future());
         calls.recv().await.unwrap();
-        let id = store.runs().await.unwrap().remove(0);
+        let id = run_ids(&store).await.remove(0);
         let waits = store.load_run(&id).await.unwrap().unwrap().waits();
         for wait in [&waits[1], &waits[0]] {
             let command = RunCommand::resolve(&wait.id, Decision::approve());
-            assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
+            assert_eq!(post_command(&agent, &id, command).await, PostOutcome::Posted);
             while !store.posted(&id).await.unwrap().is_empty() {
                 pass(RENEWAL).await;
             }
@@ -408,7 +419,7 @@ async fn the_save_that_has_a_decision_removes_its_command() {
     let first = agent(ScriptedModel::new().calls("pay", "{}"), &store, &world);
     let run = waiting_run(&first).await;
     let id = run.id().to_string();
-    assert_eq!(first.post(&id, approval(&run)).await.unwrap(), PostOutcome::Posted);
+    assert_eq!(post_command(&first, &id, approval(&run)).await, PostOutcome::Posted);
     faulty.hangs_after_acknowledging.store(true, Ordering::SeqCst);
     let (dying, saved) = (first.clone(), store.load_run(&id).await.unwrap().unwrap());
     let before = saved.revision().cloned();
@@ -487,7 +498,7 @@ async fn dropping_a_run_is_a_cancellation_that_the_store_sees() {
                 let model = ScriptedModel::new().says("Continued.");
                 let resuming = agent(model.clone(), &store, &world);
                 assert_eq!(statuses_at_rest(&resuming).await, expected, "{on_drop:?}");
-                for stored in resuming.stored_runs().await.unwrap().runs {
+                for stored in stored_runs(&resuming).await {
                     match (resuming.resume(stored.run).await, on_drop) {
                         (Ok(answer), OnDrop::Keep) => assert_eq!(answer.text(), "Continued."),
                         (Err(error), OnDrop::Cancel) => {
@@ -501,7 +512,7 @@ async fn dropping_a_run_is_a_cancellation_that_the_store_sees() {
                         (outcome, _) => panic!("{on_drop:?}: {outcome:?}"),
                     }
                 }
-                assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+                assert_eq!(run_ids(&store).await, Vec::<String>::new());
             }
         }
     }
@@ -512,7 +523,7 @@ async fn dropping_a_run_is_a_cancellation_that_the_store_sees() {
 async fn dropping_the_driver_of_a_run_that_waits_or_has_failed_cancels_nothing() {
     for store in stores().await {
         let agent = agent(ScriptedModel::new().fails("dead").calls("pay", "{}"), &store, &World::default());
-        let mut driver = agent.start("Pay");
+        let mut driver = agent.ask("Pay").start();
         assert!(matches!(driver.advance().await.unwrap_err().kind(), RunErrorKind::Model(_)));
         drop(driver);
         let (run, status) = only_run(&agent).await;
@@ -540,14 +551,14 @@ async fn the_status_of_a_run_says_what_to_do_about_it() {
         let old = builder(ScriptedModel::new(), &store, &world).max_run_age(Duration::ZERO).build().unwrap();
         let (expired, status) = only_run(&old).await;
         assert_eq!(status, RunStatus::Expired);
-        assert_eq!(first.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+        first.cancel(run.id()).await.unwrap();
         assert_eq!(only_run(&first).await.1, RunStatus::Cancelled);
         // A cancelled run ends, also if it was approved meanwhile and is old.
-        assert_eq!(first.post(run.id().as_str(), approval(&run)).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(post_command(&first, run.id().as_str(), approval(&run)).await, PostOutcome::Posted);
         let Outcome::Failed(error) = old.resume(expired).outcome().await else { panic!("it was cancelled") };
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
         assert_eq!(world.effects(), ["book", "cancel"]);
-        assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+        assert_eq!(run_ids(&store).await, Vec::<String>::new());
     }
 }
 
@@ -558,9 +569,9 @@ async fn a_discarded_run_is_undone_and_removed() {
         let model = ScriptedModel::new().calls("book", "{}").calls("pay", "{}");
         let agent = agent(model, &store, &world);
         let run = waiting_run(&agent).await;
-        agent.discard(run).await.unwrap();
+        agent.undo_and_end(run).await.unwrap();
         assert_eq!(world.effects(), ["book", "cancel"]);
-        assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
+        assert_eq!(run_ids(&store).await, Vec::<String>::new());
     }
 }
 
@@ -585,7 +596,7 @@ async fn a_conversation_with_a_waiting_run_refuses_questions() {
             matches!(refused.kind(), RunErrorKind::ConversationWaits { run: waiting, .. } if waiting == run.id().as_str())
         );
         assert!(!refused.is_resumable());
-        assert_eq!(store.runs().await.unwrap(), [run.id().as_str()], "the question is not stored");
+        assert_eq!(run_ids(&store).await, [run.id().as_str()], "the question is not stored");
         assert_eq!(model.requests().len(), 1);
         assert_eq!(agent.ask("Another user").conversation("user-8").await.unwrap().text(), "Other.");
         let adding = build(&ScriptedModel::new(), WhileWaiting::GoOn);

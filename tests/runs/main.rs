@@ -26,6 +26,7 @@ mod fallback;
 mod forking;
 mod keys;
 mod leasing;
+mod logged;
 mod memory;
 mod names;
 mod opening;
@@ -50,7 +51,7 @@ mod users;
 mod watching;
 
 /// Returns the reason why a run refused a step.
-fn refusal<T>(outcome: Result<T, tool_core::run::StepError>) -> String {
+fn refusal<T>(outcome: Result<T, tool_core::signatures::StepError>) -> String {
     let error = outcome.err().expect("the run refuses the step").to_string();
     error.strip_prefix("the run does not expect this: ").expect("the error has its prefix").to_owned()
 }

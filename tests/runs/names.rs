@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::alike;
 use tool_core::agent::{AgentBuilder, ToolSearch, on_approval};
-use tool_core::layer::{guard, rewrite};
+use tool_core::layer::{OutputVerdict, guard, rewrite};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Decision, Run, StopReason};
 use tool_core::testing::ScriptedModel;
@@ -67,7 +67,7 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
         move |name: &str| seen.lock().unwrap().push((rule, name.to_owned()))
     };
     let (rewrites, approval, approver, error) =
-        (see("rewrite::call"), see("needs_approval"), see("approver"), see("on_tool_error"));
+        (see("rewrite::call"), see("needs_approval"), see("approver"), see("output"));
     let (ready, started, finished, reply) = (see("ready"), see("started"), see("finished"), see("reply"));
     let announced = see("announced");
     Agent::builder(script)
@@ -85,10 +85,10 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
             approver(&call.name);
             Decision::approve()
         }))
-        .on_tool_error(move |call, _| {
-            error(&call.name);
-            None
-        })
+        .layer(guard::output(move |execution| {
+            error(&execution.call().name);
+            OutputVerdict::Pass
+        }))
         .on_event(move |event| match event {
             Event::CallAnnounced { name, .. } if !name.contains("parallel") => announced(name),
             Event::CallReady { call, .. } => ready(&call.name),
@@ -102,7 +102,7 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
 }
 
 const RULES: [&str; 8] =
-    ["rewrite::call", "needs_approval", "approver", "on_tool_error", "ready", "started", "finished", "reply"];
+    ["rewrite::call", "needs_approval", "approver", "output", "ready", "started", "finished", "reply"];
 
 fn assert_only_the_executed_name(seen: &Seen, written: &(String, String)) {
     let seen = std::mem::take(&mut *seen.lock().unwrap());
@@ -121,7 +121,7 @@ async fn every_rule_sees_the_name_that_is_executed() {
     for call in garbled() {
         let script = || ScriptedModel::new().calls(&*call.0, &*call.1).says("Done.");
         let answer = alike(|| watched(script(), &seen)).await.unwrap();
-        assert_eq!(answer.messages()[2].text(), "a is locked", "{call:?}");
+        assert_eq!(answer.new_messages()[2].text(), "a is locked", "{call:?}");
         assert_only_the_executed_name(&seen, &call);
     }
 }
@@ -139,7 +139,7 @@ async fn every_rule_sees_the_name_that_is_executed_through_call_tool() {
         let search = ToolSearch::bm25().min_tools(1).call_through();
         let build = || watched(script(), &seen).tools(others.clone()).tool_search(search.clone());
         let answer = alike(build).await.unwrap();
-        assert_eq!(answer.messages()[2].text(), "a is locked", "{call:?}");
+        assert_eq!(answer.new_messages()[2].text(), "a is locked", "{call:?}");
         assert_only_the_executed_name(&seen, &call);
     }
 }

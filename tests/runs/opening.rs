@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tool_core::agent::{CommandErrorKind, PerRun, RunInfo, RunParts};
-use tool_core::layer::{Audit, AuditEntry, AuditRecord, CallVerdict, QuestionVerdict, guard};
-use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
+use tool_core::agent::{CommandErrorKind, RunInfo, RunResources, RunSetup};
+use tool_core::engine::AgentExt;
+use tool_core::layer::{Audit, CallVerdict, QuestionVerdict, guard};
+use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::run::{Decision, Wait};
+use tool_core::signatures::{AuditEvent, AuditRecord, DecisionKind, Timestamp};
+use tool_core::store::{PostOutcome, PostedCommand, RunCommand, RunStore};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, Timestamp, ToolErrorKind};
+use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolSet, tool, tools};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -56,16 +59,17 @@ impl Desk {
     }
 }
 
-impl PerRun for Desk {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, BoxError> {
+impl RunSetup for Desk {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, BoxError> {
         self.set(|parts| parts.asked += 1);
         let Parts { instructions, tools, fails, .. } = self.0.lock().unwrap().clone();
         if fails {
             return Err("the database is down".into());
         }
-        let parts = instructions.into_iter().fold(RunParts::new().tools(tools), RunParts::instructions);
+        let parts =
+            instructions.into_iter().fold(RunResources::new().tools(tools), RunResources::instructions);
         let key = run.user().zip(run.conversation()).map(|(user, chat)| format!("{user}/{chat}"));
-        Ok(key.into_iter().fold(parts, RunParts::memory_key))
+        Ok(key.into_iter().fold(parts, RunResources::memory_key))
     }
 }
 
@@ -99,7 +103,7 @@ async fn what_the_model_sees_stays_and_what_may_be_called_does_not() {
     let model = offered.watch(offered.watch(model).calls("invoice", "{}")).says("Done.");
     let agent = || {
         let agent = Agent::builder(model.clone()).instructions("Be kind.").run_store(store.clone());
-        agent.per_run(desk.clone()).build().unwrap()
+        agent.run_setup(desk.clone()).build().unwrap()
     };
     let run = agent().ask("Help").instructions("Be brief.").await.unwrap_err().into_run();
     let wait = run.waits().remove(0).id;
@@ -127,7 +131,7 @@ async fn the_tools_of_a_question_can_be_in_place_of_them() {
     desk.set(|parts| parts.tools = tools![refund]);
     let offered = Offered::default();
     let model = offered.watch(ScriptedModel::new()).says("Done.");
-    let agent = Agent::builder(model).tools(tools![invoice]).per_run(desk).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![invoice]).run_setup(desk).build().unwrap();
     agent.ask("Help").only_tools(tools![order]).await.unwrap();
     assert_eq!(offered.all(), [["order"]]);
 }
@@ -141,7 +145,7 @@ async fn further_instructions_and_tools_go_with_a_handoff() {
     let other = Agent::builder(other_model.clone()).instructions("You do billing.").build().unwrap();
     let model = ScriptedModel::new().calls("billing", "{}");
     let agent =
-        Agent::builder(model).handoff_to("billing", "Takes over", &other).per_run(desk).build().unwrap();
+        Agent::builder(model).handoff_to("billing", "Takes over", &other).run_setup(desk).build().unwrap();
     assert_eq!(agent.ask("Help").await.unwrap().text(), "It is order 7.");
     assert_eq!(other_model.requests()[0][0].text(), "You serve Ada.\n\nYou do billing.");
     assert_eq!(offered.all(), [["order"]]);
@@ -151,8 +155,11 @@ async fn further_instructions_and_tools_go_with_a_handoff() {
 #[tokio::test]
 async fn the_memory_has_a_key_of_the_application() {
     let model = ScriptedModel::new().says("Hello Ada.").says("Hello Eve.").says("Ada again.");
-    let agent =
-        Agent::builder(model.clone()).memory(InMemoryStore::new()).per_run(Desk::default()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .memory(InMemoryStore::new())
+        .run_setup(Desk::default())
+        .build()
+        .unwrap();
     agent.ask("I am Ada").user("ada").conversation("1").await.unwrap();
     agent.ask("I am Eve").user("eve").conversation("1").await.unwrap();
     agent.ask("Who am I?").user("ada").conversation("1").await.unwrap();
@@ -170,12 +177,12 @@ async fn a_cancelled_run_that_cannot_undo_its_calls_says_so() {
     let model = ScriptedModel::new().calls("book", "{}").fails("down");
     let agent =
         Agent::builder(model).tools(tools![book]).undo_tools(tools![leave]).run_store(InMemoryStore::new());
-    let agent = agent.per_run(desk.clone()).build().unwrap();
+    let agent = agent.run_setup(desk.clone()).build().unwrap();
     let run = agent.ask("Book").await.unwrap_err().into_run();
     let id = run.id().to_string();
     desk.set(|parts| parts.fails = true);
-    let error = agent.discard(run).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::PerRun(_)), "{error}");
+    let error = agent.undo_and_end(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::RunSetup(_)), "{error}");
     let stored = agent.stored_run(&id).await.unwrap().unwrap();
     assert_eq!(stored.status, RunStatus::NotUndone);
     let listed =
@@ -194,14 +201,14 @@ async fn calls_in_another_process_take_no_tool_for_another() {
         "quit"
     }
     struct Twice;
-    impl PerRun for Twice {
-        async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
-            Ok(RunParts::new().tools(tools![order]).tools(tools![order]))
+    impl RunSetup for Twice {
+        async fn open(&self, _: &RunInfo) -> Result<RunResources, BoxError> {
+            Ok(RunResources::new().tools(tools![order]).tools(tools![order]))
         }
     }
     let (desk, never) = (Desk::default(), tool_core::CancellationToken::new());
     let model = ScriptedModel::new().calls("book", "{}").fails("down");
-    let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![leave]).per_run(desk.clone());
+    let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![leave]).run_setup(desk.clone());
     let agent = agent.build().unwrap();
     let mut run = agent.ask("Book").await.unwrap_err().into_run();
     run.cancel();
@@ -214,14 +221,14 @@ async fn calls_in_another_process_take_no_tool_for_another() {
 
     let asking =
         Agent::builder(ScriptedModel::new().calls("order", "{}")).tools(tools![order]).build().unwrap();
-    let mut run = asking.start("Which?");
+    let mut run = asking.ask("Which?").start();
     run.advance().await.unwrap();
     let mut request = run.into_run().request_call("call_1_0").unwrap();
     request.definition = Some(tools![order].definitions()[0].hash());
-    let agent = Agent::builder(ScriptedModel::new()).per_run(desk).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).run_setup(desk).build().unwrap();
     let execution = agent.execute_request(&[], request.clone(), &context, &never, Default::default()).await;
     assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::Denied);
-    let agent = Agent::builder(ScriptedModel::new()).per_run(Twice).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).run_setup(Twice).build().unwrap();
     let execution = agent.execute_request(&[], request, &context, &never, Default::default()).await;
     let expected = "the call was not executed: the run cannot be opened: ";
     let error = execution.error().unwrap().to_string();
@@ -261,7 +268,7 @@ async fn every_decision_and_every_call_is_in_one_stream_of_records() {
             "ada: the call `refund` (call_1_0) failed: denied",
         ]
     );
-    let AuditEntry::Decision(decision) = &records[1].entry else { panic!("{:?}", records[1]) };
+    let AuditEvent::Decision(decision) = &records[1].event else { panic!("{:?}", records[1]) };
     assert_eq!((decision.kind, decision.by.as_deref()), (DecisionKind::Denied, Some("eve")));
     let json = serde_json::to_string(&records[1]).unwrap();
     assert_eq!(serde_json::from_str::<AuditRecord>(&json).unwrap(), records[1]);
@@ -270,9 +277,9 @@ async fn every_decision_and_every_call_is_in_one_stream_of_records() {
 /// An application whose users decide about their own runs alone.
 struct Owners;
 
-impl PerRun for Owners {
-    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
-        Ok(RunParts::new())
+impl RunSetup for Owners {
+    async fn open(&self, _: &RunInfo) -> Result<RunResources, BoxError> {
+        Ok(RunResources::new())
     }
 
     async fn may_decide(&self, run: &RunInfo, wait: &Wait, by: Option<&str>) -> bool {
@@ -293,7 +300,7 @@ async fn only_those_decide_whom_the_application_lets() {
     let model = ScriptedModel::new().calls("refund", "{}").says("Refunded.");
     let agent = Agent::builder(model)
         .tools(tools![refund])
-        .per_run(Owners)
+        .run_setup(Owners)
         .run_store(store.clone())
         .layer(Audit::new(move |record: AuditRecord| log.lock().unwrap().push(record.to_string())))
         .build()
@@ -332,9 +339,9 @@ async fn only_those_decide_whom_the_application_lets() {
 /// Lets Eve decide once it is released.
 struct Slowly(Arc<Notify>);
 
-impl PerRun for Slowly {
-    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
-        Ok(RunParts::new())
+impl RunSetup for Slowly {
+    async fn open(&self, _: &RunInfo) -> Result<RunResources, BoxError> {
+        Ok(RunResources::new())
     }
 
     async fn may_decide(&self, _: &RunInfo, _: &Wait, by: Option<&str>) -> bool {
@@ -359,7 +366,7 @@ async fn a_decision_that_comes_second_is_refused_also_if_the_application_was_ask
     let agent = Agent::builder(ScriptedModel::new().calls("pay", "{}").says("Paid."))
         .tools(tools![pay])
         .context(Arc::clone(&gate))
-        .per_run(Slowly(Arc::clone(&leave)))
+        .run_setup(Slowly(Arc::clone(&leave)))
         .run_store(InMemoryStore::new())
         .build()
         .unwrap();
@@ -386,7 +393,7 @@ async fn a_decision_that_comes_second_meets_the_run_as_it_is_now() {
         let leave = Arc::new(Notify::new());
         let agent = Agent::builder(ScriptedModel::new().calls_all(calls).says("Refunded."))
             .tools(tools![refund])
-            .per_run(Slowly(Arc::clone(&leave)))
+            .run_setup(Slowly(Arc::clone(&leave)))
             .run_store(InMemoryStore::new())
             .build()
             .unwrap();
@@ -441,18 +448,18 @@ async fn an_audit_has_the_run_and_one_record_per_decision() {
 /// Gives each run two layers of one name.
 struct Twins;
 
-impl PerRun for Twins {
-    async fn open(&self, _: &RunInfo) -> Result<RunParts, BoxError> {
+impl RunSetup for Twins {
+    async fn open(&self, _: &RunInfo) -> Result<RunResources, BoxError> {
         let layer = || guard::question(|_| QuestionVerdict::Pass).named("limits");
-        Ok(RunParts::new().layer(layer()).layer(layer()))
+        Ok(RunResources::new().layer(layer()).layer(layer()))
     }
 }
 
 /// What a layer has judged is known by its name, so that one of two would be passed over.
 #[tokio::test]
 async fn layers_of_one_name_are_refused() {
-    let agent = Agent::builder(ScriptedModel::new()).per_run(Twins).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).run_setup(Twins).build().unwrap();
     let error = agent.ask("Where is it?").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::PerRun(_)), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::RunSetup(_)), "{error}");
     assert!(error.to_string().contains("two layers have the name `limits`"), "{error}");
 }

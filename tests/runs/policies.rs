@@ -9,7 +9,7 @@ use tool_core::layer::{CallVerdict, guard};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ExternalTool, Origin, ToolExecution};
+use tool_core::tool::{ExternalTool, OutcomeOrigin, ToolExecution};
 use tool_core::{Agent, Answer, Event, RunError, RunErrorKind, ToolOutput, ToolSet, tool, tools};
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -68,7 +68,7 @@ const FIRST: (&str, &str) = ("ticket", r#"{"number": 1}"#);
 async fn return_direct_outputs_are_the_answer() {
     let answer = ask(ScriptedModel::new().calls("ticket", r#"{"number": 7}"#)).await;
     assert_eq!((answer.text(), answer.turns()), ("Ticket 7", 1));
-    assert_eq!(answer.messages().len(), 3);
+    assert_eq!(answer.new_messages().len(), 3);
 
     let both = [FIRST, ("ticket", r#"{"number": 2}"#)];
     assert_eq!(ask(ScriptedModel::new().calls_all(both)).await.text(), "Ticket 1\nTicket 2");
@@ -121,7 +121,7 @@ async fn return_direct_outputs_are_streamed_as_text() {
 async fn a_run_that_ended_by_return_direct_can_be_stored() {
     let model = ScriptedModel::new().calls("ticket", r#"{"number": 7}"#);
     let agent = Agent::builder(model).tools(tools![ticket]).build().unwrap();
-    let mut run = agent.start("go");
+    let mut run = agent.ask("go").start();
     while run.advance().await.unwrap() {
         let state = serde_json::to_string(run.run()).unwrap();
         run = agent.resume(serde_json::from_str::<Run>(&state).unwrap()).start();
@@ -193,10 +193,10 @@ fn supply(run: &mut Run) {
 
 fn assert_located(answer: &Answer) {
     assert_eq!(answer.text(), "You are in Berlin.");
-    let texts: Vec<_> = answer.messages()[2..5].iter().map(tool_core::Message::text).collect();
+    let texts: Vec<_> = answer.new_messages()[2..5].iter().map(tool_core::Message::text).collect();
     assert_eq!(texts, ["Berlin", "seen", "the call was denied"]);
     let origins: Vec<_> = answer.tool_executions().iter().map(ToolExecution::origin).collect();
-    assert_eq!(origins, [Origin::External, Origin::Executed, Origin::NotExecuted]);
+    assert_eq!(origins, [OutcomeOrigin::External, OutcomeOrigin::Executed, OutcomeOrigin::NotExecuted]);
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     assert_located(&agent.resume(run).await.unwrap());
 
     let agent = locating();
-    let mut driver = agent.start("Where am I?");
+    let mut driver = agent.ask("Where am I?").start();
     loop {
         match driver.next().await.unwrap() {
             Step::Waiting(_) => {
@@ -263,7 +263,7 @@ async fn a_layer_leaves_calls_to_the_caller() {
             .says("Done.");
         Agent::builder(model)
             .tools(tools![first, second, guarded])
-            .layer(guard::call_at(|_, at| match at.messages.len() {
+            .layer(guard::call_with_context(|_, at| match at.messages.len() {
                 2 => CallVerdict::LeaveToCaller,
                 _ => CallVerdict::Pass,
             }))
@@ -286,8 +286,16 @@ async fn a_layer_leaves_calls_to_the_caller() {
         }
         let answer = agent.resume(run).await.unwrap();
         let origins: Vec<_> = answer.tool_executions().iter().map(ToolExecution::origin).collect();
-        assert_eq!(origins, [Origin::External, Origin::External, Origin::External, Origin::Executed]);
-        assert_eq!(answer.messages()[3].text(), "by the caller");
+        assert_eq!(
+            origins,
+            [
+                OutcomeOrigin::External,
+                OutcomeOrigin::External,
+                OutcomeOrigin::External,
+                OutcomeOrigin::Executed
+            ]
+        );
+        assert_eq!(answer.new_messages()[3].text(), "by the caller");
     };
     let awaited = agent();
     finish(&awaited, awaited.ask("Go").await.unwrap_err()).await;
@@ -300,7 +308,7 @@ async fn a_layer_leaves_calls_to_the_caller() {
     };
     finish(&streamed, error).await;
     let driven = agent();
-    let mut run = driven.start("Go");
+    let mut run = driven.ask("Go").start();
     run.advance().await.unwrap();
     finish(&driven, run.advance().await.unwrap_err()).await;
 }

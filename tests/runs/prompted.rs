@@ -8,10 +8,11 @@ use tests::support::ways::alike;
 use tool_core::agent::AgentBuilder;
 use tool_core::content::Image;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
-    ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ToolChoice,
+    ToolDefinition, Usage,
 };
-use tool_core::prompted::{PromptedToolsError, PromptedToolsErrorKind};
+use tool_core::provider::{ModelFuture, ResponseFormat, ToolDefinitions};
+use tool_core::signatures::{PromptedToolsError, PromptedToolsErrorKind};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, Answer, ChatModel, Message, ModelOptions, PromptedTools, RunError, ToolCall, ToolOutput, tool,
@@ -166,7 +167,7 @@ async fn executes_calls_that_the_model_writes_as_text() {
     let outcomes: Vec<_> = executed.iter().map(|(_, outcome)| &**outcome).collect();
     assert_eq!(outcomes[..3], ["42.0", "sunny in Paris", "a dot"]);
     assert!(outcomes[3].contains("no such city") && outcomes[4].contains("`sum`"), "{outcomes:?}");
-    let replies = answer.messages().iter().filter_map(Message::as_assistant);
+    let replies = answer.new_messages().iter().filter_map(Message::as_assistant);
     let texts: Vec<_> = replies.map(|reply| &*reply.text).collect();
     assert_eq!(texts, ["Let me see.", "", "", "It is 42."]);
 
@@ -215,7 +216,7 @@ async fn requests_an_unreadable_call_again() {
     assert_eq!(calls(&answer), [("sum", "42.0".to_owned())]);
     assert_eq!(answer.usage(), Usage::new(60, 6));
     assert_eq!(answer.turns(), 2);
-    let first = answer.messages().iter().find_map(Message::as_assistant).unwrap();
+    let first = answer.new_messages().iter().find_map(Message::as_assistant).unwrap();
     assert_eq!(first.text, "Let me see.\nAgain.");
     // The model reads its own reply, and what is wrong with it.
     let [system, question, reply, complaint] = &requests[1][..] else { panic!("{:?}", requests[1]) };

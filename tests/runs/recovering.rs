@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tests::support::stores::{postgres, run_ids, stored_runs};
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, Outcome, on_approval};
-use tool_core::memory::{
-    Budget, InMemoryStore, RunCommand, RunFilter, RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
-};
-use tool_core::model::{ChatRequest, ModelFuture, ModelOptions};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason, Wait, WaitReason};
+use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunStatus, RunSummary};
+use tool_core::model::{ChatRequest, ModelOptions};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, Run, StopReason, Wait, WaitReason};
+use tool_core::store::{ChatStore, RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, SqliteStore, ToolError, tool, tools};
@@ -82,22 +83,18 @@ struct Stores {
     memory: Box<dyn Fn() -> ChatMemory>,
 }
 
-async fn stores() -> [Stores; 2] {
-    let sqlite = SqliteStore::in_memory().await.unwrap();
-    let in_memory = InMemoryStore::new();
-    [
-        Stores {
-            run_store: Arc::new(in_memory.clone()),
-            memory: Box::new(move || ChatMemory::new(in_memory.clone())),
-        },
-        Stores {
-            run_store: Arc::new(sqlite.clone()),
-            memory: Box::new(move || ChatMemory::new(sqlite.clone())),
-        },
-    ]
+async fn stores() -> Vec<Stores> {
+    let mut stores =
+        vec![Stores::of(InMemoryStore::new()), Stores::of(SqliteStore::in_memory().await.unwrap())];
+    stores.extend(postgres().await.map(Stores::of));
+    stores
 }
 
 impl Stores {
+    fn of(store: impl ChatStore + RunStore + Clone + 'static) -> Self {
+        Self { run_store: Arc::new(store.clone()), memory: Box::new(move || ChatMemory::new(store.clone())) }
+    }
+
     fn builder(&self, model: &ScriptedModel, effects: &Effects) -> AgentBuilder {
         Agent::builder(model.clone())
             .tools(tools![refund, take_back, pay, pick])
@@ -108,7 +105,7 @@ impl Stores {
 }
 
 async fn texts(memory: &ChatMemory, conversation: &str) -> Vec<String> {
-    let messages = memory.messages(&conversation.into()).await.unwrap();
+    let messages = memory.messages(conversation).await.unwrap();
     messages.iter().map(|message| message.text().into_owned()).collect()
 }
 
@@ -125,7 +122,7 @@ async fn a_refund_stands_until_a_person_decides_otherwise() {
         let again = agent.ask("What about my refund?").conversation("ada").await.unwrap_err();
         assert!(matches!(again.kind(), RunErrorKind::Model(_)), "{again}");
         assert_eq!(again.run().id().as_str(), id, "the question goes on with the run that has failed");
-        assert_eq!(stores.run_store.runs().await.unwrap(), [&*id]);
+        assert_eq!(run_ids(&stores.run_store).await, [&*id]);
 
         let later = stores.builder(&model, &effects).max_run_age(Duration::ZERO).build().unwrap();
         assert_eq!(later.recover().once().await.unwrap(), 0);
@@ -143,14 +140,14 @@ async fn a_refund_stands_until_a_person_decides_otherwise() {
 
         let expired = later.stored_run(&id).await.unwrap().unwrap();
         assert_eq!(expired.status, RunStatus::Expired, "the attempt changes nothing");
-        let answer = later.resume(expired.run).despite_age().await.unwrap();
+        let answer = later.resume(expired.run).ignore_expiry().await.unwrap();
         assert_eq!(answer.text(), "It was refunded.");
         assert_eq!(effects.all(), ["refund"]);
         assert_eq!(
             texts(&(stores.memory)(), "ada").await,
             ["Refund my order", "", "refunded", "What about my refund?", "It was refunded."]
         );
-        assert!(stores.run_store.runs().await.unwrap().is_empty());
+        assert!(run_ids(&stores.run_store).await.is_empty());
     }
 }
 
@@ -165,7 +162,7 @@ async fn a_person_undoes_or_ends_an_expired_run() {
             let run = agent.ask("Refund my order").await.unwrap_err().into_run();
             let id = run.id().to_string();
             match undoes {
-                true => agent.discard(run).await.unwrap(),
+                true => agent.undo_and_end(run).await.unwrap(),
                 false => agent.end(run).await.unwrap(),
             }
             assert_eq!(effects.all(), if undoes { vec!["refund", "take_back"] } else { vec!["refund"] });
@@ -188,7 +185,7 @@ async fn an_expired_run_without_effects_ends() {
         assert_eq!(agent.ask("Hello?").conversation("ada").await.unwrap().text(), "Another answer.");
         let error = agent.resume(run).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
-        assert!(stores.run_store.runs().await.unwrap().is_empty());
+        assert!(run_ids(&stores.run_store).await.is_empty());
     }
 }
 
@@ -201,7 +198,7 @@ async fn a_failed_run_that_changed_nothing_is_forgotten_by_the_next_question() {
         let agent = stores.builder(&model, &Effects::default()).build().unwrap();
         agent.ask("What is in the image?").conversation("ada").await.unwrap_err();
         assert_eq!(agent.ask("Hello").conversation("ada").await.unwrap().text(), "Good morning!");
-        assert!(stores.run_store.runs().await.unwrap().is_empty());
+        assert!(run_ids(&stores.run_store).await.is_empty());
     }
 }
 
@@ -223,7 +220,7 @@ async fn a_question_goes_on_with_an_interrupted_run_in_the_form_that_it_demands(
         assert_eq!(status, RunStatus::Interrupted, "dropping it keeps the run");
         let count: u32 = agent.ask("How many?").conversation("ada").answer_as().await.unwrap();
         assert_eq!((count, effects.all()), (3, vec!["refund"]));
-        assert!(stores.run_store.runs().await.unwrap().is_empty());
+        assert!(run_ids(&stores.run_store).await.is_empty());
     }
 }
 
@@ -244,7 +241,7 @@ async fn two_processes_do_not_answer_in_one_conversation_at_once() {
             assert!(refused.iter().all(|error| is_refused(error.kind())), "{refused:?}");
             // The second can also begin after the first has ended.
             assert!(effects.all().len() + refused.len() >= 2, "{refused:?}");
-            assert!(stores.run_store.runs().await.unwrap().is_empty());
+            assert!(run_ids(&stores.run_store).await.is_empty());
         }
     }
 }
@@ -275,7 +272,7 @@ async fn recovery_brings_runs_to_their_end() {
         let effects = Effects::default();
         let agent_with = |model: ScriptedModel| stores.builder(&model, &effects).build().unwrap();
 
-        let mut interrupted = agent_with(ScriptedModel::new().calls("refund", "{}")).start("Go");
+        let mut interrupted = agent_with(ScriptedModel::new().calls("refund", "{}")).ask("Go").start();
         assert!(interrupted.advance().await.unwrap());
         assert!(interrupted.advance().await.unwrap());
         let interrupted_id = interrupted.run().id().to_string();
@@ -296,7 +293,7 @@ async fn recovery_brings_runs_to_their_end() {
         let cancelled_run = cancelled.ask("Refund").await.unwrap_err().into_run();
         let cancelled_id = cancelled_run.id().to_string();
         assert_eq!(effects.all(), ["refund", "refund"]);
-        let _ = cancelled.post(&cancelled_id, RunCommand::Cancel).await.unwrap();
+        cancelled.cancel(&cancelled_id).await.unwrap();
         // Nobody continues it here.
         drop(cancelled.decide(&decided_id, &wait, Decision::approve()).await.unwrap());
 
@@ -371,14 +368,14 @@ async fn recovery_asks_deciders_again_unless_they_have_left_it_to_people() {
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let approving = agent_with(ScriptedModel::new().says("Paid."), Some(Decision::approve()));
         assert_eq!(approving.recover().once().await.unwrap(), 0, "it was left to people");
-        let run = without.stored_runs().await.unwrap().runs.remove(0).run;
+        let run = stored_runs(&without).await.remove(0).run;
         let waiting = without.resume(run).await.unwrap_err();
         assert!(matches!(waiting.kind(), RunErrorKind::Waiting), "{waiting}");
         let left = "a driver without deciders has asked nobody, and nothing new is open";
         assert_eq!(approving.recover().once().await.unwrap(), 0, "{left}");
 
         // A driver that dies while it asks leaves nothing to people.
-        let run = first.stored_runs().await.unwrap().runs.remove(0).run;
+        let run = stored_runs(&first).await.remove(0).run;
         let mut dying = Box::pin(first.resume(run).into_future());
         while asked.load(Ordering::SeqCst) == 2 {
             let _ = tokio::time::timeout(Duration::from_millis(1), &mut dying).await;
@@ -390,7 +387,7 @@ async fn recovery_asks_deciders_again_unless_they_have_left_it_to_people() {
         assert_eq!(approving.recover().once().await.unwrap(), 1);
         assert_eq!((asked.load(Ordering::SeqCst), effects.all()), (4, vec!["pay"]));
         assert_eq!(texts(&(stores.memory)(), "ada").await, ["Pay", "", "paid", "Paid."]);
-        assert_eq!(stores.run_store.runs().await.unwrap(), [""; 0]);
+        assert_eq!(run_ids(&stores.run_store).await, [""; 0]);
     }
 }
 
@@ -409,6 +406,15 @@ impl RunStore for WithoutLeases {
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         self.0.load_run(id)
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.0.entries(id, after, limit)
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -458,7 +464,7 @@ async fn recovery_asks_the_deciders_of_the_agent_that_a_run_was_handed_off_to() 
         let later = agent_with(ScriptedModel::new().says("Paid."), true);
         assert_eq!(later.recover().once().await.unwrap(), 1);
         assert_eq!(effects.all(), ["pay"]);
-        assert_eq!(stores.run_store.runs().await.unwrap(), [""; 0]);
+        assert_eq!(run_ids(&stores.run_store).await, [""; 0]);
 
         // Others do not decide for the agent that was asked.
         let waiting = agent_with(ScriptedModel::new().calls("pay", "{}"), true).ask("Pay").await.unwrap_err();
@@ -486,7 +492,7 @@ impl Decider for Approves {
 /// Ten runs whose deciders wait for people do not keep others from being decided and continued.
 #[tokio::test]
 async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
     for arguments in ["{}"; 10].into_iter().chain([r#"{"when":"now"}"#]) {
         let model = ScriptedModel::new().calls("pay_at", arguments);
@@ -497,7 +503,7 @@ async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
     let agent = stores.builder(&ScriptedModel::new().says("Hello.").says("Paid."), &effects);
     let agent = agent.tools(tools![pay_at]).decider(Approves(Arc::clone(&asked))).build().unwrap();
     agent.recover().start();
-    while stores.run_store.runs().await.unwrap().len() > 10 || asked.load(Ordering::SeqCst) < 11 {
+    while run_ids(&stores.run_store).await.len() > 10 || asked.load(Ordering::SeqCst) < 11 {
         tokio::task::yield_now().await;
     }
     assert_eq!(effects.all(), ["pay"]);
@@ -505,7 +511,7 @@ async fn runs_whose_deciders_are_asked_take_no_places_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn one_look_does_not_wait_for_deciders_that_wait_for_people() {
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let (effects, asked) = (Effects::default(), Arc::new(AtomicU32::new(0)));
     for _ in 0..10 {
         let agent = stores.builder(&ScriptedModel::new().calls("pay", "{}"), &effects).build().unwrap();
@@ -539,7 +545,7 @@ async fn decided_runs_are_driven_in_the_places_of_a_recovery() {
         std::future::pending::<()>().await;
     }
 
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let (effects, running) = (Effects::default(), Arc::new(AtomicU32::new(0)));
     let builder = |model: ScriptedModel| {
         stores.builder(&model, &effects).tools(tools![count]).context(Arc::clone(&running))
@@ -582,14 +588,14 @@ async fn a_recovery_takes_only_runs_of_agents_with_its_own_name() {
         for (name, left) in names.into_iter().zip([2, 1, 0]) {
             let agent = agent_with(ScriptedModel::new().says("Hello."), name);
             assert_eq!(agent.recover().once().await.unwrap(), 1, "{name:?}");
-            assert_eq!(stores.run_store.runs().await.unwrap().len(), left, "{name:?}");
+            assert_eq!(run_ids(&stores.run_store).await.len(), left, "{name:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let model = (0..20).fold(ScriptedModel::new(), |model, _| model.fails("down"));
     let agent = stores.builder(&model, &Effects::default()).build().unwrap();
     agent.ask("Hello").await.unwrap_err();
@@ -604,7 +610,7 @@ async fn a_run_that_fails_again_is_continued_at_growing_intervals() {
 
 #[tokio::test(start_paused = true)]
 async fn a_recovery_that_nobody_holds_goes_on_until_it_is_stopped() {
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let model = ScriptedModel::new().fails("down").says("Hello.").fails("down").says("Hello.");
     let agent = stores.builder(&model, &Effects::default()).build().unwrap();
     let _ = agent.recover().interval(Duration::from_secs(10)).start();
@@ -613,7 +619,7 @@ async fn a_recovery_that_nobody_holds_goes_on_until_it_is_stopped() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert_eq!(model.remaining(), left);
     }
-    assert!(stores.run_store.runs().await.unwrap().is_empty());
+    assert!(run_ids(&stores.run_store).await.is_empty());
 }
 
 /// Like one that fails: its lease is free, and the next driver would panic, too.
@@ -629,7 +635,7 @@ async fn a_run_whose_driver_panics_is_continued_at_growing_intervals() {
         }
     }
 
-    let [stores, _] = stores().await;
+    let stores = Stores::of(InMemoryStore::new());
     let model = ScriptedModel::new().fails("down");
     stores.builder(&model, &Effects::default()).build().unwrap().ask("Hello").await.unwrap_err();
     let model = Panics::default();

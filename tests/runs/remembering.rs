@@ -33,12 +33,12 @@ async fn the_history_follows_the_instructions() {
         .unwrap();
     agent.ask("First?").conversation("a").await.unwrap();
     let answer = agent.ask("Second?").conversation("a").await.unwrap();
-    assert_eq!(texts(answer.messages()), ["Second?", "Two."]);
+    assert_eq!(texts(answer.new_messages()), ["Second?", "Two."]);
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "First?", "", "a", "One.", "Second?"]);
     let other = String::from("b");
     agent.ask("Third?").conversation(&other).await.unwrap();
     assert_eq!(model.requests()[3].len(), 2, "another conversation");
-    let stored = memory.messages(&"a".into()).await.unwrap();
+    let stored = memory.messages("a").await.unwrap();
     assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
 }
 
@@ -49,11 +49,11 @@ async fn stores_nothing_of_a_run_without_an_answer() {
         ScriptedModel::new().calls(LOOK.0, LOOK.1).fails("the line is dead").says("Later.").says("Next.");
     let agent = Agent::builder(model.clone()).tools(tools![look]).memory(memory.clone()).build().unwrap();
     let error = agent.ask("First?").conversation("a").await.unwrap_err();
-    assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
+    assert!(memory.messages("a").await.unwrap().is_empty());
     // A resumed run is stored once it has an answer, and only once, however often it is finished.
     let answer = agent.resume(restored(error.into_run())).await.unwrap();
     assert_eq!(answer.text(), "Later.");
-    let stored = memory.messages(&"a".into()).await.unwrap();
+    let stored = memory.messages("a").await.unwrap();
     assert_eq!(texts(&stored), ["First?", "", "a", "Later."]);
     assert_valid(&stored);
 }
@@ -67,7 +67,7 @@ async fn stores_a_run_once_that_is_finished_twice() {
     let state = restored(run.run().clone());
     run.finish().await.unwrap();
     agent.resume(state).await.unwrap();
-    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 2);
+    assert_eq!(memory.messages("a").await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn asks_in_one_conversation_run_in_sequence() {
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
     let (first, second) = futures_util::future::join(ask("First?"), ask("Second?")).await;
     assert_eq!((first.unwrap().text(), second.unwrap().text()), ("One.", "Two."));
-    let stored = memory.messages(&"a".into()).await.unwrap();
+    let stored = memory.messages("a").await.unwrap();
     assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);
     // An ask that is dropped halfway stores nothing and lets the next one proceed.
     let agent = Agent::builder(ScriptedModel::new().calls(slow.0, slow.1).says("Three."))
@@ -90,7 +90,7 @@ async fn asks_in_one_conversation_run_in_sequence() {
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
     assert!(futures_util::FutureExt::now_or_never(ask("Dropped?")).is_none());
     assert_eq!(ask("Third?").await.unwrap().text(), "Three.");
-    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 8);
+    assert_eq!(memory.messages("a").await.unwrap().len(), 8);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_window_limits_the_request_but_never_the_question() {
         agent.ask(question).conversation("a").await.unwrap();
     }
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "Two.", "Third?"]);
-    assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 6, "all messages are stored");
+    assert_eq!(memory.messages("a").await.unwrap().len(), 6, "all messages are stored");
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_run_that_awaits_approval_blocks_no_other() {
     let mut run = restored(error.into_run());
     run.decide_calls(&tool_core::run::Decision::approve());
     agent.resume(run).await.unwrap();
-    let stored = memory.messages(&"a".into()).await.unwrap();
+    let stored = memory.messages("a").await.unwrap();
     assert_eq!(texts(&stored), ["How are you?", "Meanwhile.", "Pay", "", "Success", "Paid."]);
     assert_valid(&stored);
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, Compaction, on_approval};
 use tool_core::layer::{CallVerdict, OutputVerdict, guard};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelError, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelError};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, RunLimits, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolErrorKind, ToolExecution};
@@ -102,7 +103,7 @@ async fn a_count_restarts_only_after_a_new_call_that_can_have_changed_something(
         let calls = calls(script);
         assert_eq!(outcome(&alike(|| agent(model(&calls))).await), expected, "{script}");
         // A fork goes on as the run did.
-        let mut driver = agent(model(&calls)).build().unwrap().start("Go");
+        let mut driver = agent(model(&calls)).build().unwrap().ask("Go").start();
         while driver.advance().await.unwrap() {}
         let run = driver.into_run();
         for done in (1..calls.len()).step_by(1 + calls.len() / 10) {
@@ -236,7 +237,7 @@ async fn a_compaction_forgets_only_pure_calls_whose_outputs_it_hides() {
             agent(Summarizing(model, summarizes)).compaction(compaction).build().unwrap()
         };
         let agent = build(model(&calls));
-        let mut driver = agent.start("Go");
+        let mut driver = agent.ask("Go").start();
         while driver.run().tool_executions().len() < before.split(' ').count() {
             driver.advance().await.unwrap();
         }

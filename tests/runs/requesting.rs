@@ -2,14 +2,14 @@
 
 use futures_util::FutureExt;
 use tests::support::deciding::Decide;
-use tool_core::__internals::CallRequest;
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::engine::{AgentExt, CallRequest, ToolSetExt};
+use tool_core::layer::{OutputVerdict, guard};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::provider::ToolDefinitions;
 use tool_core::run::{Decision, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
-use tool_core::{
-    Agent, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, ToolOutput, tool, tools,
-};
+use tool_core::tool::{CallToUndo, IdempotencyKey, Progress, ToolErrorKind, ToolExecution};
+use tool_core::{Agent, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, tool, tools};
 
 fn policy(change: fn(&mut ToolPolicy)) -> ToolPolicy {
     let mut policy = ToolPolicy::default();
@@ -58,7 +58,7 @@ async fn a_call_that_was_started_is_executed_once() {
     }
 
     let agent = Agent::builder(ScriptedModel::new().calls("once", "{}")).tools(tools![once]).build().unwrap();
-    let mut driver = agent.start("Go");
+    let mut driver = agent.ask("Go").start();
     let response = driver.call_model().await.unwrap();
     driver.record_response(response).await.unwrap();
     let Step::CallTools(calls) = driver.next().await.unwrap() else { panic!() };
@@ -79,7 +79,7 @@ fn book(room: u32, #[inject] key: &IdempotencyKey) -> String {
 }
 
 #[tool]
-fn unbook(#[inject] undone: &Undone, #[inject] currency: &&'static str) -> Result<String, String> {
+fn unbook(#[inject] undone: &CallToUndo, #[inject] currency: &&'static str) -> Result<String, String> {
     let output = undone.output.as_ref().ok_or("unknown")?;
     Ok(format!("{} {output} in {currency}", undone.call.name))
 }
@@ -97,7 +97,7 @@ async fn a_requested_call_is_executed_and_undone_by_another_process() {
     let model = ScriptedModel::new().calls("book", r#"{"room": 7}"#);
     let agent = Agent::builder(model).tools(tools![book]).undo_tools(tools![unbook]).context("cents");
     let agent = agent.build().unwrap();
-    let mut driver = agent.start("Book room 7");
+    let mut driver = agent.ask("Book room 7").start();
     driver.advance().await.unwrap();
     let mut run = driver.into_run();
     let key = format!("{}/call_1_0", run.id());
@@ -119,9 +119,12 @@ async fn an_error_handler_sees_the_last_attempt_of_a_requested_call() {
         Err("busy")
     }
     let model = ScriptedModel::new().calls("flaky", "{}");
-    let handler = |_: &ToolCall, error: &_| Some(Ok(ToolOutput::text(format!("handled: {error}"))));
-    let agent = Agent::builder(model).tools(tools![flaky]).on_tool_error(handler).build().unwrap();
-    let mut driver = agent.start("Go");
+    let handler = |execution: &ToolExecution| match execution.error() {
+        Some(error) => OutputVerdict::replace(format!("handled: {error}")),
+        None => OutputVerdict::Pass,
+    };
+    let agent = Agent::builder(model).tools(tools![flaky]).layer(guard::output(handler)).build().unwrap();
+    let mut driver = agent.ask("Go").start();
     driver.advance().await.unwrap();
     let mut run = driver.into_run();
     for _ in 0..2 {
@@ -155,7 +158,7 @@ async fn a_request_is_executed_only_by_the_tool_with_its_definition() {
     }
     let model = ScriptedModel::new().calls("balance", "{}");
     let agent = Agent::builder(model).tools(tools![balance]).build().unwrap();
-    let mut driver = agent.start("Balance");
+    let mut driver = agent.ask("Balance").start();
     driver.advance().await.unwrap();
     let request = driver.into_run().request_call("call_1_0").unwrap();
     let own = agent.tools().get("balance").unwrap().definition().hash();
@@ -216,7 +219,7 @@ async fn changes_of_steps_replay_a_run() {
     let mut run = agent.ask("Go").start().into_run();
     let (mut replayed, mut sizes) = (run.clone(), Vec::new());
     while !run.is_done() {
-        run = run.facts().recording_copy();
+        run = run.engine_view().recording_copy();
         run.decide_calls(&Decision::approve());
         let mut driver = agent.resume(run).start();
         let _ = driver.advance().await;
@@ -225,7 +228,7 @@ async fn changes_of_steps_replay_a_run() {
         sizes.push(changes.len());
         replayed.apply_changes(&serde_json::from_str(&changes).unwrap()).unwrap();
         assert_eq!(state(&replayed), state(&run));
-        assert!(run.facts().recording_copy().changes().is_empty());
+        assert!(run.engine_view().recording_copy().changes().is_empty());
     }
     assert_eq!(replayed.finish().unwrap().text(), "Done.");
     let (first, last) = (sizes[..8].iter().max().unwrap(), sizes.iter().max().unwrap());

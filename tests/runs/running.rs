@@ -57,7 +57,7 @@ async fn answers_in_one_turn() {
     let answer =
         run_plain(|| ScriptedModel::new().says("Good morning!").with_usage(Usage::new(10, 2))).await.unwrap();
     assert_eq!((answer.text(), answer.turns(), answer.usage()), ("Good morning!", 1, Usage::new(10, 2)));
-    assert_eq!(answer.messages(), [Message::user("What now?"), Message::assistant("Good morning!")]);
+    assert_eq!(answer.new_messages(), [Message::user("What now?"), Message::assistant("Good morning!")]);
     assert!(answer.tool_executions().is_empty());
     assert_eq!(answer.to_string(), "Good morning!");
 }
@@ -81,8 +81,8 @@ async fn executes_calls_of_successive_turns() {
     let names: Vec<_> = answer.tool_executions().iter().map(|execution| &*execution.call().name).collect();
     assert_eq!(names, ["sum", "square_root"]);
     // The instructions are not among the messages that the run added.
-    assert_eq!(answer.messages().len(), 6);
-    assert_eq!(answer.messages()[0], Message::user("What now?"));
+    assert_eq!(answer.new_messages().len(), 6);
+    assert_eq!(answer.new_messages()[0], Message::user("What now?"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,8 +177,8 @@ async fn the_turn_limit_ends_the_run_and_keeps_its_messages() {
     assert!(error.to_string().starts_with("the model still called tools after 3 turns"), "{error}");
     // The results of the third turn would not be read, so its call was not executed; but it has a result.
     assert_eq!(error.tool_executions().len(), 2);
-    assert_eq!(error.messages().len(), 7);
-    assert!(error.messages()[6].text().starts_with("the call was not executed"));
+    assert_eq!(error.new_messages().len(), 7);
+    assert!(error.new_messages()[6].text().starts_with("the call was not executed"));
     assert_eq!(error.into_run().turns(), 3);
 }
 
@@ -208,7 +208,10 @@ async fn never_executes_calls_of_a_truncated_reply() {
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::Truncated(_)))
             && error.tool_executions().is_empty()
     );
-    assert_eq!(error.messages().last().unwrap().text(), "the call was not executed: the reply was cut short");
+    assert_eq!(
+        error.new_messages().last().unwrap().text(),
+        "the call was not executed: the reply was cut short"
+    );
 }
 
 #[tokio::test]
@@ -308,8 +311,8 @@ async fn continues_a_conversation_from_its_messages() {
         .says("You are welcome.");
     let agent = agent(model).instructions("Be brief.").build().unwrap();
     let first = agent.ask("What is 1 + 2?").await.unwrap();
-    let second = agent.ask("Thanks!").history(first.messages()).await.unwrap();
-    assert_eq!(second.messages(), [Message::user("Thanks!"), Message::assistant("You are welcome.")]);
+    let second = agent.ask("Thanks!").history(first.new_messages()).await.unwrap();
+    assert_eq!(second.new_messages(), [Message::user("Thanks!"), Message::assistant("You are welcome.")]);
 }
 
 #[tokio::test]
@@ -341,6 +344,7 @@ async fn a_stream_reports_all_events() {
         })
         .collect();
     let expected = [
+        "Question(5 bytes)",
         "turn 1 with 1",
         "0 is wait",
         r#"0 has {"milliseconds": 30}"#,

@@ -1,6 +1,7 @@
 //! Several agents on one run store: a run is resumed by the agent that was asked.
 
 use tests::support::deciding::Decide;
+use tests::support::stores::stored_runs;
 use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
@@ -32,9 +33,7 @@ fn notes(store: &InMemoryStore, name: Option<&str>) -> Agent {
 
 /// Returns the ids of the stored runs of an agent.
 async fn ids(agent: &Agent) -> Vec<String> {
-    let stored = agent.stored_runs().await.unwrap();
-    assert!(stored.unreadable.is_empty());
-    stored.runs.iter().map(|stored| stored.run.id().to_string()).collect()
+    stored_runs(agent).await.iter().map(|stored| stored.run.id().to_string()).collect()
 }
 
 fn output(answer: &Answer) -> String {
@@ -49,7 +48,7 @@ async fn an_approved_call_is_executed_by_the_agent_that_was_asked_alone() {
     let id = error.run().id().to_string();
     let what_next = format!(
         "calls await approval: `refund`; the run `{id}` is stored: call `resolve` for each of `waits()` and `resume` it, here or from \
-         `stored_runs()`, or `post` the decisions"
+         `stored_run`, or `decide`"
     );
     assert_eq!(error.to_string(), what_next);
     let mut run = error.into_run();
@@ -71,7 +70,7 @@ async fn an_approved_call_is_executed_by_the_agent_that_was_asked_alone() {
     // The stored run is as before, and so is the copy.
     let stored = desk.stored_run(&id).await.unwrap().unwrap();
     assert_eq!((stored.status, stored.run.revision()), (RunStatus::Waiting, revision.as_ref()));
-    assert_eq!(notes.discard(stored.run).await.unwrap_err().to_string(), error.to_string());
+    assert_eq!(notes.undo_and_end(stored.run).await.unwrap_err().to_string(), error.to_string());
     assert_eq!(ids(&desk).await, [id]);
     assert_eq!(output(&desk.resume(error.into_run()).await.unwrap()), "refunded order 7");
 }

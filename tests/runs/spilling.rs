@@ -4,12 +4,15 @@ use std::future::{IntoFuture, pending};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tests::support::stores::{postgres, run_ids};
 use tokio::sync::Notify;
 use tool_core::agent::{AgentBuilder, Compaction, OnDrop};
 use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::memory::{InMemoryStore, OutputStore, RunStore, StoreFuture};
-use tool_core::model::{ChatRequest, ModelFuture};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::ChatRequest;
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Run, RunErrorKind, RunId};
+use tool_core::store::{OutputStore, RunStore, StoreFuture};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, ChatModel, FunctionTool, Message, SqliteStore, ToolCall, ToolContext, ToolSet, tool, tools,
@@ -92,7 +95,7 @@ async fn a_long_output_is_shortened_and_can_be_read() {
     let answer = agent(model, store.clone()).build().unwrap().ask("What is wrong?").await.unwrap();
     assert_eq!(answer.text(), "The disk is full.");
     let outputs: Vec<_> = answer
-        .messages()
+        .new_messages()
         .iter()
         .filter_map(|message| match message {
             Message::Tool(result) => Some(result.content.to_string()),
@@ -168,7 +171,7 @@ async fn outputs_of_other_runs_are_not_read() {
         .calls("helper", r#"{"question": "Help"}"#)
         .calls("read_output", r#"{"id": "call_2_0"}"#)
         .says("Done.");
-    let outer = agent(outer, store.clone()).tool(inner.as_tool("helper", "Helps")).build().unwrap();
+    let outer = agent(outer, store.clone()).tools(inner.as_tool("helper", "Helps")).build().unwrap();
     let answer = outer.ask("What is wrong?").await.unwrap();
     let inside = answer.inner_runs()[0].run().tool_executions();
     assert!(inside[0].to_string().contains("nothing with the id"), "{inside:?}");
@@ -195,7 +198,7 @@ async fn a_store_that_fails_loses_nothing() {
     assert!(matches!(error.kind(), RunErrorKind::Store(_)), "{error}");
     let answer = agent.resume(error.into_run()).await.unwrap();
     assert!(answer.tool_executions()[1].to_string().contains("disk full"));
-    assert!(answer.messages()[2].text().chars().count() <= LIMIT);
+    assert!(answer.new_messages()[2].text().chars().count() <= LIMIT);
     assert_eq!(store.stored.lock().unwrap().len(), 1);
 }
 
@@ -208,7 +211,7 @@ async fn outputs_outlive_the_process_and_not_the_run() {
             .calls("read_output", r#"{"id": "call_1_0", "search": "disk"}"#)
             .says("Done.");
         let agent = agent(model, store.clone()).run_store(store.clone()).build().unwrap();
-        let mut run: Run = agent.start("What is wrong?").into_run();
+        let mut run: Run = agent.ask("What is wrong?").start().into_run();
         let id = run.id().clone();
         let mut has_stored = false;
         let answer = loop {
@@ -236,7 +239,7 @@ async fn outputs_outlive_the_process_and_not_the_run() {
         let inner = ScriptedModel::new().calls("log", "{}").calls("send", "{}");
         let inner = self::agent(inner, store.clone()).tools(tools![send]).build().unwrap();
         let outer = ScriptedModel::new().calls("helper", r#"{"question": "Help"}"#);
-        let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps")).run_store(store.clone());
+        let outer = Agent::builder(outer).tools(inner.as_tool("helper", "Helps")).run_store(store.clone());
         let run = outer.build().unwrap().ask("What is wrong?").await.unwrap_err().into_run();
         let inside = run.inner_runs().next().unwrap().run().id().clone();
         assert_eq!(store.load_output(&inside, "call_1_0").await.unwrap(), Some(log_text()));
@@ -246,6 +249,9 @@ async fn outputs_outlive_the_process_and_not_the_run() {
     }
     check(InMemoryStore::new()).await;
     check(SqliteStore::in_memory().await.unwrap()).await;
+    if let Some(postgres) = postgres().await {
+        check(postgres).await;
+    }
 }
 
 #[tool("Sends a mail", needs_approval)]
@@ -348,7 +354,7 @@ async fn outputs_beyond_the_limit_of_a_tool_are_stored() {
     let model = ScriptedModel::new().calls("log", "{}").says("Done.");
     let agent = Agent::builder(model).tools(tools![declared]).build().unwrap();
     let answer = agent.ask("What is wrong?").await.unwrap();
-    assert!(answer.messages()[2].text().chars().count() <= 300);
+    assert!(answer.new_messages()[2].text().chars().count() <= 300);
 }
 
 /// A layer of the set that leaves little of a long output leaves no more of it in the run.
@@ -359,7 +365,7 @@ async fn a_run_stores_no_original_that_a_layer_of_the_set_shortened() {
     let agent = Agent::builder(model).tools(tools![log].layer(layer)).max_output_chars(LIMIT);
     let agent = agent.output_store(Watched::default()).build().unwrap();
     let answer = agent.ask("What is wrong?").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "nothing to see");
+    assert_eq!(answer.new_messages()[2].text(), "nothing to see");
     assert!(serde_json::to_string(&answer).unwrap().len() < 4 * LIMIT);
 }
 
@@ -374,7 +380,7 @@ async fn the_limit_of_a_tool_outlives_the_process() {
     let failed = agent.ask("What is wrong?").await.unwrap_err().into_run();
     let run: Run = serde_json::from_str(&serde_json::to_string(&failed).unwrap()).unwrap();
     let answer = agent.resume(run).await.unwrap();
-    assert!(answer.messages()[2].text().chars().count() <= 300);
+    assert!(answer.new_messages()[2].text().chars().count() <= 300);
     assert_eq!(store.stored.lock().unwrap()[0].2, log_text());
 }
 
@@ -418,7 +424,7 @@ async fn a_returned_output_has_no_hint() {
     let agent = agent(model, InMemoryStore::new()).tools(tools![show]).build().unwrap();
     let answer = agent.ask("Show it").await.unwrap();
     assert!(answer.text().starts_with("begin") && answer.text().ends_with("end"), "{}", answer.text());
-    let read = answer.messages().last().unwrap().text().into_owned();
+    let read = answer.new_messages().last().unwrap().text().into_owned();
     assert!(read.ends_with("reads and searches all of it.]"), "{read}");
 }
 
@@ -444,13 +450,13 @@ async fn outputs_of_runs_inside_are_removed_with_the_run() {
     let inner = inner.build().unwrap().as_tool("helper", "Helps");
     let outer = ScriptedModel::new().calls("helper", r#"{"question": "Help"}"#);
     let runs = InMemoryStore::new();
-    let outer = agent(outer, store.clone()).tool(inner).run_store(runs.clone()).on_drop(OnDrop::Cancel);
+    let outer = agent(outer, store.clone()).tools(inner).run_store(runs.clone()).on_drop(OnDrop::Cancel);
     let outer = outer.build().unwrap();
     tokio::select! {
         _ = outer.ask("What is wrong?").into_future() => panic!("it hangs"),
         () = hangs.notified() => {}
     }
-    assert_eq!(runs.runs().await.unwrap(), [""; 0]);
+    assert_eq!(run_ids(&runs).await, [""; 0]);
     let (run, call, _) = store.stored.lock().unwrap()[0].clone();
     assert!(store.removed.lock().unwrap().contains(&run));
     assert_eq!(store.store.load_output(&run, &call).await.unwrap(), None);

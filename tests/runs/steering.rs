@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::pending;
+use tests::support::stores::{post_command, run_ids};
 use tool_core::agent::{Ask, CommandError, CommandErrorKind, OnDrop};
+use tool_core::engine::{AgentExt, AskExt};
 use tool_core::layer::{QuestionVerdict, guard};
-use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
-    RunStore, RunSummary, SaveOutcome, StoreFuture,
+use tool_core::memory::{InMemoryStore, RunFilter, RunSummary};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, Run, Step, UserMessage};
+use tool_core::signatures::StepErrorKind;
+use tool_core::store::{
+    DriverId, LeaseRequest, LeaseState, MessageVolume, PostOutcome, PostedCommand, RunChanges, RunCommand,
+    RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture,
 };
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
-use tool_core::run::{Decision, MessageLoad, Run, RunChanges, RunRevision, Step, StepErrorKind, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, Answer, ChatModel, Event, FunctionTool, Message, RunError, RunErrorKind, ToolCall, tool, tools,
@@ -22,7 +27,7 @@ use tool_core::{
 
 /// Posts messages to the only run of a store, whose operations are done at once.
 fn post(store: &InMemoryStore, messages: &[&str]) {
-    let id = store.runs().now_or_never().unwrap().unwrap().remove(0);
+    let id = run_ids(store).now_or_never().unwrap().remove(0);
     for message in messages {
         let command = PostedCommand::new(RunCommand::Say((*message).into()));
         let _ = store.post(&id, &command).now_or_never().unwrap().unwrap();
@@ -36,7 +41,7 @@ fn agent(model: &ScriptedModel, store: &InMemoryStore) -> Agent {
         post(&inbox, &["One", "Two"]);
         async { "worked" }
     });
-    Agent::builder(model.clone()).tool(work).run_store(store.clone()).build().unwrap()
+    Agent::builder(model.clone()).tools(work).run_store(store.clone()).build().unwrap()
 }
 
 async fn stream(ask: Ask) -> Result<Answer, RunError> {
@@ -90,7 +95,7 @@ async fn messages_follow_the_results_of_the_calls_in_flight_in_their_order() {
     in_all_ways(agent, |answer| {
         let answer = answer.unwrap();
         let unknown = "the tool `rest` does not exist; the available tools are: `work`";
-        let [question, reply, result, other, rest @ ..] = &*texts(answer.messages()) else { panic!() };
+        let [question, reply, result, other, rest @ ..] = &*texts(answer.new_messages()) else { panic!() };
         assert_eq!((&**question, &**reply, &**result), ("Go", "", "worked"));
         assert!(other.contains("rest"), "{other} is not {unknown}");
         assert_eq!(rest, ["One", "Two", "Done."]);
@@ -109,7 +114,7 @@ async fn a_message_that_arrives_with_the_answer_is_answered_too() {
             }
         });
         let answer = agent.ask("Go").limits(|l| l.max_turns(turns)).await.unwrap();
-        assert_eq!(texts(answer.messages()), expected, "no message is read after the last turn");
+        assert_eq!(texts(answer.new_messages()), expected, "no message is read after the last turn");
     }
 }
 
@@ -129,7 +134,7 @@ async fn a_message_to_a_waiting_run_decides_nothing_and_is_said_once_it_works() 
     agent.say(id, "Two").await.unwrap();
     let decided = agent.decide(id, &wait.id, Decision::approve()).await.unwrap();
     let answer = decided.resume().unwrap().await.unwrap();
-    assert_eq!(texts(answer.messages()), ["Go", "", "paid 5", "One", "Two", "Done."]);
+    assert_eq!(texts(answer.new_messages()), ["Go", "", "paid 5", "One", "Two", "Done."]);
     let error = agent.say(id, "Three").await.unwrap_err();
     assert!(matches!(error.kind(), CommandErrorKind::UnknownRun), "{error}");
     assert_eq!(error.to_string(), "no run of this agent is stored under this id; it may have ended");
@@ -145,8 +150,33 @@ async fn a_run_that_is_cancelled_takes_no_messages() {
     store.save_run(&id, &mut run).await.unwrap();
     let error = agent.say(&id, "One").await.unwrap_err();
     assert!(matches!(error.kind(), CommandErrorKind::Ended), "{error}");
-    assert_eq!(error.to_string(), "the run has ended and takes no more messages; ask a new question");
+    assert_eq!(error.to_string(), "the run has ended; a further message is a new question");
     assert_eq!(store.posted(&id).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_cancellation_without_effect_says_why() {
+    let store = InMemoryStore::new();
+    let named = |name: &str| {
+        let model = ScriptedModel::new().fails("the line is dead").says("Done.");
+        Agent::builder(model)
+            .name(name)
+            .run_store(store.clone())
+            .keep_finished(Duration::from_secs(60))
+            .build()
+            .unwrap()
+    };
+    let desk = named("desk");
+    let failed = desk.ask("Go").await.unwrap_err().into_run();
+    let other = named("other").cancel(failed.id()).await.unwrap_err();
+    let done = desk.resume(failed.clone()).await.map(|_| failed.id().clone()).unwrap();
+    let ended = desk.cancel(done).await.unwrap_err();
+    let storeless =
+        Agent::builder(ScriptedModel::new()).build().unwrap().cancel(failed.id()).await.unwrap_err();
+    assert!(matches!(ended.kind(), CommandErrorKind::Ended), "{ended}");
+    for unknown in [other, storeless] {
+        assert!(matches!(unknown.kind(), CommandErrorKind::UnknownRun), "{unknown}");
+    }
 }
 
 #[tokio::test]
@@ -163,7 +193,7 @@ async fn messages_pass_the_layers_of_questions() {
             "Two" => QuestionVerdict::end("no"),
             _ => QuestionVerdict::Pass,
         });
-        Agent::builder(model).tool(work).layer(guard).run_store(store).build().unwrap()
+        Agent::builder(model).tools(work).layer(guard).run_store(store).build().unwrap()
     };
     in_all_ways(agent, |answer| {
         let error = answer.unwrap_err();
@@ -203,20 +233,20 @@ async fn too_many_and_too_long_messages_are_refused_and_decisions_and_cancellati
             agent.say(id, "Hurry").await.unwrap();
         }
         let hurry = RunCommand::Say("Hurry".into());
-        assert_eq!(agent.post(id, hurry.clone()).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(post_command(&agent, id, hurry.clone()).await, PostOutcome::Posted);
         assert!(is_full(&agent.say(id, "Hurry").await.unwrap_err()));
-        assert_eq!(agent.post(id, hurry).await.unwrap(), PostOutcome::Full);
+        assert_eq!(post_command(&agent, id, hurry).await, PostOutcome::Full);
         assert_eq!(store.posted(id).await.unwrap().len(), 100);
         if cancels {
-            assert_eq!(agent.post(id, RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+            agent.cancel(id).await.unwrap();
             let error = agent.resume(run).await.unwrap_err();
             assert_eq!(error.to_string(), "the run was cancelled");
             continue;
         }
         let decided = agent.decide(id, &wait.id, Decision::approve()).await.unwrap();
         let answer = decided.resume().unwrap().await.unwrap();
-        assert_eq!(answer.messages().len(), 104);
-        assert_eq!(texts(&answer.messages()[101..]), ["Hurry", "Hurry", "Done."]);
+        assert_eq!(answer.new_messages().len(), 104);
+        assert_eq!(texts(&answer.new_messages()[101..]), ["Hurry", "Hurry", "Done."]);
     }
 }
 
@@ -235,7 +265,7 @@ async fn messages_that_wait_for_the_results_of_calls_count_as_unread() {
     run.say("Now").unwrap();
     let run = agent.resume(run).await.unwrap_err().into_run();
     assert_eq!(store.posted(&id).await.unwrap(), []);
-    assert_eq!((run.message_load().unread, run.message_load().bytes), (101, 503));
+    assert_eq!((run.message_volume().unread, run.message_volume().bytes), (101, 503));
     assert!(is_full(&agent.say(&id, "Hurry").await.unwrap_err()));
 }
 
@@ -252,8 +282,11 @@ fn a_run_takes_messages_up_to_its_bounds_in_each_stage() {
         asking.say("x".repeat(long)).unwrap();
     }
     assert_eq!(asking.say("x").unwrap_err().kind(), StepErrorKind::Full, "16 MiB");
-    assert_eq!(asking.push_user_message("x").unwrap_err().kind(), StepErrorKind::Full);
-    assert_eq!((asking.message_load().unread, asking.message_load().bytes), (0, MessageLoad::MAX_BYTES));
+    assert_eq!(asking.deny_and_say("x").unwrap_err().kind(), StepErrorKind::Full);
+    assert_eq!(
+        (asking.message_volume().unread, asking.message_volume().bytes),
+        (0, MessageVolume::MAX_BYTES)
+    );
     let mut calling = Run::new([Message::user("Go")]);
     let reply = AssistantMessage::text("").with_tool_calls([ToolCall::new("call", "pay", "{}")]);
     calling.record_response(ChatResponse::new(reply)).unwrap();
@@ -273,15 +306,15 @@ async fn drivers_and_those_who_decide_are_refused_too_long_messages() {
         .build()
         .unwrap();
     let long = || "x".repeat(UserMessage::MAX_BYTES + 1);
-    assert_eq!(agent.ask("Go").start().push_user_message(long()).unwrap_err().kind(), StepErrorKind::Full);
+    assert_eq!(agent.ask("Go").start().deny_and_say(long()).unwrap_err().kind(), StepErrorKind::Full);
     let run = agent.ask("Go").await.unwrap_err().into_run();
     let wait = run.waits().remove(0).id;
     let decided = agent.decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap();
-    let mut decided = decided.say(UserMessage::new("Hurry").by("ada")).unwrap();
+    let mut asked = decided.resume().unwrap().with_message(UserMessage::new("Hurry").by("ada")).unwrap();
     for _ in 0..99 {
-        decided = decided.say("Hurry").unwrap();
+        asked = asked.with_message("Hurry").unwrap();
     }
-    assert_eq!(decided.say("Hurry").unwrap_err().kind(), StepErrorKind::Full);
+    assert_eq!(asked.with_message("Hurry").unwrap_err().kind(), StepErrorKind::Full);
 }
 
 /// As users and conversations are.
@@ -363,6 +396,15 @@ impl RunStore for Dying {
         self.store.load_run(id)
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.through(Box::pin(async move { self.store.remove_run(id).await }))
     }
@@ -418,23 +460,23 @@ fn nothing_is_lost_or_said_twice_by_a_process_that_dies() {
                 async { "worked" }
             });
             let agent =
-                Agent::builder(Worker).tool(work).run_store(dying).on_drop(OnDrop::Keep).build().unwrap();
-            let stored = store.runs().now_or_never().unwrap().unwrap().pop();
+                Agent::builder(Worker).tools(work).run_store(dying).on_drop(OnDrop::Keep).build().unwrap();
+            let stored = run_ids(&store).now_or_never().unwrap().pop();
             let run = stored.map(|id| store.load_run(&id).now_or_never().unwrap().unwrap().unwrap());
             let ask = run.map_or_else(|| agent.ask("Go"), |run| agent.resume(run));
             ask.into_future().now_or_never()
         };
         if let Some(answer) = life(dies_at) {
-            assert_eq!(texts(answer.unwrap().messages()), ["Go", "", "worked", "One", "Two", "Done."]);
+            assert_eq!(texts(answer.unwrap().new_messages()), ["Go", "", "worked", "One", "Two", "Done."]);
             assert!(dies_at > 20, "{dies_at} points");
             return;
         }
         let has_ended =
-            calls.load(Ordering::Relaxed) > 0 && store.runs().now_or_never().unwrap().unwrap().is_empty();
+            calls.load(Ordering::Relaxed) > 0 && run_ids(&store).now_or_never().unwrap().is_empty();
         if !has_ended {
             let answer = life(usize::MAX).unwrap().unwrap();
             assert_eq!(
-                texts(answer.messages()),
+                texts(answer.new_messages()),
                 ["Go", "", "worked", "One", "Two", "Done."],
                 "died at {dies_at}"
             );

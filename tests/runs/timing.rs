@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tool_core::agent::{AgentBuilder, Decider, DeciderFuture, OnDrop, RunDriver};
 use tool_core::memory::InMemoryStore;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ToolCall};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolCall};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, RunLimits, Step, StopReason, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, ChatModel, RunErrorKind, tool, tools};
@@ -78,7 +79,7 @@ async fn the_time_of_persons_does_not_count() {
         let outer = || {
             let model = ScriptedModel::new().calls("desk", r#"{"question": "Go"}"#).says("Paid.");
             let desk = if decides_inside { desk().decider(Person) } else { desk() }.build().unwrap();
-            let desk = Agent::builder(model).tool(desk.as_tool("desk", "Pays").limits(limited));
+            let desk = Agent::builder(model).tools(desk.as_tool("desk", "Pays").limits(limited));
             let asked = desk.build().unwrap().ask("Go").limits(limited);
             if decides_inside { asked } else { asked.decider(Person) }
         };
@@ -145,7 +146,7 @@ async fn the_time_of_the_caller_counts() {
     assert_eq!(run.run().elapsed(), Duration::from_secs(55));
     // Only a person is awaited from here on.
     tokio::time::sleep(HOUR).await;
-    run.resolve(&run.run().waits()[0].id.clone(), Decision::approve()).unwrap();
+    run.resolve(run.run().waits()[0].id.clone(), Decision::approve()).unwrap();
     assert_eq!(run.run().elapsed(), Duration::from_secs(55));
 }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
 use tool_core::layer::guard;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
+use tool_core::model::{ChatRequest, ChatStream, ToolChoice};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
@@ -106,7 +107,7 @@ async fn found_tools_are_appended_and_stay() {
     assert_eq!(executions[1].call().name, "forecast");
     assert_eq!(executions[1].output().unwrap().to_string(), "rain in Rome for 3 days");
     assert_eq!(executions[1].repairs().len(), 1);
-    let found = answer.messages()[2].text().into_owned();
+    let found = answer.new_messages()[2].text().into_owned();
     let expected =
         "Found 1 tool. It can be called from now on:\n- forecast: Returns the weather forecast of a city";
     assert_eq!(found, expected);
@@ -191,7 +192,7 @@ async fn calls_through_are_calls_of_the_tools_themselves() {
     assert_eq!(outcomes, expected);
     assert_eq!(answer.tool_executions()[1].repairs().len(), 1);
     // The conversation that is stored has the tools themselves.
-    let Message::Assistant(reply) = &answer.messages()[3] else { panic!("a reply") };
+    let Message::Assistant(reply) = &answer.new_messages()[3] else { panic!("a reply") };
     assert_eq!(reply.tool_calls[0].name, "forecast");
     assert_eq!(seen.lock().unwrap().iter().filter(|name| *name == "forecast").count(), 3 * 3 * 3);
 }
@@ -339,7 +340,7 @@ async fn refuses_tools_with_the_names_of_the_search() {
     for name in ["search_tools", "call_tool"] {
         let own = || FunctionTool::new(name, || "mine").description("Searches");
         let error =
-            Agent::builder(ScriptedModel::new()).tool(own()).tool_search(search()).build().unwrap_err();
+            Agent::builder(ScriptedModel::new()).tools(own()).tool_search(search()).build().unwrap_err();
         assert!(matches!(error.kind(), BuildErrorKind::SearchToolName(taken) if taken == name), "{error}");
         let expected = format!(
             "the tool `{name}` uses a name reserved by tool search; give it another name with `rename` or `prefix`"
@@ -350,7 +351,7 @@ async fn refuses_tools_with_the_names_of_the_search() {
         assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
         assert!(error.to_string().contains("the tools cannot be offered"), "{error}");
         // Without a search, the names are free.
-        Agent::builder(ScriptedModel::new()).tool(own()).build().unwrap();
+        Agent::builder(ScriptedModel::new()).tools(own()).build().unwrap();
     }
     let error =
         agent(ScriptedModel::new(), ToolSearch::bm25().always_offer(["forcast"])).build().unwrap_err();
@@ -454,7 +455,7 @@ async fn the_agent_that_takes_over_searches_its_own_tools() {
         let desk =
             ScriptedModel::new().calls("search_tools", query("archive a project")).calls("billing", "{}");
         Agent::builder(desk)
-            .tool(old)
+            .tools(old)
             .tools(others(40))
             .tool_search(ToolSearch::bm25().min_tools(11))
             .handoff_to("billing", "Takes over", &billing.build().unwrap())
@@ -473,7 +474,7 @@ fn a_search_does_not_block_the_thread_of_the_run() {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || released.recv());
         let agent = build();
-        let mut run = agent.start("Rain?");
+        let mut run = agent.ask("Rain?").start();
         let Step::CallModel(request) = run.next().await.unwrap() else { panic!("a request") };
         let response = agent.model().chat(&request).await.unwrap();
         run.record_response(response).await.unwrap();

@@ -9,9 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::guard;
-use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::model::{ChatRequest, Currency, ModelFuture, ModelPrices, Prices, Usage};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::{ChatRequest, Currency, ModelPrices, Prices, Usage};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{ErrorPolicy, Step};
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{
@@ -610,7 +612,7 @@ async fn a_resumed_run_has_its_own_spans() {
     let _listening = spans.listen();
     let script = script().fails("the line is dead").says("Again.").with_usage(Usage::new(1, 1));
     let agent = agent(script).limits(|l| l.max_turns(5)).build().unwrap();
-    let mut run = agent.start(QUESTION);
+    let mut run = agent.ask(QUESTION).start();
     assert!(run.advance().await.unwrap()); // the model calls
     let state = run.into_run();
     let mut run = agent.resume(state).start();
@@ -633,7 +635,7 @@ async fn a_retried_step_has_a_span_of_its_own() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let agent = agent(ScriptedModel::new().fails("the line is dead").says("Again.")).build().unwrap();
-    let mut run = agent.start(QUESTION);
+    let mut run = agent.ask(QUESTION).start();
     run.advance().await.unwrap_err();
     while run.advance().await.unwrap() {}
     run.finish().await.unwrap();
@@ -656,7 +658,7 @@ async fn a_continued_run_drops_its_earlier_error() {
         let _listening = spans.listen();
         let script = ScriptedModel::new().fails("the line is dead").calls("compute", "{}");
         let agent = agent(script).build().unwrap();
-        let mut run = agent.start(QUESTION);
+        let mut run = agent.ask(QUESTION).start();
         for _ in 0..steps {
             let _ = run.advance().await;
         }
@@ -777,7 +779,7 @@ async fn the_spans_of_an_agent_are_inside_of_the_call_that_asked_it() {
     let inner = Agent::builder(inner).name("billing").tools(tools![look_up]).build().unwrap();
     let outer = ScriptedModel::new().calls("ask_billing", r#"{"question": "a"}"#).says("c");
     let outer =
-        Agent::builder(outer).name("desk").tool(inner.as_tool("ask_billing", "Answers")).build().unwrap();
+        Agent::builder(outer).name("desk").tools(inner.as_tool("ask_billing", "Answers")).build().unwrap();
     outer.ask("What?").await.unwrap();
     let call = "invoke_agent desk > turn > execute_tool ask_billing";
     let inner = format!("{call} > invoke_agent billing");
@@ -809,7 +811,7 @@ async fn the_span_of_a_call_that_waits_records_no_error() {
     let inner = ScriptedModel::new().calls("pay", "{}").says("b");
     let inner = Agent::builder(inner).tools(tools![pay]).build().unwrap();
     let outer = ScriptedModel::new().calls("billing", r#"{"question": "a"}"#).says("c");
-    let outer = Agent::builder(outer).tool(inner.as_tool("billing", "Answers")).build().unwrap();
+    let outer = Agent::builder(outer).tools(inner.as_tool("billing", "Answers")).build().unwrap();
     let error = outer.ask("What?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let errors: Vec<_> = spans.tree().into_iter().filter(|line| line.contains(": ")).collect();
@@ -847,20 +849,20 @@ impl<S: Subscriber> Layer<S> for Warnings {
 /// Whoever resumes the run must pass them.
 #[tokio::test]
 async fn warns_once_of_values_that_a_stored_run_loses() {
-    use tool_core::agent::{PerRun, RunInfo, RunParts};
+    use tool_core::agent::{RunInfo, RunResources, RunSetup};
     struct Given;
     struct Lost;
     struct Application;
-    impl PerRun for Application {
-        async fn open(&self, _: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
-            Ok(RunParts::new().context(Given))
+    impl RunSetup for Application {
+        async fn open(&self, _: &RunInfo) -> Result<RunResources, Box<dyn std::error::Error + Send + Sync>> {
+            Ok(RunResources::new().context(Given))
         }
     }
     let warnings = Warnings::default();
     let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
     let model = ScriptedModel::new().says("Hello.").says("Hello.").says("Hello.");
     let agent =
-        Agent::builder(model.clone()).per_run(Application).run_store(InMemoryStore::new()).build().unwrap();
+        Agent::builder(model.clone()).run_setup(Application).run_store(InMemoryStore::new()).build().unwrap();
     for _ in 0..2 {
         agent.ask("Hi").user("ada").context(Lost).context(Given).await.unwrap();
     }
@@ -916,7 +918,7 @@ async fn a_run_inside_that_waits_is_not_cancelled() {
     let clerk = Agent::builder(ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 0}"#));
     let clerk = clerk.tools(tools![look_up]).layer(guard::needs_approval(|_| true)).build().unwrap();
     let desk = ScriptedModel::new().calls("clerk", r#"{"question": "?"}"#);
-    let desk = Agent::builder(desk).tool(clerk.as_tool("clerk", "Looks up")).build().unwrap();
+    let desk = Agent::builder(desk).tools(clerk.as_tool("clerk", "Looks up")).build().unwrap();
     let error = desk.ask("Go").on_event(|_| {}).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     drop(error);

@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tests::support::sampling::is_exhaustive;
-use tool_core::__internals::CallRequest;
-use tool_core::model::{
-    AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
+use tool_core::engine::{
+    AgentProfile, AskExt, CallRequest, Effect, EffectId, EffectResult, LayerSight, LayerSubject,
+    RunDriverExt, RunPath, ToolSetExt, TurnTools,
 };
-use tool_core::run::{
-    Decision, Effect, EffectId, EffectResult, Profile, Run, RunPath, Sees, Subject, TurnTools,
-};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::provider::{ToolDefinitions, ToolKind};
+use tool_core::run::{Decision, Run};
+use tool_core::signatures::Timestamp;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, Timestamp, ToolErrorKind, ToolExecution};
+use tool_core::tool::{Progress, ToolErrorKind, ToolExecution};
 use tool_core::{
     Agent, CancellationToken, FunctionTool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
 };
@@ -42,7 +43,7 @@ struct Scenario {
     max: usize,
     /// The runs whose time is limited: the outermost one, and the agent's.
     is_timed: [bool; 2],
-    sees: Sees,
+    sees: LayerSight,
     /// How often something may happen that can happen at any moment.
     surprises: u8,
 }
@@ -92,9 +93,9 @@ impl InFlight {
             Effect::Call(request) => format!("call {}", request.call.id),
             Effect::Begin(request) => format!("begin {}", request.call.id),
             Effect::End => "end".to_owned(),
-            Effect::Judge(Subject::Execution(execution)) => format!("judge {}", execution.call().id),
-            Effect::Judge(Subject::Next) => "judge next".to_owned(),
-            Effect::Judge(Subject::Results) => "judge results".to_owned(),
+            Effect::Judge(LayerSubject::Execution(execution)) => format!("judge {}", execution.call().id),
+            Effect::Judge(LayerSubject::Next) => "judge next".to_owned(),
+            Effect::Judge(LayerSubject::Results) => "judge results".to_owned(),
             Effect::CallModel => "ask".to_owned(),
             Effect::GiveUp => "give up".to_owned(),
         };
@@ -171,15 +172,15 @@ fn saved(run: &Run) -> String {
 
 /// Returns a new run of an agent, the same one each time.
 fn begin(agent: &Agent, id: &str) -> Run {
-    let mut run = serde_json::to_value(agent.ask("Go").elsewhere().start().into_run()).unwrap();
+    let mut run = serde_json::to_value(agent.ask("Go").remote().start().into_run()).unwrap();
     run["id"] = id.into();
     serde_json::from_value(run).unwrap()
 }
 
 /// Returns the runs of the tree that have no end, each with its path.
 fn open_runs(run: &Run) -> Vec<(RunPath, &Run)> {
-    let places = run.facts().open_places().into_iter();
-    places.filter_map(|path| Some((path.clone(), run.facts().inner_run_at(path.calls())?))).collect()
+    let places = run.engine_view().open_places().into_iter();
+    places.filter_map(|path| Some((path.clone(), run.engine_view().inner_run_at(path.calls())?))).collect()
 }
 
 /// Returns all runs of the tree.
@@ -200,7 +201,7 @@ impl Exploration {
         let [outer, inner] = scenario.is_timed.map(agent);
         let inner = inner.build().unwrap();
         let asking = clerks().map(|(name, policy)| inner.as_tool(name, "Answers").policy(policy));
-        let outer = asking.into_iter().fold(outer, |outer, tool| outer.tool(tool)).build().unwrap();
+        let outer = asking.into_iter().fold(outer, |outer, tool| outer.tools(tool)).build().unwrap();
         let clerks = clerks()
             .map(|(name, policy)| ToolDefinition::new(name).with_policy(policy).with_kind(ToolKind::Agent));
         let definitions = tools.definitions().iter().cloned().chain(clerks).collect();
@@ -216,10 +217,10 @@ impl Exploration {
     }
 
     /// Returns what a run of the tree knows of its agent.
-    fn profile(&self) -> Profile {
+    fn profile(&self) -> AgentProfile {
         let undoing = self.definitions.iter().filter_map(ToolDefinition::undo);
         let undoing = undoing.map(|undo| ((0, undo.to_owned()), self.definition(undo).clone())).collect();
-        let mut profile = Profile::new(self.scenario.max);
+        let mut profile = AgentProfile::new(self.scenario.max);
         (profile.sees, profile.called, profile.undoing) =
             (self.scenario.sees, self.definitions.clone(), undoing);
         profile
@@ -227,7 +228,7 @@ impl Exploration {
 
     fn start(&self) -> State {
         let mut run = begin(&self.agents[0], "outer");
-        run.engine().set_profile(Profile::new(self.scenario.max));
+        run.engine().set_profile(AgentProfile::new(self.scenario.max));
         let mut state = State {
             saved: saved(&run),
             run,
@@ -280,13 +281,13 @@ impl Exploration {
         let executed = others.filter(|one| matches!(one.effect, Effect::Call(_) | Effect::Begin(_))).count();
         // An agent in whose run everything waits holds no room.
         let is_at_work = |asked: &RunPath| {
-            let run = state.run.facts().inner_run_at(asked.calls()).unwrap();
+            let run = state.run.engine_view().inner_run_at(asked.calls()).unwrap();
             let open = run.current_calls().filter(|(_, outcome)| outcome.is_none()).count();
             let waits = open > 0 && run.waits().len() == open;
             asked.depth() == path.depth() + 1 && asked.at_depth(path.depth()) == *path && !waits
         };
         let own = path.inside(&request.call.id);
-        let places = state.run.facts().open_places();
+        let places = state.run.engine_view().open_places();
         let asked = places.iter().filter(|asked| **asked != own && is_at_work(asked));
         let begins = |asked: &&RunPath| {
             let is_begun = |one: &InFlight| matches!(&one.effect, Effect::Begin(begun) if one.id.path().inside(&begun.call.id) == **asked);
@@ -327,7 +328,7 @@ impl Exploration {
         if state.run.waits().iter().any(|wait| wait.question().is_some()) {
             events.push(Event::Answer);
         }
-        let timeouts = state.run.facts().poll_timeout(state.now);
+        let timeouts = state.run.engine_view().poll_timeout(state.now);
         events.extend(timeouts.deadline.map(|_| Event::Due));
         assert!(!events.is_empty() || state.run.is_done(), "the tree cannot continue");
         events.extend(timeouts.limit.map(|_| Event::Pass));
@@ -356,12 +357,12 @@ impl Exploration {
                 let wait = state.run.waits().into_iter().find(|wait| wait.question().is_some()).unwrap();
                 state.run.resolve(&wait.id, Decision::answer("Eve")).unwrap();
             }
-            Event::Due => state.now = state.run.facts().poll_timeout(state.now).deadline.unwrap(),
+            Event::Due => state.now = state.run.engine_view().poll_timeout(state.now).deadline.unwrap(),
             Event::Pass => {
-                let (path, left) = state.run.facts().poll_timeout(state.now).limit.unwrap();
+                let (path, left) = state.run.engine_view().poll_timeout(state.now).limit.unwrap();
                 state.run.engine().advance(left);
                 state.run.engine().use_up_time_at(&path);
-                let stopped = state.run.facts().inner_run_at(path.calls());
+                let stopped = state.run.engine_view().inner_run_at(path.calls());
                 let goes_on = |run: &Run| run.current_calls().next().is_some();
                 assert!(!stopped.is_some_and(goes_on), "the time of {path:?} is up");
             }
@@ -380,8 +381,8 @@ impl Exploration {
     /// Performs an effect.
     fn perform(&self, state: &State, performed: &InFlight, fails: bool) -> EffectResult {
         let path = performed.id.path();
-        let run = state.run.facts().inner_run_at(path.calls()).unwrap();
-        let is_step = matches!(performed.effect, Effect::Judge(Subject::Next));
+        let run = state.run.engine_view().inner_run_at(path.calls()).unwrap();
+        let is_step = matches!(performed.effect, Effect::Judge(LayerSubject::Next));
         if is_step && (run.is_undoing() || run.stop_reason().is_some()) {
             // Layers have nothing to judge in a run that was stopped meanwhile.
             return EffectResult::Nothing;
@@ -389,9 +390,9 @@ impl Exploration {
         match &performed.effect {
             Effect::Call(request) => EffectResult::Finished(self.execute(request, fails).into()),
             Effect::Begin(request) => {
-                let inner = state.run.facts().inner_run_at(path.inside(&request.call.id).calls());
+                let inner = state.run.engine_view().inner_run_at(path.inside(&request.call.id).calls());
                 match inner {
-                    Some(inner) if inner.facts().profile().is_some() => EffectResult::Nothing,
+                    Some(inner) if inner.engine_view().profile().is_some() => EffectResult::Nothing,
                     // The run goes on after a crash.
                     inner => {
                         let new = || begin(&self.agents[1], &format!("inner_{}", request.attempt.number));
@@ -408,8 +409,8 @@ impl Exploration {
             Effect::End => {
                 let outer = path.at_depth(path.depth() - 1);
                 let call = path.calls()[path.depth() - 1].to_owned();
-                let name = state.run.facts().names_to(path).pop().unwrap();
-                let is_undoing = state.run.facts().inner_run_at(outer.calls()).unwrap().is_undoing();
+                let name = state.run.engine_view().names_to(path).pop().unwrap();
+                let is_undoing = state.run.engine_view().inner_run_at(outer.calls()).unwrap().is_undoing();
                 let outcome = match run.clone().finish() {
                     Ok(answer) => Ok(ToolOutput::text(answer.text())),
                     Err(_) if is_undoing => Ok(ToolOutput::text("undone")),
@@ -418,22 +419,22 @@ impl Exploration {
                 let execution = ToolExecution::new(ToolCall::new(call, name, "{}"), outcome);
                 EffectResult::Ended(outer.depth(), execution.into())
             }
-            Effect::Judge(Subject::Execution(execution)) => {
-                let mut copy = run.facts().recording_copy();
+            Effect::Judge(LayerSubject::Execution(execution)) => {
+                let mut copy = run.engine_view().recording_copy();
                 copy.record_result((**execution).clone()).unwrap();
                 EffectResult::Changed(copy.changes().without_time().into())
             }
-            Effect::Judge(Subject::Next) => {
-                let ask = self.agent_of(path).resume(run.facts().recording_copy()).elsewhere();
+            Effect::Judge(LayerSubject::Next) => {
+                let ask = self.agent_of(path).resume(run.engine_view().recording_copy()).remote();
                 let mut driver = ask.start();
                 driver.judge_before_step().now_or_never().expect("it waits for nothing").unwrap();
                 EffectResult::Changed(driver.run().changes().without_time().into())
             }
-            Effect::Judge(Subject::Results) | Effect::GiveUp => EffectResult::Nothing,
+            Effect::Judge(LayerSubject::Results) | Effect::GiveUp => EffectResult::Nothing,
             Effect::CallModel => {
-                let mut copy = run.facts().recording_copy();
+                let mut copy = run.engine_view().recording_copy();
                 copy.record_response(self.reply(path, run)).unwrap();
-                let Profile { sees, called, undoing, max_concurrent_calls } = self.profile();
+                let AgentProfile { sees, called, undoing, max_concurrent_calls } = self.profile();
                 let (called, undoing) = (called.iter().cloned().collect(), undoing.into_values().collect());
                 let tools = TurnTools { sees, called, undoing, max_concurrent_calls };
                 EffectResult::Asked(copy.changes().without_time().into(), tools)
@@ -495,7 +496,7 @@ impl Exploration {
         let mut twin = state.run.clone();
         twin.engine().advance(Duration::from_millis(1));
         for (path, before) in open_runs(&state.run) {
-            let Some(after) = twin.facts().inner_run_at(path.calls()) else { continue };
+            let Some(after) = twin.engine_view().inner_run_at(path.calls()) else { continue };
             let counts = after.elapsed() > before.elapsed();
             let calls = state.in_flight.iter().filter(|one| one.id.path().calls().starts_with(&path.calls()));
             let is_executing = calls.into_iter().any(|one| one.call().is_some());
@@ -588,7 +589,8 @@ fn scenarios() -> Vec<Scenario> {
             for (first, one) in INNER.iter().enumerate() {
                 for two in &INNER[first..] {
                     let number = scenarios.len();
-                    let sees = Sees { answers: false, outputs: number % 3 == 1, records: number % 3 > 0 };
+                    let sees =
+                        LayerSight { answers: false, outputs: number % 3 == 1, records: number % 3 > 0 };
                     scenarios.push(Scenario {
                         outer: [clerk, beside],
                         inner: [one, two],
@@ -611,7 +613,7 @@ fn stopped_twice() -> Vec<Scenario> {
         inner,
         max: 2,
         is_timed: [false, true],
-        sees: Sees { answers: false, outputs, records },
+        sees: LayerSight { answers: false, outputs, records },
         surprises: 2,
     };
     vec![

@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
+use tool_core::model::{ChatRequest, ChatStream, ToolChoice};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{RunLimits, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, RunError, RunErrorKind, tool, tools};
@@ -143,7 +144,7 @@ async fn within_a_limit() {
     let text = error.to_string();
     let expected = "the model gave no valid answer: the answer does not have the requested form: ";
     assert!(text.starts_with(expected) && !text.contains("arguments"), "{text}");
-    assert_eq!(error.messages().len(), 6);
+    assert_eq!(error.new_messages().len(), 6);
     let actual = ask_plain(wrong()).await.unwrap_err().to_string();
     assert!(!actual.contains("final_answer"), "text meant for the model: {actual}");
     let limits = RunLimits::new().max_wrong_answers(3);

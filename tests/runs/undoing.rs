@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tests::support::ways::{alike, restored};
 use tool_core::agent::{AgentBuilder, BuildError};
-use tool_core::layer::guard;
+use tool_core::layer::{OutputVerdict, guard};
 use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolErrorKind;
-use tool_core::tool::{IdempotencyKey, ToolExecution, Undone};
+use tool_core::tool::{CallToUndo, IdempotencyKey, ToolErrorKind, ToolExecution};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, RunError, RunErrorKind, ToolContext, ToolError, ToolSet, tool, tools};
 
@@ -19,7 +18,11 @@ fn book(what: String) -> Result<String, String> {
 
 /// Takes a booking back.
 #[tool(attempts = 2)]
-fn cancel(what: String, #[inject] undone: &Undone, #[inject] key: &IdempotencyKey) -> Result<String, String> {
+fn cancel(
+    what: String,
+    #[inject] undone: &CallToUndo,
+    #[inject] key: &IdempotencyKey,
+) -> Result<String, String> {
     if what == "bridge" {
         return Err("cannot be burnt twice".into());
     }
@@ -87,7 +90,7 @@ async fn an_undo_tool_receives_the_arguments_that_it_declares() {
         format!("{seat} in {train}")
     }
     #[tool("Frees a seat")]
-    fn free(seat: u32, #[inject] undone: &Undone) -> String {
+    fn free(seat: u32, #[inject] undone: &CallToUndo) -> String {
         format!("{seat}: {}", undone.output.as_ref().map_or_else(String::new, ToString::to_string))
     }
     let script =
@@ -168,7 +171,7 @@ async fn does_not_retry_an_at_most_once_undo_call() {
     let model = ScriptedModel::new().calls_all(arguments).calls("fatal", "{}");
     let agent = Agent::builder(model).tools(tools![give, fatal]).undo_tools(tools![take_back]);
     let agent = agent.build().unwrap();
-    let mut run = agent.start("Give");
+    let mut run = agent.ask("Give").start();
     while !matches!(run.next().await.unwrap(), Step::CallTools(calls) if calls[0].name == "take_back") {
         run.advance().await.unwrap();
     }
@@ -211,7 +214,7 @@ fn refuses_an_agent_without_its_undo_tool() {
         booking
     }
     let error = Agent::builder(ScriptedModel::new()).tools(tools![rent, free]).build().unwrap_err();
-    let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &Undone`";
+    let expected = "the tool `rent` is undone by `free`, which requires `booking` but receives the arguments of `rent`; read the output of the undone call instead, with `#[inject] undone: &CallToUndo`";
     assert_eq!(error.to_string(), expected);
     // An undo tool may also be one that is offered to the model.
     assert!(Agent::builder(ScriptedModel::new()).tools(tools![book, cancel]).build().is_ok());
@@ -225,7 +228,7 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     }
     let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
     let build = || {
-        let fewer = guard::offer_at(|tool, at| at.turn == 1 || tool.name() == "fatal");
+        let fewer = guard::offer_with_context(|tool, at| at.turn == 1 || tool.name() == "fatal");
         Agent::builder(script()).tools(tools![book, fatal, cancel]).layer(fewer)
     };
     let error = alike(build).await.unwrap_err();
@@ -250,7 +253,7 @@ async fn undoes_calls_with_an_attempt_of_unknown_effect() {
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
     // The same holds for an attempt that was interrupted with its process.
     let agent = build().build().unwrap();
-    let mut run = agent.start("Book");
+    let mut run = agent.ask("Book").start();
     run.advance().await.unwrap();
     let call = run.run().current_calls().next().unwrap().0.clone();
     run.begin_call(&call).await.unwrap();
@@ -269,7 +272,10 @@ async fn undoes_calls_whose_unknown_outcome_was_replaced() {
     let build = || {
         let tools = tools![hangs, fatal];
         let agent = Agent::builder(script()).tools(tools).undo_tools(tools![cancel]);
-        agent.on_tool_error(|call, _| (call.name == "hangs").then(|| Err(ToolError::failed("no"))))
+        agent.layer(guard::output(|execution| match &*execution.call().name {
+            "hangs" => OutputVerdict::fail(ToolError::failed("no")),
+            _ => OutputVerdict::Pass,
+        }))
     };
     let error = alike(build).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tool_core::agent::{AgentBuilder, PerRun, RunInfo, RunParts};
+use tests::support::stores::{postgres, run_ids};
+use tool_core::agent::{AgentBuilder, RunInfo, RunResources, RunSetup};
+use tool_core::engine::AgentExt;
 use tool_core::layer::{CallVerdict, guard};
-use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunStatus, RunStore};
+use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunStatus};
 use tool_core::model::{ModelOptions, RunUser, Usage};
 use tool_core::run::Decision;
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, CancellationToken, ChatMemory, ConversationId, RunErrorKind, SqliteStore, ToolCall, ToolContext,
@@ -42,7 +45,26 @@ struct Customer(String);
 fn helper(name: &'static str, of: AgentBuilder) -> AgentBuilder {
     let inner = of.build().unwrap();
     let model = ScriptedModel::new().calls(name, r#"{"question": "Who?"}"#).says("Done.");
-    Agent::builder(model).tool(inner.as_tool(name, "Helps").own_conversation())
+    Agent::builder(model).tools(inner.as_tool(name, "Helps").own_conversation())
+}
+
+struct Impostor;
+
+impl RunSetup for Impostor {
+    async fn open(&self, _: &RunInfo) -> Result<RunResources, BoxError> {
+        Ok(RunResources::new().context(RunUser::new("eve")))
+    }
+}
+
+#[tokio::test]
+async fn a_user_is_no_value_for_tools() {
+    let builder = || Agent::builder(ScriptedModel::new().says("Hello"));
+    let built = builder().context(RunUser::new("eve")).build().unwrap_err().to_string();
+    let asked = builder().build().unwrap().ask("Hi").context(RunUser::new("eve")).await.unwrap_err();
+    let opened = builder().run_setup(Impostor).build().unwrap().ask("Hi").user("ada").await.unwrap_err();
+    for refused in [built, asked.to_string(), opened.to_string()] {
+        assert!(refused.contains("say whose run it is with `Ask::user`"), "{refused}");
+    }
 }
 
 /// At depth 0, 1 and 2, with conversations of the agents' own.
@@ -76,7 +98,7 @@ async fn an_agent_inside_has_what_its_own_application_gives() {
     let (desk, _, asked) = desk();
     let inner = Agent::builder(ScriptedModel::new().calls("name_of", "{}").says("Done."));
     let inner = inner.options(ModelOptions::default().with_max_output_tokens(100)).tools(tools![name_of]);
-    let agent = helper("helper", inner.per_run(desk)).build().unwrap();
+    let agent = helper("helper", inner.run_setup(desk)).build().unwrap();
     let answer = agent.ask("Who am I?").user("ada").await.unwrap();
     assert!(answer.transcript().to_string().contains("Ada Lovelace"), "{}", answer.transcript());
     assert_eq!(*asked.lock().unwrap(), ["ada"]);
@@ -86,8 +108,9 @@ async fn an_agent_inside_has_what_its_own_application_gives() {
 async fn a_run_keeps_its_user_and_is_listed_and_continued_as_theirs() {
     let sqlite = SqliteStore::in_memory().await.unwrap();
     let in_memory = InMemoryStore::new();
-    let stores: [(ChatMemory, Arc<dyn RunStore>); 2] =
-        [(in_memory.clone().into(), Arc::new(in_memory)), (sqlite.clone().into(), Arc::new(sqlite))];
+    let mut stores: Vec<(ChatMemory, Arc<dyn RunStore>)> =
+        vec![(in_memory.clone().into(), Arc::new(in_memory)), (sqlite.clone().into(), Arc::new(sqlite))];
+    stores.extend(postgres().await.map(|store| (store.clone().into(), Arc::new(store) as _)));
     for (memory, store) in stores {
         let model = ScriptedModel::new().calls("whose", "{}").fails("down").says("Done.");
         let agent = Agent::builder(model).tools(tools![whose]).memory(memory).run_store(Arc::clone(&store));
@@ -119,8 +142,8 @@ async fn a_run_keeps_its_user_and_is_listed_and_continued_as_theirs() {
         let decided = agent.decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap();
         let answer = decided.resume().unwrap().await.unwrap();
         assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "ada\nor eve: first");
-        agent.discard(other).await.unwrap();
-        assert!(store.runs().await.unwrap().is_empty());
+        agent.undo_and_end(other).await.unwrap();
+        assert!(run_ids(&store).await.is_empty());
     }
 }
 
@@ -131,8 +154,8 @@ struct Desk {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl PerRun for Desk {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, BoxError> {
+impl RunSetup for Desk {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, BoxError> {
         let user = run.user().ok_or("log in first")?;
         self.asked.lock().unwrap().push(user.to_string());
         match user.as_str() {
@@ -144,7 +167,7 @@ impl PerRun for Desk {
                     "who" => CallVerdict::deny("not for customers"),
                     _ => CallVerdict::Pass,
                 });
-                let parts = RunParts::new()
+                let parts = RunResources::new()
                     .context(Customer((*name).to_owned()))
                     .limits(|l| l.max_turns(3))
                     .layer(denies);
@@ -168,10 +191,11 @@ async fn what_follows_from_the_user_is_there_wherever_the_run_goes_on() {
     let usage = Usage::new(40, 10);
     let model = ScriptedModel::new().calls_all([("whose", "{}"), ("who", "{}")]).with_usage(usage);
     let model = model.says("Done.").with_usage(usage);
-    let agent = Agent::builder(model).tools(tools![whose, who]).run_store(InMemoryStore::new()).per_run(desk);
+    let agent =
+        Agent::builder(model).tools(tools![whose, who]).run_store(InMemoryStore::new()).run_setup(desk);
     let agent = agent.options(ModelOptions::default().with_max_output_tokens(100)).build().unwrap();
     let run = agent.ask("Whose?").user("ada").await.unwrap_err().into_run();
-    assert!(!run.facts().has_own_budget());
+    assert!(!run.engine_view().has_own_budget());
     assert_eq!(run.limits().max_turns, 3);
     let wait = run.waits().remove(0).id;
     drop(agent.decide(run.id().as_str(), &wait, Decision::approve()).await.unwrap());
@@ -202,14 +226,14 @@ async fn a_run_that_cannot_be_opened_does_nothing_and_can_be_resumed() {
         let (desk, _, _) = desk();
         let model = ScriptedModel::new().says("Never.");
         let agent =
-            Agent::builder(model.clone()).run_store(InMemoryStore::new()).per_run(desk).build().unwrap();
+            Agent::builder(model.clone()).run_store(InMemoryStore::new()).run_setup(desk).build().unwrap();
         let ask = agent.ask("Hello");
         let error = match user {
             Some(user) => ask.user(user).await.unwrap_err(),
             None => ask.await.unwrap_err(),
         };
         assert_eq!(error.to_string(), expected);
-        assert!(matches!(error.kind(), RunErrorKind::PerRun(_)) && error.is_resumable());
+        assert!(matches!(error.kind(), RunErrorKind::RunSetup(_)) && error.is_resumable());
         assert_eq!(model.requests().len(), 0);
         let stored = agent.stored_run(error.run().id().as_str()).await.unwrap().unwrap();
         assert_eq!(stored.status, RunStatus::Failed);
@@ -220,7 +244,7 @@ async fn a_run_that_cannot_be_opened_does_nothing_and_can_be_resumed() {
 #[tokio::test]
 async fn a_worker_that_executes_one_call_asks_what_its_run_has() {
     let (desk, _, _) = desk();
-    let agent = Agent::builder(ScriptedModel::new()).tools(tools![whose]).per_run(desk).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new()).tools(tools![whose]).run_setup(desk).build().unwrap();
     let mut run = tool_core::run::Run::new([tool_core::Message::user("Whose?")]).with_user("ada");
     let reply =
         tool_core::model::AssistantMessage::default().with_tool_calls([ToolCall::new("a", "whose", "{}")]);
@@ -246,7 +270,7 @@ async fn a_run_that_a_question_goes_on_with_has_what_its_user_has() {
     let store = InMemoryStore::new();
     let agent = Agent::builder(model).tools(tools![refund, who]).memory(store.clone()).run_store(store);
     let agent =
-        agent.options(ModelOptions::default().with_max_output_tokens(100)).per_run(desk).build().unwrap();
+        agent.options(ModelOptions::default().with_max_output_tokens(100)).run_setup(desk).build().unwrap();
     let failed = agent.ask("Refund").user("ada").conversation("c").await.unwrap_err();
     assert!(matches!(failed.kind(), RunErrorKind::Model(_)), "{failed}");
     let before = budget.key("ada").left().await.unwrap();

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tests::support::stores::stored_runs;
 use tests::support::ways::{alike, assert_valid};
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{guard, rewrite};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::ChatRequest;
 use tool_core::run::StopReason;
+use tool_core::signatures::ToolProgress;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ToolErrorKind;
-use tool_core::tool::{Progress, ToolProgress};
+use tool_core::tool::{Progress, ToolErrorKind};
 use tool_core::{Agent, CancellationToken, Event, Message, RunErrorKind, ToolError, tool, tools};
 
 #[tool]
@@ -143,7 +144,7 @@ async fn a_token_cancels_the_run() {
     let (outcome, ()) = futures_util::future::join(ask, canceller).await;
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)) && !error.is_resumable());
-    assert_eq!(error.messages()[2].text(), "the call was interrupted before a result was produced");
+    assert_eq!(error.new_messages()[2].text(), "the call was interrupted before a result was produced");
     assert!(is_seen(&seen).await);
     // A run that was cancelled before its start does not start.
     let error = agent.ask("Spawn").cancellation_token(cancellation.clone()).await.unwrap_err();
@@ -203,11 +204,11 @@ async fn a_hook_changes_only_its_turn() {
     let agent = Agent::builder(model)
         .tools(tools![first, second])
         .options(tool_core::ModelOptions::default().with_seed(7))
-        .layer(guard::offer_at(|tool, at| {
+        .layer(guard::offer_with_context(|tool, at| {
             assert_eq!(at.messages.len(), if at.turn == 1 { 1 } else { 4 });
             at.turn > 1 || tool.name() == "first"
         }))
-        .layer(rewrite::request_at(|request, at| {
+        .layer(rewrite::request_with_context(|request, at| {
             assert_eq!(at.messages.len(), if at.turn == 1 { 1 } else { 4 });
             let options = request.options().clone();
             request.with_options(if at.turn == 1 { options.with_seed(1) } else { options })
@@ -251,12 +252,12 @@ async fn a_tool_observes_that_its_result_is_not_awaited() {
 #[tokio::test]
 async fn a_resumed_turn_retains_its_tools() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
-    let only_first = guard::offer_at(|tool, at| {
+    let only_first = guard::offer_with_context(|tool, at| {
         assert!(at.messages.len() == 1 || at.turn == 2);
         tool.name() == "first"
     });
     let agent = Agent::builder(model).tools(tools![first, second]).layer(only_first).build().unwrap();
-    let mut run = agent.start("Go");
+    let mut run = agent.ask("Go").start();
     run.advance().await.unwrap();
     let answer = agent.resume(run.into_run()).await.unwrap();
     assert_eq!(answer.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
@@ -298,7 +299,7 @@ async fn an_outcome_is_stored_before_its_event() {
     let outcome = AssertUnwindSafe(panicking.ask("Pay").into_future()).catch_unwind().await;
     assert!(outcome.is_err(), "the hook panics");
     let resuming = agent(ScriptedModel::new().says("Done.")).build().unwrap();
-    let run = resuming.stored_runs().await.unwrap().runs.remove(0).run;
+    let run = stored_runs(&resuming).await.remove(0).run;
     let answer = resuming.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid");
 }
@@ -336,7 +337,7 @@ async fn a_layer_changes_the_messages_of_a_request_only() {
                     ]
             })
             .says("Done.");
-        let shorten = rewrite::request_at(|mut request, at| {
+        let shorten = rewrite::request_with_context(|mut request, at| {
             assert_eq!(request.messages().len(), [2, 5, 7][at.turn as usize - 1]);
             if at.turn == 3
                 && let Message::Tool(result) = &mut request.messages_mut()[4]
@@ -349,7 +350,7 @@ async fn a_layer_changes_the_messages_of_a_request_only() {
     };
     let answer = alike(build).await.unwrap();
     // The run has what the tool returned.
-    assert_eq!(answer.messages()[3].text(), "the text of page 2");
+    assert_eq!(answer.new_messages()[3].text(), "the text of page 2");
 }
 
 #[tokio::test]
@@ -360,7 +361,7 @@ async fn a_layer_sets_the_instructions_of_a_turn() {
             .calls("page", r#"{"number": 1}"#)
             .expects(move |request| sent(request)[0] == of_agent.unwrap_or("What now?"))
             .says("Done.");
-        let personal = rewrite::request_at(|request, at| {
+        let personal = rewrite::request_with_context(|request, at| {
             let name = at.context.get::<&'static str>().copied().unwrap_or_default();
             if at.turn == 1 { request.with_instructions(format!("You help {name}.")) } else { request }
         });
@@ -407,7 +408,7 @@ async fn calls_and_results_of_changed_messages_stay_together() {
                     true
                 })
                 .says("Done.");
-            let change = rewrite::request_at(move |mut request, at| {
+            let change = rewrite::request_with_context(move |mut request, at| {
                 if at.turn == 3 {
                     change(request.messages_mut());
                 }
@@ -415,7 +416,7 @@ async fn calls_and_results_of_changed_messages_stay_together() {
             });
             Agent::builder(model).tools(tools![page]).layer(change)
         };
-        assert_eq!(alike(build).await.unwrap().messages().len(), 7);
+        assert_eq!(alike(build).await.unwrap().new_messages().len(), 7);
     }
 }
 
@@ -428,18 +429,18 @@ async fn earlier_turns_can_be_left_out_of_requests() {
             .calls("page", r#"{"number": 3}"#)
             .expects(|request| sent(request) == ["What now?", "", "the text of page 3"])
             .says("Done.");
-        Agent::builder(model).tools(tools![page]).send_history(false)
+        Agent::builder(model).tools(tools![page]).send_earlier_turns(false)
     };
-    assert_eq!(alike(build).await.unwrap().messages().len(), 7);
+    assert_eq!(alike(build).await.unwrap().new_messages().len(), 7);
 
     // The conversation before the question, and what the user says during the run, are sent.
     let model = reader()
         .expects(|request| sent(request) == ["Hi", "Hello!", "Read", "Faster!", "", "the text of page 3"])
         .says("Done.");
-    let agent = Agent::builder(model).tools(tools![page]).send_history(false).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![page]).send_earlier_turns(false).build().unwrap();
     let mut run = agent.ask("Read").history([Message::user("Hi"), Message::assistant("Hello!")]).start();
     run.advance().await.unwrap();
-    run.push_user_message("Faster!").unwrap();
+    run.deny_and_say("Faster!").unwrap();
     while run.advance().await.unwrap() {}
     assert_eq!(run.finish().await.unwrap().text(), "Done.");
 }

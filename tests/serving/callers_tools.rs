@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tests::support::stores::run_ids;
 use tool_core::agent::{AgentBuilder, on_approval, on_question};
-use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::memory::InMemoryStore;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
 use tool_core::{Agent, Message, ToolCall, ToolError, tool, tools};
@@ -237,7 +239,7 @@ async fn accepts_a_user_message_after_the_results() {
     assert_eq!(ask(&caller, api, &request, false).await.0, "It is warm.");
     let read: Vec<_> = model.requests()[1].iter().map(|message| message.text().into_owned()).collect();
     assert_eq!(read[3..], ["Rome", "22 degrees in Rome", "Rome", "In Celsius."]);
-    let id = store.runs().await.unwrap().remove(0);
+    let id = run_ids(&store).await.remove(0);
     let run = store.load_run(&id).await.unwrap().unwrap();
     let position = run.new_messages().iter().position(|message| message.text() == "In Celsius.").unwrap();
     let sender = run.sender_of(position).unwrap();
@@ -313,14 +315,14 @@ async fn a_caller_answers_no_call_of_an_inner_agent() {
     for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
         let guide = Agent::builder(ScriptedModel::new().calls("locate", "{}").says("You are at the vault."));
         let guide = guide
-            .tool(ExternalTool::new(ToolDefinition::new("locate")))
+            .tools(ExternalTool::new(ToolDefinition::new("locate")))
             .build()
             .unwrap()
             .as_tool("guide", "Guides");
         let model = ScriptedModel::new()
             .calls_all([("guide", r#"{"question": "Where am I?"}"#), ("locate", "{}")])
             .says("At the vault.");
-        let agent = Agent::builder(model.clone()).tool(guide).build().unwrap();
+        let agent = Agent::builder(model.clone()).tools(guide).build().unwrap();
         let caller = Caller::new(Server::new().agent("agent", agent)).await;
         // Only the call of the caller's own tool is returned.
         let (content, calls, _) = ask(&caller, api, &first_request(api), is_streamed).await;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tool_anthropic::Anthropic;
-use tool_core::memory::{
-    Budget, BudgetStore, InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
-};
-use tool_core::model::{ChatRequest, ModelFuture, ModelOptions};
-use tool_core::run::{Run, RunChanges, RunRevision};
+use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunSummary};
+use tool_core::model::{ChatRequest, ModelOptions};
+use tool_core::provider::ModelFuture;
+use tool_core::run::Run;
+use tool_core::signatures::Timestamp;
+use tool_core::store::{BudgetStore, RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Timestamp;
 use tool_core::{Agent, ChatModel, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
@@ -178,6 +178,15 @@ impl RunStore for Contended {
     }
 
     fn load_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        _id: &'a str,
+        _after: Option<u64>,
+        _limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
         Box::pin(async { Ok(None) })
     }
 

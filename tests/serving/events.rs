@@ -2,9 +2,8 @@
 
 use futures_util::stream;
 use serde_json::{Value, json};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError};
+use tool_core::provider::ModelFuture;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, ToolCall, tool, tools};
 use tool_openai::server::Server;

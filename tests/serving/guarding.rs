@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::ChatModel;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta};
+use tool_core::provider::ModelFuture;
 use tool_core::testing::ScriptedModel;
 use tool_openai::server::Server;
 

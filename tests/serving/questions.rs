@@ -408,7 +408,7 @@ async fn the_agents_answerer_comes_first_and_agents_inside_ask_too() {
         "Which size?" => Decision::answer("large"),
         _ => Decision::defer(),
     };
-    let caller = serve(Agent::builder(model.clone()).tool(clerk).decider(on_question(answers))).await;
+    let caller = serve(Agent::builder(model.clone()).tools(clerk).decider(on_question(answers))).await;
     let (_, calls, _) = ask(&caller, CHAT, &request(CHAT), false).await;
     assert_eq!((calls.len(), &calls[0].arguments["question"]), (1, &json!("How many seats?")));
     let next = results(CHAT, &request(CHAT), &calls, &["2"]);

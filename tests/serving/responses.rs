@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ResponseFormat, TokenLogprob,
-    ToolChoice, Usage,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, FinishReason, ToolChoice, Usage};
+use tool_core::provider::{ModelFuture, ResponseFormat, TokenLogprob};
 use tool_core::testing::ScriptedModel;
 use tool_core::{ChatModel, Message, ModelOptions, ToolCall};
 use tool_openai::server::Server;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tests::support::stores::run_ids;
 use tool_core::agent::AgentBuilder;
-use tool_core::memory::{InMemoryStore, RunStore, SqliteStore};
+use tool_core::memory::{InMemoryStore, SqliteStore};
 use tool_core::model::ToolDefinition;
+use tool_core::store::RunStore;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
 use tool_core::{Agent, ToolError, tool, tools};
@@ -64,7 +66,7 @@ async fn a_paused_run_survives_a_restart() {
         // The result of the agent's own call is known.
         assert_eq!(read(&model, 1)[2..], ["1", "Rome"], "{api}");
         assert_eq!((bookings.count(), model.requests().len()), (1, 2), "{api}");
-        assert!(store.runs().await.unwrap().is_empty(), "{api}");
+        assert!(run_ids(&store).await.is_empty(), "{api}");
     }
     for extension in ["sqlite", "sqlite-wal", "sqlite-shm"] {
         let _ = std::fs::remove_file(file.with_extension(extension));
@@ -160,7 +162,7 @@ async fn only_the_caller_of_the_run_continues_it() {
     let model = ScriptedModel::new().calls_all([("vault", "{}"), ("locate", "{}")]).says("As rebuilt.");
     let model = (0..4).fold(model, |model, _| model.says("As rebuilt."));
     let vault = ExternalTool::new(ToolDefinition::new("vault"));
-    let agent = Agent::builder(model.clone()).tool(vault).run_store(store.clone()).build().unwrap();
+    let agent = Agent::builder(model.clone()).tools(vault).run_store(store.clone()).build().unwrap();
     let server = Server::new().agent("agent", agent.clone()).agent("other", agent);
     let caller = Caller::new(server.api_key("sk-owner").api_key("sk-other")).await;
     let post =
@@ -177,7 +179,7 @@ async fn only_the_caller_of_the_run_continues_it() {
         request["model"] = json!(model);
         request
     };
-    let run = store.runs().await.unwrap().remove(0);
+    let run = run_ids(&store).await.remove(0);
     let revision = async || store.load_run(&run).await.unwrap().unwrap().revision().cloned();
     let before = revision().await;
     let last = if id.ends_with('0') { "1" } else { "0" };
@@ -225,9 +227,9 @@ async fn failed_requests_displace_no_waiting_run() {
         assert_eq!(caller.post(CHAT, &first_request(CHAT)).await.status, 500);
     }
     let store = agent.run_store().unwrap();
-    assert_eq!(store.runs().await.unwrap().len(), 1);
+    assert_eq!(run_ids(store).await.len(), 1);
     assert_eq!(ask(&caller, CHAT, &request, false).await.0, "There.");
-    assert!(store.runs().await.unwrap().is_empty());
+    assert!(run_ids(store).await.is_empty());
 }
 
 /// The caller came too late, or the application cancelled the run.
@@ -274,5 +276,5 @@ async fn a_repeated_call_id_continues_no_run() {
     let calls = request["messages"][1]["tool_calls"].as_array_mut().unwrap();
     calls.push(calls[0].clone());
     let _ = caller.post(CHAT, &request).await;
-    assert_eq!(store.runs().await.unwrap().len(), 1, "the paused run still waits");
+    assert_eq!(run_ids(&store).await.len(), 1, "the paused run still waits");
 }

@@ -8,9 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::ChatModel;
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError};
+use tool_core::provider::ModelFuture;
 use tool_openai::server::Server;
 
 use crate::caller::{Caller, read_events};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tool_core::agent::Compaction;
 use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Message, ModelError, ModelErrorKind, ModelFuture, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Message, ModelError, ModelErrorKind, Usage,
 };
-use tool_core::tool::Timestamp;
+use tool_core::provider::ModelFuture;
+use tool_core::signatures::Timestamp;
 use tool_core::{Agent, ChatMemory, ChatModel, ToolCall, tool, tools};
 
 /// What tokens cost, in input tokens: read from the cache, written to it, and of the output.

@@ -4,7 +4,8 @@ use std::vec::IntoIter;
 
 use tool_core::ToolCall;
 use tool_core::agent::RunDriver;
-use tool_core::run::{Decision, ResolveError, Run, RunError, Wait, WaitReason};
+use tool_core::run::{Decision, Run, RunError, Wait, WaitReason};
+use tool_core::signatures::ResolveError;
 use tool_core::tool::WaitId;
 
 /// What waits, as calls whose ids are their paths.

@@ -2,14 +2,73 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::task::yield_now;
-use tool_core::memory::{
-    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary,
-    SaveOutcome, StoreFuture,
+use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunSummary};
+use tool_core::run::Run;
+use tool_core::signatures::StoredRun;
+use tool_core::store::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunChanges, RunCommand,
+    RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture,
 };
-use tool_core::run::{Run, RunChanges, RunRevision};
+use tool_core::{Agent, SqliteStore};
+use tool_postgres::PostgresStore;
+
+/// Returns a store in a schema of its own of the PostgreSQL database at the URL in `POSTGRES_URL`. Without that variable, tests have the other stores
+/// alone; the script `tool-postgres/run` sets it.
+pub async fn postgres() -> Option<PostgresStore> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let url = std::env::var("POSTGRES_URL").ok()?;
+    let schema = format!("runs {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    Some(PostgresStore::connect(url).schema(schema).max_connections(4).migrate().await.unwrap())
+}
+
+/// A store of conversations and runs.
+pub trait ChatAndRunStore: ChatStore + RunStore {}
+
+impl<S: ChatStore + RunStore> ChatAndRunStore for S {}
+
+/// A store of conversations and runs of any kind.
+pub type AnyStore = Arc<dyn ChatAndRunStore>;
+
+/// Returns a store of runs of each kind.
+pub async fn run_stores() -> Vec<(&'static str, Arc<dyn RunStore>)> {
+    let mut stores: Vec<(_, Arc<dyn RunStore>)> = vec![
+        ("in memory", Arc::new(InMemoryStore::new())),
+        ("sqlite", Arc::new(SqliteStore::in_memory().await.unwrap())),
+    ];
+    if let Some(postgres) = postgres().await {
+        stores.push(("postgres", Arc::new(postgres)));
+    }
+    stores
+}
+
+/// Returns the ids of all stored runs, sorted, also of those that cannot be read.
+pub async fn run_ids(store: &(impl RunStore + ?Sized)) -> Vec<String> {
+    let listed = store.list_runs(&RunFilter::new()).await.unwrap().into_iter().map(|run| run.id);
+    let mut ids: Vec<_> = listed.collect();
+    ids.extend(store.unreadable_runs().await.unwrap().into_iter().map(|run| run.id));
+    ids.sort_unstable();
+    ids
+}
+
+/// Posts a command to a stored run, as another process does.
+pub async fn post_command(agent: &Agent, run: &str, command: RunCommand) -> PostOutcome {
+    agent.run_store().unwrap().post(run, &PostedCommand::new(command)).await.unwrap()
+}
+
+/// Loads the stored runs of an agent that have not finished.
+pub async fn stored_runs(agent: &Agent) -> Vec<StoredRun> {
+    let mut stored = Vec::new();
+    for listed in agent.list_runs(&RunFilter::new()).await.unwrap() {
+        if listed.status != RunStatus::Finished {
+            stored.extend(agent.stored_run(listed.id).await.unwrap());
+        }
+    }
+    stored
+}
 
 /// A run store that records every state. Others can work before and after an operation.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +111,15 @@ impl RunStore for EveryState {
     }
 
     fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        _id: &'a str,
+        _after: Option<u64>,
+        _limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -108,6 +176,15 @@ impl RunStore for Counting {
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         self.record("load_run").load_run(id)
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.record("entries").entries(id, after, limit)
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {

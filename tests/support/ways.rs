@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::Phase;
-use tool_core::run::{Decision, InnerRun, Run, Step, Wait, WaitReason};
-use tool_core::tool::{Origin, ToolExecution};
+use tool_core::engine::{AgentExt, InnerRun};
+use tool_core::layer::LayerPhase;
+use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
+use tool_core::tool::{OutcomeOrigin, ToolExecution};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
 
 /// Returns the outcome of a run in a comparable form, without times.
@@ -19,7 +20,7 @@ pub fn summary(outcome: &Result<Answer, RunError>) -> Value {
             "executions": executions(answer.tool_executions()),
             "usage": answer.usage(),
             "turns": answer.turns(),
-            "messages": answer.messages(),
+            "messages": answer.new_messages(),
             "handoffs": answer.handoffs().iter().map(|handoff| handoff.agent()).collect::<Vec<_>>(),
             "inside": inner_runs(answer.inner_runs()),
         }),
@@ -60,7 +61,7 @@ fn executions(executions: &[ToolExecution]) -> Value {
             execution.call(),
             outcome,
             execution.attempts(),
-            execution.origin() == Origin::Recorded,
+            execution.origin() == OutcomeOrigin::Recorded,
             execution.original_arguments()
         ])
     };
@@ -206,12 +207,12 @@ pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result
 
 /// Executes the calls of a turn in reverse order and restores the run between any two of them.
 async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, Stopped> {
-    let mut run = agent.start(question);
+    let mut run = agent.ask(question).start();
     loop {
         let model = run.agent().clone();
         match run.next().await? {
             // No way leads past a layer.
-            Step::CallModel(_) if model.has_layer_for(Phase::Model) => {
+            Step::CallModel(_) if model.has_layer_for(LayerPhase::Model) => {
                 let response = run.call_model().await?;
                 run.record_response(response).await?;
             }
@@ -283,8 +284,8 @@ pub async fn alike(build: impl Fn() -> AgentBuilder) -> Result<Answer, RunError>
 
 fn messages(outcome: &Result<Answer, RunError>) -> &[Message] {
     match outcome {
-        Ok(answer) => answer.messages(),
-        Err(error) => error.messages(),
+        Ok(answer) => answer.new_messages(),
+        Err(error) => error.new_messages(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tool_core::arguments::Repair;
 use tool_core::schemars::JsonSchema;
+use tool_core::signatures::Repair;
 use tool_core::tool::{DynamicTool, ToolExecution};
 use tool_core::{FunctionTool, ToolCall, ToolContext, ToolSet, tool, tools};
 

@@ -1,9 +1,10 @@
 //! Context values of tools: they are checked before the model is asked, and the conversation is always among them.
 
+use tool_core::engine::Injection;
 use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolFuture};
+use tool_core::tool::ToolFuture;
 use tool_core::{
     Agent, Answer, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools,
 };
@@ -111,9 +112,9 @@ async fn refuses_a_run_with_missing_context() {
         let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
         assert_eq!(error.to_string(), USER_MISSING);
         assert_eq!(missing.iter().count(), 2);
-        assert_eq!(error.messages().len(), 1);
+        assert_eq!(error.new_messages().len(), 1);
     }
-    let mut run = agent.start("Hello");
+    let mut run = agent.ask("Hello").start();
     let error = run.next().await.unwrap_err();
     let RunErrorKind::MissingContext(missing) = error.kind() else { panic!("{error}") };
     assert!(run.next().await.is_err(), "it is refused again");
@@ -123,7 +124,7 @@ async fn refuses_a_run_with_missing_context() {
     assert_eq!(agent.ask("Hello").context(app::User).await.unwrap().text(), "Hello.");
     let _ = model.clone().says("Hello again.");
     let answer = agent.resume(error.into_run()).context(app::User).await.unwrap();
-    assert_eq!((answer.text(), answer.messages().len()), ("Hello again.", 2));
+    assert_eq!((answer.text(), answer.new_messages().len()), ("Hello again.", 2));
 }
 
 #[tokio::test]

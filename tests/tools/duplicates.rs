@@ -7,13 +7,13 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use tool_core::prompted::PromptedTools;
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DynamicTool, ToolErrorKind};
 use tool_core::toolset::ExtraParameters;
 use tool_core::{
-    Agent, FunctionTool, RunErrorKind, Tool, ToolCall, ToolContext, ToolSet, tool, toolbox, tools,
+    Agent, FunctionTool, PromptedTools, RunErrorKind, Tool, ToolCall, ToolContext, ToolSet, tool, toolbox,
+    tools,
 };
 
 /// A value that is read in every way: as a map, as any value, as one of several types, and as a struct.

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tests::support::sampling::size;
 use tool_core::model::ToolDefinition;
-use tool_core::tool::{DynamicTool, DynamicToolErrorKind, ToolErrorKind, ToolExecution};
+use tool_core::signatures::DynamicToolErrorKind;
+use tool_core::tool::{DynamicTool, ToolErrorKind, ToolExecution};
 use tool_core::{Tool, ToolCall, ToolContext, ToolSet};
 
 /// Returns a tool that returns its arguments.
@@ -748,7 +749,7 @@ fn debug_names_the_tool_only() {
 }
 
 #[expect(dead_code, reason = "the auto traits are what is asserted")]
-fn assert_auto_traits(tool: DynamicTool, error: tool_core::tool::DynamicToolError) {
+fn assert_auto_traits(tool: DynamicTool, error: tool_core::signatures::DynamicToolError) {
     fn is_shared(_: impl Send + Sync + 'static) {}
     is_shared(tool);
     is_shared(error);

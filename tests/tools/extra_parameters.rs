@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tool_core::engine::Injection;
 use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
+use tool_core::tool::{ToolErrorKind, ToolFuture};
 use tool_core::toolset::{ExtraParameters, ToolSetErrorKind};
 use tool_core::{Agent, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
 

@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tests::support::sampling::{is_exhaustive, size};
 use tool_core::model::ToolDefinition;
-use tool_core::prompted::PromptedTools;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DynamicTool, ToolFuture};
 use tool_core::toolset::{ExtraParameters, ToolSetErrorKind};
 use tool_core::{
-    Agent, FunctionTool, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, toolbox, tools,
+    Agent, FunctionTool, PromptedTools, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool,
+    toolbox, tools,
 };
 
 /// The stack size of a thread unless stated otherwise: a quarter of the default.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tool_core::engine::Injection;
 use tool_core::model::ConversationId;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolErrorKind};
+use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, tool, toolbox, tools};
 
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Tools: their declaration, sets, definitions for the model, and the reading of their arguments.
 
+mod call_patterns;
 mod closures;
 mod conformance;
 mod context;

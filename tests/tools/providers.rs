@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::{AgentBuilder, ToolSearch};
+use tool_core::engine::Injection;
 use tool_core::model::{ChatRequest, ConversationId, ToolChoice, ToolDefinition};
 use tool_core::run::{Decision, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
-use tool_core::toolset::{NamedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
+use tool_core::tool::{ToolErrorKind, ToolFuture};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolsByName, provide};
 use tool_core::{
     Agent, Answer, Event, FunctionTool, RunError, RunErrorKind, Tool, ToolContext, ToolError, ToolOutput,
     ToolSet, tool, tools,
@@ -185,7 +186,7 @@ async fn asks_no_provider_before_an_await_or_for_a_finished_run() {
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider.clone()).build().unwrap();
     drop(agent.ask("Turn"));
     drop(agent.ask("Turn").stream());
-    let mut run = agent.start("Turn");
+    let mut run = agent.ask("Turn").start();
     run.record_response(tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text(
         "Done.",
     )))
@@ -337,7 +338,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
                 }
                 _ => panic!("{error}"),
             }
-            assert_eq!((error.tool_executions().len(), error.messages().len()), (1, 3));
+            assert_eq!((error.tool_executions().len(), error.new_messages().len()), (1, 3));
             assert_eq!(model.requests().len(), 1, "the model was not asked again");
             // The run resumes with tools that can be provided.
             let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
@@ -430,7 +431,7 @@ async fn rebuilds_the_tools_of_a_turn_after_a_failure() {
     let passing = [needy(), tools![sum]];
     let provider = scripted([Ok(passing[1].clone()), Ok(passing[0].clone()), Ok(passing[0].clone())]);
     let agent = Agent::builder(ScriptedModel::new()).tool_provider(provider).build().unwrap();
-    let mut run = agent.start("Hello");
+    let mut run = agent.ask("Hello").start();
     assert!(matches!(run.next().await.unwrap(), Step::CallModel(request) if request.tools().len() == 1));
     assert!(matches!(run.next().await.unwrap_err().kind(), RunErrorKind::MissingContext(_)));
     assert!(
@@ -467,7 +468,7 @@ async fn a_call_of_a_server_that_is_down_reaches_no_other_one() {
     let model = ScriptedModel::new().calls("pay", "{}");
     let agent = Agent::builder(model).tool_provider(Server("bank", pay("bank"))).build().unwrap();
     let mut run = agent.ask("Pay").await.unwrap_err().into_run();
-    run.resolve(&run.waits()[0].id.clone(), Decision::approve()).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::approve()).unwrap();
     let thief = || Server("thief", pay("thief"));
     let agent = |model| Agent::builder(model).tool_provider(thief());
     let down = agent(ScriptedModel::new()).tool_provider(Down).build().unwrap();
@@ -478,9 +479,9 @@ async fn a_call_of_a_server_that_is_down_reaches_no_other_one() {
         agent(ScriptedModel::new().says("Done.")).tool_provider(Server("bank", pay("bank"))).build().unwrap();
     let answer = up.resume(error.into_run()).await.unwrap();
     assert!(
-        answer.messages()[2].text().contains("there is no tool `pay`"),
+        answer.new_messages()[2].text().contains("there is no tool `pay`"),
         "{}",
-        answer.messages()[2].text()
+        answer.new_messages()[2].text()
     );
 }
 
@@ -492,7 +493,7 @@ async fn refuses_the_same_tools_again() {
     let given = [Ok(tools![sum]), Ok(booking.clone()), Ok(booking)];
     let model = ScriptedModel::new().calls("sum", r#"{"a": 1, "b": 1}"#).says("never");
     let agent = Agent::builder(model).tool_provider(scripted(given)).build().unwrap();
-    let mut run = agent.start("Go");
+    let mut run = agent.ask("Go").start();
     assert!(run.advance().await.unwrap() && run.advance().await.unwrap());
     for _ in 0..2 {
         assert!(matches!(run.advance().await.unwrap_err().kind(), RunErrorKind::Tools { .. }));
@@ -656,7 +657,7 @@ async fn only_tools_replace_those_of_the_agent_and_its_providers() {
         answer.tool_executions().iter().map(|one| one.outcome().err().map(ToolError::kind)).collect();
     assert_eq!(kinds, [None, Some(ToolErrorKind::UnknownTool)]);
     // The agent's limit of characters remains.
-    assert!(answer.messages()[2].text().chars().count() <= 10);
+    assert!(answer.new_messages()[2].text().chars().count() <= 10);
     agent.ask("Hello").tools(set("extra")).await.unwrap();
 }
 
@@ -686,9 +687,9 @@ async fn names_are_resolved_for_each_question() {
         .expects(|request| request.tools().len() == 1 && request.tools()[0].name() == "sum")
         .calls("sum", r#"{"a": 1, "b": 2}"#)
         .says("Done.");
-    let agent = Agent::builder(model).tool_provider(NamedTools::new(["sum"], resolver)).build().unwrap();
+    let agent = Agent::builder(model).tool_provider(ToolsByName::new(["sum"], resolver)).build().unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    assert_eq!(agent.ask("Sum").await.unwrap().messages()[2].text(), "3");
+    assert_eq!(agent.ask("Sum").await.unwrap().new_messages()[2].text(), "3");
     let error = agent.ask("Sum").await.unwrap_err();
     let text = "the tool provider `named_tools` failed: there is no tool `sum` that the resolver knows";
     assert_eq!(error.to_string(), text);

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tool_core::toolset::FindingKind;
+use tool_core::signatures::FindingKind;
 use tool_core::{ToolSet, tool, tools};
 
 #[derive(Deserialize, JsonSchema)]

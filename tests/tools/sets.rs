@@ -3,8 +3,9 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use tool_core::engine::Injection;
 use tool_core::model::{ToolDefinition, ToolPolicy};
-use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
+use tool_core::tool::{ToolErrorKind, ToolFuture};
 use tool_core::toolset::{ToolSetError, ToolSetErrorKind};
 use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 

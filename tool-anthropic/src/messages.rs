@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use futures_util::stream::{StreamExt, unfold};
 use tool_core::ChatModel;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, ModelFuture, ModelInfo};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatStream};
+use tool_core::provider::{ModelFuture, ModelInfo};
 
 use crate::client::Client;
 use crate::model_info;

@@ -1,6 +1,6 @@
 //! What the API reports about models and requests.
 
-use tool_core::model::ModelInfo;
+use tool_core::provider::ModelInfo;
 use tool_http::client::Error;
 use tool_http::client::json::Members;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use futures_util::stream::{BoxStream, StreamExt, iter};
 use reqwest::Url;
 use tool_core::Message;
-use tool_core::model::{ChatResponse, Delta, EarlierAttempt, FinishReason};
+use tool_core::model::{ChatResponse, Delta, FinishReason};
+use tool_core::provider::EarlierAttempt;
 use tool_http::client::{Error, RequestBody, count_attempt};
 
 use crate::client::Client;

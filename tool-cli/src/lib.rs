@@ -35,15 +35,15 @@ pub async fn chat(agent: Agent) -> io::Result<()> {
 /// name.
 ///
 /// ```no_run
-/// # async fn watch(agent: tool_core::Agent) -> std::io::Result<()> {
-/// tool_cli::watch(agent, "anna").await
+/// # async fn manage_runs(agent: tool_core::Agent) -> std::io::Result<()> {
+/// tool_cli::manage_runs(agent, "anna").await
 /// # }
 /// ```
 ///
 /// # Errors
 ///
 /// Fails if the terminal cannot be read or written. Errors of the agent are shown to the user.
-pub async fn watch(agent: Agent, name: &str) -> io::Result<()> {
+pub async fn manage_runs(agent: Agent, name: &str) -> io::Result<()> {
     let (_sender, interrupts) = mpsc::channel(1);
     let (input, output) = (Input::terminal(), Screen::new(io::stdout(), console::user_attended()));
     Session::new(agent, ConversationId::new("watch"), input, output, interrupts).watch(name).await

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tool_core::content::printable;
+use tool_core::provider::printable;
 
 /// The frames of the spinner.
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];

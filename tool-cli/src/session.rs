@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tool_core::agent::Ask;
+use tool_core::engine::AskExt;
 use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::model::{ConversationId, RunUser, Usage};
 use tool_core::run::{Decision, Run, WaitReason};
-use tool_core::tool::{ToolExecution, ToolProgress};
-use tool_core::transcript::Transcript;
+use tool_core::signatures::{ToolProgress, Transcript};
+use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, CancellationToken, Event, Message, RunError, ToolCall};
 
 use crate::approval::AskUser;
@@ -202,7 +203,7 @@ impl<W: Write> Session<W> {
         self.usage += answer.usage();
         self.executions.extend_from_slice(answer.tool_executions());
         if self.agent.memory().is_none() {
-            self.history.extend_from_slice(answer.messages());
+            self.history.extend_from_slice(answer.new_messages());
         }
     }
 
@@ -211,7 +212,7 @@ impl<W: Write> Session<W> {
         self.usage += error.run().usage();
         if self.agent.memory().is_none() && !error.is_resumable() {
             self.executions.extend_from_slice(error.tool_executions());
-            self.history.extend_from_slice(error.messages());
+            self.history.extend_from_slice(error.new_messages());
         }
     }
 

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use tool_core::agent::Outcome;
-use tool_core::memory::{RunStatus, StoredRun};
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::run::{Decision, UserMessage, Wait, WaitReason};
-use tool_core::transcript::Transcript;
+use tool_core::signatures::{StoredRun, Transcript};
 
 use crate::session::Session;
 
@@ -34,17 +34,28 @@ impl<W: Write> Session<W> {
 
     /// Lists the runs, those that wait first.
     async fn list_runs(&mut self) -> io::Result<Vec<StoredRun>> {
-        let stored = match self.agent.stored_runs().await {
-            Ok(stored) => stored,
+        let listed = match self.agent.list_runs(&RunFilter::new()).await {
+            Ok(listed) => listed,
             Err(error) => {
                 self.screen.line(&format!("[{error}]"))?;
                 return Ok(Vec::new());
             }
         };
-        for error in stored.unreadable {
-            self.screen.line(&format!("[{error}]"))?;
+        match self.agent.unreadable_runs().await {
+            Ok(unreadable) => {
+                for run in unreadable {
+                    self.screen.line(&format!("[the run {}: {run}]", run.id))?;
+                }
+            }
+            Err(error) => self.screen.line(&format!("[{error}]"))?,
         }
-        let mut runs = stored.runs;
+        let mut runs = Vec::new();
+        for run in listed.into_iter().filter(|run| run.status != RunStatus::Finished) {
+            match self.agent.stored_run(run.id).await {
+                Ok(stored) => runs.extend(stored),
+                Err(error) => self.screen.line(&format!("[{error}]"))?,
+            }
+        }
         runs.sort_by_key(|stored| stored.status != RunStatus::Waiting);
         if runs.is_empty() {
             self.screen.line("no stored runs")?;

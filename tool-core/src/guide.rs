@@ -4,6 +4,7 @@
 #![doc = "[endpoints]: ../../tool_openai/guide/endpoints/index.html"]
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
 #![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
+#![doc = "[postgres]: ../../tool_postgres/guide/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
 #![doc = "[a whole service]: ../../tool_web/index.html#a-whole-service"]
 #![doc = "[the page]: ../../tool_web/index.html#the-page"]

@@ -33,39 +33,47 @@
 //! | | |
 //! | --- | --- |
 //! | [Tools](guide::declaring_tools) | [functions](macro@tool), [methods](macro@toolbox), [closures](FunctionTool), [JSON Schemas](guide::declaring_tools), [own types](Tool); [sets](ToolSet) with filters, names and a [review](ToolSet::check); [found by search](guide::tool_search) |
-//! | [Arguments](guide::arguments_and_errors) | [typed parameters](macro@tool#types) with [limits](macro@tool#options-of-a-parameter), [injected values](macro@tool#injected-parameters), [repairs](arguments::Repair) |
+//! | [Arguments](guide::arguments_and_errors) | [typed parameters](macro@tool#types) with [limits](macro@tool#options-of-a-parameter), [injected values](macro@tool#injected-parameters), [repairs](signatures::Repair) |
 //! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
 //! | [Composition](guide::composition) | [a trait that a model implements](macro@assistant), [agents as tools](Agent::as_tool), patterns in plain Rust |
 //! | [Costs](guide::costs) | [prices](model::Prices), [limits](agent::AgentBuilder::limits), [budgets](memory::Budget), [fallback](model::Fallback), [routing](model::Router) |
-//! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](layer::guard::needs_approval), [at once](agent::Decider) or [later](Agent::stored_runs) |
+//! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](layer::guard::needs_approval), [at once](agent::Decider) or [later](Agent::list_runs) |
 //! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
-//! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |
-//! | [Models](ChatModel) | [options](ModelOptions), [requests by hand](model::ChatRequest), [a provider of your own](ChatModel#writing-a-provider) |
+//! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](signatures::Transcript) |
+//! | [Models](ChatModel) | [options](ModelOptions), [requests by hand](model::ChatRequest), [a provider of your own](provider) |
 //! | [Testing](guide::testing) | a scripted model, the review of descriptions |
 //! | [Production](guide::production_checklist) | a checklist |
 //! | other crates | [endpoints](../tool_openai/guide/endpoints/index.html) and [serving](../tool_openai/guide/serving/index.html) (`tool-openai`), [Claude](../tool_anthropic/index.html) (`tool-anthropic`), [MCP](../tool_mcp/guide/index.html) (`tool-mcp`), [a page and web frontends](../tool_web/index.html) (`tool-web`), [a terminal chat](../tool_cli/index.html) (`tool-cli`), [an offline model](../tool_offline/index.html) (`tool-offline`) |
 //!
 //! # Modules
 //!
-//! Each module imports only from those above it.
+//! Programs with agents use these. Each module imports only from those above it.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`content`] | text, images and JSON in messages and outputs |
-//! | [`arguments`] | arguments of calls and their repair |
-//! | [`model`] | messages, requests, responses, tool definitions, and the [`ChatModel`] trait |
-#![cfg_attr(feature = "testing", doc = "| [`testing`] | a scripted model for tests |")]
-#![cfg_attr(not(feature = "testing"), doc = "| `testing` | a scripted model for tests |")]
-#![cfg_attr(feature = "prompted", doc = "| [`prompted`] | tools for models that have none in their API |")]
-#![cfg_attr(not(feature = "prompted"), doc = "| `prompted` | tools for models that have none in their API |")]
+//! | [`content`] | text, images and files in messages and outputs |
+//! | [`model`] | messages, requests, responses, tool definitions, prices, and the [`ChatModel`] trait |
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
 //! | [`layer`] | layers around agents and sets: guards and rewriting |
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
-//! | [`transcript`] | a conversation as text |
-//! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
+//! | [`run`] | what a run is: its limits, waits, decisions, answers and errors |
 //! | [`memory`] | stored conversations, runs and budgets |
+#![cfg_attr(feature = "testing", doc = "| [`testing`] | a scripted model for tests, and a check of stores |")]
+#![cfg_attr(
+    not(feature = "testing"),
+    doc = "| `testing` | a scripted model for tests, and a check of stores |"
+)]
 //! | [`agent`] | agents, questions, events |
+//!
+//! These are for those who extend the project. They only export:
+//!
+//! | module | for |
+//! | --- | --- |
+//! | [`store`] | stores of conversations, runs, budgets and outputs |
+//! | [`engine`] | what drives runs in place of the drivers of this process, such as durable engines |
+//! | [`provider`] | models of an API of your own |
+//! | [`signatures`] | bounds, records and errors that programs rarely name |
 //!
 //! [`guide`] contains no items, only documentation.
 //!
@@ -93,14 +101,14 @@
 
 pub mod content;
 mod schema;
-pub mod arguments;
+mod arguments;
 pub mod model;
 #[cfg(feature = "prompted")]
-pub mod prompted;
+mod prompted;
 pub mod tool;
 pub mod layer;
 pub mod toolset;
-pub mod transcript;
+mod transcript;
 pub mod run;
 pub mod memory;
 /// For tests: a scripted model, and a check of stores.
@@ -112,24 +120,15 @@ pub mod testing {
     pub use crate::memory::run_store_check::check_run_store;
 }
 pub mod agent;
+pub mod store;
+pub mod engine;
+pub mod provider;
+pub mod signatures;
 pub mod guide;
 
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
-
-// Hidden, like the methods that only these crates use. A feature would gate nothing, because every provider would switch it on.
-/// What only the crates of this project share. It changes without notice.
-#[doc(hidden)]
-pub mod __internals {
-    pub use crate::agent::decide::decide_elsewhere;
-    pub use crate::agent::waiting_tools::waiting_tools;
-    pub use crate::arguments::names::{list_names, nearest_name};
-    pub use crate::content::json::compact_json;
-    pub use crate::model::cache::RequestCache;
-    pub use crate::tool::context::CallRequest;
-    pub use crate::tool::panic::{Panicked, panic_text};
-}
 
 /// Creates a [`ToolSet`] of `#[tool]` functions from their paths.
 ///
@@ -139,6 +138,15 @@ pub mod __internals {
 macro_rules! tools {
     ($($list:tt)*) => {
         $crate::__private::expand_tools! { ($crate) $($list)* }
+    };
+}
+
+#[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
+#[doc = include_str!("../docs/call.md")]
+#[macro_export]
+macro_rules! call {
+    ($($pattern:tt)*) => {
+        $crate::__private::expand_call! { ($crate) $($pattern)* }
     };
 }
 

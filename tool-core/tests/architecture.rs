@@ -10,7 +10,7 @@ use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 
 /// The crates that are checked.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 12] = [
     "tool-anthropic",
     "tool-cli",
     "tool-core",
@@ -19,7 +19,9 @@ const CRATES: [&str; 10] = [
     "tool-mcp",
     "tool-offline",
     "tool-openai",
+    "tool-postgres",
     "tool-restate",
+    "tool-testing",
     "tool-web",
 ];
 
@@ -382,9 +384,8 @@ fn ends_item(token: &TokenTree) -> bool {
 const RULES: [&str; 6] = ["exclusive", "layer", "limits", "max_cost", "policy", "retry"];
 
 /// Where such words stand in the world of Restate, and why.
-const NAMED: [(&str, &str, &str); 5] = [
+const NAMED: [(&str, &str, &str); 4] = [
     ("calls.rs", "limits", "an invocation that no time limit can end needs no handle"),
-    ("publish.rs", "retry", "an attempt that the run repeats has an event"),
     ("steps.rs", "policy", "of the engine, for its recorded steps"),
     ("steps.rs", "retry", "of the engine, for its recorded steps"),
     ("tree.rs", "limits", "the agent's, which a recorded step has read and the run around it gets"),

@@ -117,6 +117,13 @@ pub fn expand_tools(list: TokenStream) -> TokenStream {
     expand::list::expand_list(list.into()).into()
 }
 
+/// Expands the body of `tool_core::call!`: `($crate) path { members }`.
+#[doc(hidden)]
+#[proc_macro]
+pub fn expand_call(pattern: TokenStream) -> TokenStream {
+    expand::pattern::expand_pattern(pattern.into()).into()
+}
+
 /// Returns the error for a default as other languages have it: `x: f64 = 1.0`. rustc refuses it as well.
 fn default_in_signature(item: &proc_macro2::TokenStream) -> Option<syn::Error> {
     let parameters = item.clone().into_iter().find_map(|token| match token {

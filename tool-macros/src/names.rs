@@ -120,8 +120,15 @@ pub(crate) const CONVERSATION: &str = "conversation";
 pub(crate) const ATTRIBUTES: &[&str] = &[TOOL, PARAM, INJECT, ASK, CONVERSATION];
 
 /// Types that can only be injected. `Progress` is not one of them, because a type of the application can have this name.
-pub(crate) const CONTEXT_TYPES: &[&str] =
-    &["Asker", "CancellationToken", "ConversationId", "IdempotencyKey", "ToolCall", "ToolContext", "Undone"];
+pub(crate) const CONTEXT_TYPES: &[&str] = &[
+    "Asker",
+    "CancellationToken",
+    "ConversationId",
+    "IdempotencyKey",
+    "ToolCall",
+    "ToolContext",
+    "CallToUndo",
+];
 
 /// Types that say nothing about their purpose, besides primitive ones: an injected value is found by its type.
 pub(crate) const PLAIN_TYPES: &[&str] = &["Duration", "PathBuf", "String", "SystemTime"];

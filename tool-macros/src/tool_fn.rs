@@ -6,11 +6,10 @@ use syn::{Attribute, Expr, ExprLit, FnArg, Lit, ReturnType, Signature};
 
 use crate::attributes::ToolAttribute;
 use crate::diagnostics::Diagnostics;
-use crate::docs;
-use crate::fallback;
 use crate::name::Name;
 use crate::names::{INJECT, PARAM};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
+use crate::{docs, fallback};
 
 /// A function or method that becomes a tool.
 pub(crate) struct ToolFn {

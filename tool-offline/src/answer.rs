@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde_json::Value;
-use tool_core::model::ResponseFormat;
+use tool_core::provider::ResponseFormat;
 
 use crate::fill::fill;
 use crate::parameters::Parameters;

@@ -31,7 +31,8 @@ mod reply;
 
 use futures_util::stream;
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
+use tool_core::model::{ChatRequest, ChatStream, Delta};
+use tool_core::provider::ModelFuture;
 
 /// A model for tests, examples and first steps that needs no key and no network, and chooses among the tools of each
 /// request by itself.
@@ -79,7 +80,7 @@ use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
 /// - Results: "that" and "it" stand for the previous result, also across questions.
 /// - Several clauses: "and", commas, "then" and sentences separate calls. Calls that do not depend on each other are in one turn, unless
 ///   the request forbids parallel calls. A clause without a tool repeats the one before: "the weather in Paris and in Rome".
-/// - A [schema](tool_core::model::ResponseFormat) for the answer, whose JSON is filled in from results and the question.
+/// - A [schema](tool_core::provider::ResponseFormat) for the answer, whose JSON is filled in from results and the question.
 ///
 /// It reports missing values, failed calls and questions that no tool fits. A failed call is not retried.
 ///

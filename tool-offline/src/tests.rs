@@ -2,9 +2,8 @@
 
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, Delta, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, Delta, ToolChoice, ToolDefinition};
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_core::{ChatModel, Message, ToolCall, ToolError, ToolOutput};
 
 use crate::OfflineModel;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tool_core::model::Citation;
+use tool_core::provider::Citation;
 
 use crate::lenient::{Count, List, Object, Text};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, TryStreamExt, iter, unfold};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, Delta, ModelError};
+use tool_core::provider::EarlierAttempt;
 use tool_http::client::{ApiResponse, Assembler, Error, ErrorKind, RequestBody, Retries, count_attempt};
 
 use crate::client::Client;

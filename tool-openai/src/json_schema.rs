@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tool_core::model::ResponseFormat;
+use tool_core::provider::ResponseFormat;
 
 use crate::endpoint::Endpoint;
 

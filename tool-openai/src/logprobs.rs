@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tool_core::model::TokenLogprob;
+use tool_core::provider::TokenLogprob;
 
 /// The probability of a token.
 #[derive(Deserialize)]

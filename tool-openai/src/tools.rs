@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_http::client::{EncodingCache, Error, find_tool_violation};
 
 use crate::endpoint::Endpoint;
-use crate::warning::Warning;
-use crate::warning::WarningHook;
+use crate::warning::{Warning, WarningHook};
 
 /// The maximum length of a tool's name: <https://platform.openai.com/docs/api-reference/chat/create>.
 pub(crate) const MAX_NAME_CHARS: usize = 64;

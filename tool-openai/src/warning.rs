@@ -100,7 +100,7 @@ pub(crate) fn warn_about_omitted_fields(
 mod tests {
     use std::sync::Mutex;
 
-    use tool_core::model::ToolDefinitions;
+    use tool_core::provider::ToolDefinitions;
 
     use super::*;
 

@@ -13,7 +13,8 @@ use std::{env, fs};
 
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Message, ToolCall, tool, tools};

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, select};
 use restate_sdk::prelude::*;
+use tool_core::engine::{AgentExt, ToolSetExt};
 use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolCall, ToolContext, ToolSet};
 
@@ -229,7 +230,7 @@ mod tests {
     use futures_util::stream;
     use http_body_util::BodyExt;
     use tokio::sync::mpsc;
-    use tool_core::__internals::CallRequest;
+    use tool_core::engine::CallRequest;
     use tool_core::tool::ToolErrorKind;
     use tool_core::{Tool, tool, tools};
 

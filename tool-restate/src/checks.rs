@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tool_core::model::{ToolDefinition, ToolKind};
+use tool_core::engine::AgentExt;
+use tool_core::model::ToolDefinition;
+use tool_core::provider::ToolKind;
 use tool_core::{Agent, Tool, ToolSet};
 
 use crate::names::{calls_service, tool_service};

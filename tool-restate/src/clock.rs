@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tool_core::tool::{Timestamp, ToolExecution};
+use tool_core::signatures::Timestamp;
+use tool_core::tool::ToolExecution;
 
 /// Returns the present time in microseconds since 1970. Only steps that are recorded may call it.
 pub(crate) fn now() -> u64 {

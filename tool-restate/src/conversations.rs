@@ -10,8 +10,8 @@ use std::time::Duration;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
-use tool_core::memory::ConversationSummary;
-use tool_core::model::repair_history;
+use tool_core::provider::repair_history;
+use tool_core::store::CompactionSummary;
 
 use crate::limit;
 use crate::names::{Added, Ended, History, HoldRequest};
@@ -63,7 +63,7 @@ impl ConversationsService for Conversations {
             Some(window) => window.apply(messages),
             None => messages,
         };
-        let summary = ctx.get::<Json<ConversationSummary>>(SUMMARY).await?.map(|Json(summary)| summary);
+        let summary = ctx.get::<Json<CompactionSummary>>(SUMMARY).await?.map(|Json(summary)| summary);
         let history = History { messages, stored_len, summary };
         let signal = ctx.invocation_handle(invocation.clone()).signal("history");
         match limit::check("the history of the conversation", &history, self.settings.max_bytes) {
@@ -148,7 +148,7 @@ impl Conversations {
                 json.extend(ctx.request::<_, Vec<u8>>(target, part).call().await?);
             }
             if let Ok(Ended::Answer(answer)) = serde_json::from_slice(&json) {
-                messages = answer.messages().to_vec();
+                messages = answer.new_messages().to_vec();
             }
         }
         if let Some((stored_len, summary)) = summary

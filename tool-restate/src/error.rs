@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use restate_sdk::ingress::ClientError;
 
-use tool_core::tool::{DecisionKind, DecisionRecord};
+use tool_core::signatures::{DecisionKind, DecisionRecord};
 
 /// The error of a request to the server.
 #[derive(Debug)]
@@ -44,9 +44,11 @@ pub enum ErrorKind {
     UnknownWait,
     /// It was decided before: [`Error::decided`] says how and by whom. Also if the question has expired.
     AlreadyDecided,
+    /// The application's [`RunSetup`](tool_core::agent::RunSetup::may_decide) does not let this person or system decide.
+    NotAllowed,
     /// The run has ended, or is being undone, and takes no more messages.
     Ended,
-    /// The message is too long, or the run has [too many](tool_core::run::MessageLoad).
+    /// The message is too long, or the run has [too many](tool_core::store::MessageVolume).
     Full,
     /// The run does not wait for an operator.
     NotPaused,
@@ -172,6 +174,7 @@ impl Error {
             409 => (ErrorKind::AlreadyDecided, message.to_owned()),
             400 => (ErrorKind::InvalidInput, message.to_owned()),
             410 => (ErrorKind::Ended, message.to_owned()),
+            403 => (ErrorKind::NotAllowed, message.to_owned()),
             412 => (ErrorKind::NotPaused, message.to_owned()),
             413 => (ErrorKind::TooLarge, message.to_owned()),
             422 => (ErrorKind::KeyInUse, message.to_owned()),

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::DropGuard;
 use tool_core::agent::EventRecord;
-use tool_core::tool::{Progress, ToolProgress};
+use tool_core::signatures::ToolProgress;
+use tool_core::tool::Progress;
 use tool_core::{CancellationToken, Event, ToolCall};
 
 use crate::clock::now;

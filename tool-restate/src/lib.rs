@@ -32,8 +32,8 @@ mod worker;
 
 pub use self::checks::WorkerError;
 pub use self::client::{
-    Client, Decided, Events, ListFilter, ListedStatus, RemoteAgent, RemoteAsk, RemoteOutcome, RemoteRun,
-    RunListing, register,
+    Client, DecisionReceipt, Events, ListFilter, ListedStatus, RemoteAgent, RemoteAsk, RemoteOutcome,
+    RemoteRun, RunListing, register,
 };
 pub use self::error::{Error, ErrorKind};
 pub use self::names::RunFailure;

@@ -7,15 +7,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tool_core::__internals::CallRequest;
 use tool_core::Message;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
-use tool_core::memory::ConversationSummary;
-use tool_core::model::ConversationId;
-use tool_core::model::RunUser;
-use tool_core::run::{Answer, Decision, MessageLoad, StopReason, Wait};
-use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
+use tool_core::engine::CallRequest;
+use tool_core::model::{ConversationId, RunUser};
+use tool_core::run::{Answer, Decision, RunId, StopReason, Wait};
+use tool_core::signatures::DecisionRecord;
+use tool_core::store::{CompactionSummary, MessageVolume};
+use tool_core::tool::{ToolExecution, WaitId};
 
 use crate::path::Asked;
 
@@ -140,12 +140,15 @@ pub(crate) struct Waiting {
     pub(crate) messages: u32,
     /// How much it is that has reached the run.
     #[serde(default)]
-    pub(crate) message_load: MessageLoad,
+    pub(crate) message_volume: MessageVolume,
     /// What waits for a decision.
     pub(crate) waits: Vec<WaitId>,
     /// The names that lead to the agents of calls that are of other agents than the outermost, by the paths of the calls.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) agents: BTreeMap<String, Vec<String>>,
+    /// Whose run it is, once it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<Identity>,
     /// The number of times that the run began to wait.
     pub(crate) round: u32,
     /// The reason that the run waits for an operator, if it does.
@@ -154,6 +157,16 @@ pub(crate) struct Waiting {
     /// The run has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_ended: bool,
+}
+
+/// What the application learns of a run about which somebody decides.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) run: RunId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<RunUser>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) conversation: Option<ConversationId>,
 }
 
 /// The reason that waiting for a run returned.
@@ -216,7 +229,7 @@ mod compact {
         let mut json = serde_json::to_value(answer).map_err(serde::ser::Error::custom)?;
         let records = answer.tool_executions();
         let messages = json["messages"].as_array_mut().into_iter().flatten();
-        for (message, json) in answer.messages().iter().zip(messages) {
+        for (message, json) in answer.new_messages().iter().zip(messages) {
             let Message::Tool(result) = message else { continue };
             let position = records.iter().position(|one| one.call().id == result.call_id);
             if let Some(position) = position.filter(|at| Message::from(&records[*at]) == *message) {
@@ -255,7 +268,7 @@ pub(crate) struct History {
     /// The number of all messages.
     pub(crate) stored_len: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) summary: Option<ConversationSummary>,
+    pub(crate) summary: Option<CompactionSummary>,
 }
 
 /// The messages that a run adds to its conversation.
@@ -267,7 +280,7 @@ pub(crate) struct Added {
     pub(crate) stored: Option<(String, u32)>,
     /// What stands for the first messages from now on, if the conversation has had so many messages before these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) summary: Option<(usize, ConversationSummary)>,
+    pub(crate) summary: Option<(usize, CompactionSummary)>,
 }
 
 /// A run that ended without an answer.

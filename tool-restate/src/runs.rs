@@ -6,14 +6,16 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::agent::CommandErrorKind;
-use tool_core::run::{Decision, MessageLoad, UserMessage, Wait};
-use tool_core::tool::{DecisionRecord, Timestamp};
+use tool_core::engine::{AgentExt, may_decide};
+use tool_core::run::{Decision, UserMessage, Wait};
+use tool_core::signatures::{DecisionRecord, Timestamp};
+use tool_core::store::MessageVolume;
 
 use crate::clock::now;
 use crate::drive::{Drive, Setup};
 use crate::names::{Added, Claim, Decisions, Ended, Outcome, Question, Sent, Stop, Waiting};
 use crate::signals::{
-    CANCELLED, FIRST_STOP, INVOCATION, QUESTION, WAIT_TIME, WAITING, decision_signal, message_signal,
+    CANCELLED, FIRST_STOP, INVOCATION, QUESTION, WAIT_TIME, WAITING, decision_signal, killed, message_signal,
     part_key, resume_signal, stop,
 };
 
@@ -37,6 +39,8 @@ pub(crate) trait RunsService {
     async fn part(part: u32) -> HandlerResult<Vec<u8>>;
     #[shared]
     async fn cancel() -> HandlerResult<()>;
+    #[shared]
+    async fn release() -> HandlerResult<()>;
     #[shared]
     async fn first_stop() -> HandlerResult<Json<Option<Added>>>;
 }
@@ -64,10 +68,11 @@ impl RunsService for Runs {
         {
             return Ok(Json(Stop::Paused(reason.clone())));
         }
-        // A run that is killed resolves nothing.
-        let stop = stop(waiting.round);
+        let (stop, killed) = (stop(waiting.round), killed(waiting.round));
         let stop = restate_sdk::select! {
             stop = ctx.promise::<Json<Stop>>(&stop) => stop?.0,
+            _ = ctx.promise::<bool>(&killed) => Stop::GoesOn,
+            // A run that is killed resolves nothing, and its clients can be gone.
             _ = ctx.sleep(WAIT_TIME) => Stop::GoesOn,
             on_cancel => Stop::GoesOn
         };
@@ -100,6 +105,10 @@ impl RunsService for Runs {
             let fits = self.check(&ctx, &waiting, wait, &decision).await?;
             fits.map_err(|why| TerminalError::new_with_code(400, why))?;
             checked.push((wait, decision));
+        }
+        for (wait, decision) in &checked {
+            let allowed = self.ask_leave(&ctx, &waiting, wait, decision).await?;
+            allowed.map_err(|why| TerminalError::new_with_code(403, why))?;
         }
         let at = time(&ctx).await?;
         let now = Timestamp::from_millis(at / 1000);
@@ -180,6 +189,15 @@ impl RunsService for Runs {
         Ok(())
     }
 
+    /// Ends the handlers that wait for a run that was killed.
+    async fn release(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
+        let killed = killed(waiting(&ctx).await?.round);
+        if ctx.peek_promise::<bool>(&killed).await?.is_none() {
+            ctx.resolve_promise(&killed, true);
+        }
+        Ok(())
+    }
+
     /// Waits until the run first waits for a person or has ended.
     async fn first_stop(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Option<Added>>> {
         Ok(ctx.promise::<Json<Option<Added>>>(FIRST_STOP).await?)
@@ -208,6 +226,28 @@ impl Runs {
         };
         let Json(checked) = ctx.run(check).name("check").await?;
         Ok(checked)
+    }
+
+    /// Asks the application whether this may be decided. Returns the reason if it may not.
+    async fn ask_leave(
+        &self,
+        ctx: &SharedWorkflowContext<'_>,
+        waiting: &Waiting,
+        wait: &Wait,
+        decision: &Decision,
+    ) -> Result<Result<(), String>, TerminalError> {
+        let steps = &self.0.steps;
+        let Some(run) = waiting.identity.clone().map(|identity| steps.identified(identity)) else {
+            return Ok(Ok(()));
+        };
+        let ask = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
+            Box::pin(async move {
+                let allowed = may_decide(&steps.agent, &run, wait, decision).await;
+                Ok(Json(allowed.map_err(|error| error.to_string())))
+            })
+        };
+        let Json(allowed) = ctx.run(ask).name("may decide").await?;
+        Ok(allowed)
     }
 }
 
@@ -275,12 +315,12 @@ async fn claim_message(
     waiting: &Waiting,
     message: &UserMessage,
 ) -> Result<Option<u32>, TerminalError> {
-    let Waiting { messages: first, message_load, .. } = *waiting;
+    let Waiting { messages: first, message_volume, .. } = *waiting;
     // All messages before that of this number have this size.
-    let (mut number, mut bytes) = (first, message_load.bytes);
+    let (mut number, mut bytes) = (first, message_volume.bytes);
     loop {
         let on_the_way = usize::try_from(number - first).unwrap_or(usize::MAX);
-        let load = message_load.with_unread(on_the_way, bytes.saturating_sub(message_load.bytes));
+        let load = message_volume.with_unread(on_the_way, bytes.saturating_sub(message_volume.bytes));
         if !load.takes(message) {
             return Ok(None);
         }
@@ -289,7 +329,7 @@ async fn claim_message(
             return Ok(Some(number));
         };
         bytes = winner.bytes.unwrap_or(bytes);
-        let mut search = LastClaimed::after(number, first.saturating_add(MessageLoad::MAX_UNREAD as u32));
+        let mut search = LastClaimed::after(number, first.saturating_add(MessageVolume::MAX_UNREAD as u32));
         while let Some(next) = search.next() {
             let claimed = ctx.peek_promise::<Json<Claim>>(&message_signal(next)).await?;
             search.found(next, claimed.is_some());

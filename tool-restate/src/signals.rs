@@ -28,6 +28,11 @@ pub(crate) fn stop(round: u32) -> String {
     format!("stop-{round}")
 }
 
+/// Returns the name of the promise that is resolved when the run was killed, which resolves nothing, after it has waited or ended so often.
+pub(crate) fn killed(round: u32) -> String {
+    format!("killed-{round}")
+}
+
 /// Returns the name of the signal of a decision about a wait.
 pub(crate) fn decision_signal(wait: &WaitId) -> String {
     format!("decision-{wait}")

@@ -7,17 +7,19 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
-use tool_core::__internals::{Panicked, panic_text};
 use tool_core::agent::{Ask, RunDriver};
-use tool_core::layer::Phase;
+use tool_core::engine::{AgentExt, AskExt, LayerSight, Panicked, RunDriverExt, panic_text};
+use tool_core::layer::LayerPhase;
 use tool_core::model::ModelError;
-use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind, Sees};
+use tool_core::run::{Run, RunError, RunErrorKind};
+use tool_core::signatures::Handoff;
+use tool_core::store::RunChanges;
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{Agent, ToolCall};
 
 use crate::clock::now;
 use crate::limit;
-use crate::names::{History, JsonContext, Question};
+use crate::names::{History, Identity, JsonContext, Question};
 use crate::path::{Asked, call_ids};
 use crate::settings::Settings;
 use crate::tools::{ChangedTools, Deployed, Tools, difference};
@@ -81,7 +83,7 @@ impl From<RunError> for Failure {
             RunErrorKind::Layer { error: cause, .. } if !cause.is::<Panicked>() => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
-            RunErrorKind::PerRun(_) | RunErrorKind::Store(_) => {
+            RunErrorKind::RunSetup(_) | RunErrorKind::Store(_) => {
                 Self::Repeated(ModelError::new(error.to_string()))
             }
             RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } | RunErrorKind::BudgetInUse { .. } => {
@@ -134,7 +136,7 @@ pub(crate) struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// Returns the run to which the path leads. A driver takes no other path.
     pub(crate) fn run(&self) -> Result<&'a Run, Failure> {
-        let run = self.outermost.facts().inner_run_at(call_ids(self.path));
+        let run = self.outermost.engine_view().inner_run_at(call_ids(self.path));
         run.ok_or_else(|| "the call of the agent is not open".to_owned().into())
     }
 
@@ -142,7 +144,7 @@ impl<'a> Tree<'a> {
     pub(crate) async fn descend(&self, outermost: RunDriver) -> Result<RunDriver, Failure> {
         let driver = descend(outermost, self.path).await?;
         // Layers that record get what they do not know.
-        let recorded = self.run()?.facts().recorded().cloned();
+        let recorded = self.run()?.engine_view().recorded().cloned();
         Ok(recorded.into_iter().fold(driver, RunDriver::with_reported))
     }
 
@@ -151,8 +153,8 @@ impl<'a> Tree<'a> {
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for depth in 0..=self.path.len() {
-            if let Some(run) = self.outermost.facts().inner_run_at(call_ids(&self.path[..depth])) {
-                let handoffs = run.facts().handoffs_before_undone().unwrap_or(run.handoffs().len());
+            if let Some(run) = self.outermost.engine_view().inner_run_at(call_ids(&self.path[..depth])) {
+                let handoffs = run.engine_view().handoffs_before_undone().unwrap_or(run.handoffs().len());
                 names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
             }
             names.extend(self.path.get(depth).map(|asked| asked.agent.clone()));
@@ -172,7 +174,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// Returns what layers see of the outcomes of a run's calls.
-    pub(crate) fn sees(&self, tree: &Tree<'_>) -> Sees {
+    pub(crate) fn sees(&self, tree: &Tree<'_>) -> LayerSight {
         let names = tree.names();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let has_layer_for = |phase| {
@@ -180,8 +182,9 @@ impl Steps {
                 (0..=names.len()).filter_map(|end| self.agent.agent_at(names[..end].iter().copied()));
             agents.into_iter().any(|agent| agent.has_layer_for(phase))
         };
-        let [answers, outputs, records] = [Phase::Answer, Phase::Output, Phase::Record].map(has_layer_for);
-        Sees { answers, outputs, records }
+        let [answers, outputs, records] =
+            [LayerPhase::Answer, LayerPhase::Output, LayerPhase::Record].map(has_layer_for);
+        LayerSight { answers, outputs, records }
     }
 
     /// Returns the beginning of a run, or an error if it is too large.
@@ -194,6 +197,18 @@ impl Steps {
     pub(crate) fn start(&self, question: Question, history: Option<History>) -> Result<Started, String> {
         let start = || self.start_run(question, history);
         catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|panic| Err(panicked(&*panic)))
+    }
+
+    /// Returns a run that has nothing but the identity of one.
+    pub(crate) fn identified(&self, Identity { run, user, conversation }: Identity) -> Run {
+        let mut ask = self.agent.ask("").run_id(run);
+        if let Some(user) = user {
+            ask = ask.user(user);
+        }
+        if let Some(conversation) = conversation {
+            ask = ask.conversation(conversation);
+        }
+        ask.start().into_run()
     }
 
     fn start_run(&self, question: Question, history: Option<History>) -> Result<Started, String> {
@@ -297,7 +312,7 @@ impl Steps {
             let before = tree.started_with.get(tool);
             before.is_some() && before != present.get(tool)
         };
-        let changed = run.facts().unjudged_calls().filter(is_changed).map(|call| {
+        let changed = run.engine_view().unjudged_calls().filter(is_changed).map(|call| {
             let reason = format!("the tool `{}` has changed since the call was approved", call.name);
             ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)))
         });
@@ -306,21 +321,21 @@ impl Steps {
 
     /// Resumes a copy of the outermost run with the tools of the agent that it may have.
     pub(crate) fn resume(&self, tree: &Tree<'_>) -> Result<Ask, Failure> {
-        let mut ask = self.agent.resume(tree.outermost.facts().recording_copy());
+        let mut ask = self.agent.resume(tree.outermost.engine_view().recording_copy());
         match self.compare_tools(tree.started_with).map_err(Failure::Repeated)? {
             Tools::Same => {}
             Tools::Refused(reason) => return Err(reason.into()),
             Tools::Changed(present) => {
                 let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
                 // The first agent on the way covers the others.
-                let handoffs = tree.outermost.facts().handoffs_before_undone().unwrap_or(usize::MAX);
+                let handoffs = tree.outermost.engine_view().handoffs_before_undone().unwrap_or(usize::MAX);
                 let handoff = tree.outermost.handoffs().iter().take(handoffs).next();
                 let asked = tree.path.first();
                 let asked = asked.filter(|asked| !is_same(handoff.map_or(&asked.agent, Handoff::agent)));
                 let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
                 if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
                     let name = &call.name;
-                    let error = match tree.outermost.facts().inner_run_at([&*call.id]) {
+                    let error = match tree.outermost.engine_view().inner_run_at([&*call.id]) {
                         None => ToolError::not_executed(&format!(
                             "the agent `{name}` has changed since it was asked"
                         )),
@@ -334,7 +349,7 @@ impl Steps {
                 ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));
             }
         }
-        Ok(self.settings.types.apply_to_ask(ask, tree.context)?.elsewhere())
+        Ok(self.settings.types.apply_to_ask(ask, tree.context)?.remote())
     }
 }
 

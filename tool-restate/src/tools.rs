@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tool_core::Agent;
 use tool_core::agent::RunDriver;
-use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
+use tool_core::engine::AgentExt;
+use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::provider::ToolKind;
 
 use crate::names::digest;
 

@@ -6,9 +6,12 @@ use futures_util::StreamExt;
 use futures_util::future::{join, join_all, ready};
 use serde::{Deserialize, Serialize};
 use tool_core::Event;
-use tool_core::agent::{EventRecord, RunDriver};
-use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind};
-use tool_core::run::{Run, RunChanges, RunErrorKind, RunPath, Sees, Step};
+use tool_core::agent::RunDriver;
+use tool_core::engine::{AgentExt, AskExt, LayerSight, RunPath};
+use tool_core::model::{ModelError, ToolDefinition};
+use tool_core::provider::ToolKind;
+use tool_core::run::{Run, RunErrorKind, Step};
+use tool_core::store::RunChanges;
 
 use crate::clock::now;
 use crate::events::{Publishing, Unfinished};
@@ -30,9 +33,6 @@ pub(crate) struct TurnRecord {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) changes: RunChanges,
-    /// The reply of the model without its message, if there is one and there may be readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reply: Option<Box<ChatResponse>>,
     /// The tools that the reply calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tools: Vec<CalledTool>,
@@ -43,18 +43,14 @@ pub(crate) struct Turn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deployed: Option<Deployed>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) sees: Sees,
-    /// What has happened before the model was asked, if there may be readers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) events: Vec<EventRecord>,
+    pub(crate) sees: LayerSight,
 }
 
 impl Turn {
     /// A turn without calls.
     fn without_calls(changes: RunChanges) -> Self {
         let (tools, offered) = (Vec::new(), Vec::new());
-        let (sees, events) = Default::default();
-        Self { changes, reply: None, tools, offered, deployed: None, sees, events }
+        Self { changes, tools, offered, deployed: None, sees: LayerSight::default() }
     }
 }
 
@@ -117,7 +113,7 @@ impl Steps {
     ) -> Result<Turn, Failure> {
         // The driver of the run itself knows only its own limit.
         let path: RunPath = tree.path.iter().map(|asked| asked.call.clone()).collect();
-        let limit = tree.outermost.facts().limit_at(&path);
+        let limit = tree.outermost.engine_view().limit_at(&path);
         let remaining = limit.filter(|(limited, _)| *limited != path).map(|(_, left)| left);
         let (before, ask) = (tree.run()?, self.resume(tree)?);
         let (driver, events) = match has_readers {
@@ -129,32 +125,28 @@ impl Steps {
         };
         let driver = tree.descend(driver).await?;
         let taken = async {
-            let taken = drive_turn(driver, before, has_readers);
+            let taken = drive_turn(driver, before);
             let Some(left) = remaining else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
             taken.unwrap_or_else(|_| {
-                Ok(Turn::without_calls(before.facts().recording_copy().changes().without_time()))
+                Ok(Turn::without_calls(before.engine_view().recording_copy().changes().without_time()))
             })
         };
         let Some(events) = events else { return taken.await };
-        let mut recorded = Vec::new();
         let publish = events.for_each(|event| {
             // The run itself sends the others, once.
-            match innermost(&event) {
-                Event::QuestionRewritten { .. } | Event::Compacted { .. } => recorded.push(event.at(0)),
-                one if is_delta(one) => publishing.into_iter().for_each(|one| one.emit(event.clone())),
-                _ => {}
+            if is_delta(innermost(&event)) {
+                publishing.into_iter().for_each(|one| one.emit(event.clone()));
             }
             ready(())
         });
         // The events end with the driver.
-        let (taken, ()) = join(taken, publish).await;
-        Ok(Turn { events: recorded, ..taken? })
+        join(taken, publish).await.0
     }
 }
 
-async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> Result<Turn, Failure> {
+async fn drive_turn(mut driver: RunDriver, before: &Run) -> Result<Turn, Failure> {
     let ended = |driver: &RunDriver| Turn::without_calls(driver.run().changes().without_time());
     let Step::CallModel(_) = driver.next().await? else {
         // A layer has answered the question, or ended the run.
@@ -180,12 +172,6 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
         }
         Err(error) => return Err(error.into()),
     };
-    let reply = has_readers.then(|| {
-        let mut reply = Box::new(response.clone());
-        let calls = std::mem::take(&mut reply.message.tool_calls);
-        reply.message = AssistantMessage::default().with_tool_calls(calls);
-        reply
-    });
     match driver.record_response(response).await.map_err(Failure::from) {
         // The model is not asked again, and the layers judge the calls in a step of their own.
         Err(Failure::Repeated(_)) if driver.run().turns() > before.turns() => {}
@@ -200,11 +186,11 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
     let deployed = handoff.map(|_| Deployed::of(driver.agent()));
-    Ok(Turn { reply, tools, offered, deployed, ..Turn::without_calls(changes) })
+    Ok(Turn { tools, offered, deployed, ..Turn::without_calls(changes) })
 }
 
-fn is_default(sees: &Sees) -> bool {
-    *sees == Sees::default()
+fn is_default(sees: &LayerSight) -> bool {
+    *sees == LayerSight::default()
 }
 
 /// Returns the event of the run inside of which it happened.
@@ -230,6 +216,6 @@ fn is_delta(event: &Event) -> bool {
 fn provided_agent_refused(tool: &str) -> String {
     format!(
         "the tool `{tool}` of a provider is an agent, which another worker could not find for its next step; \
-         add it to the agent with `.tool(..)`"
+         add it to the agent with `.tools(..)`"
     )
 }

@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
-use tool_core::model::ToolKind;
-use tool_core::toolset::IntoToolSet;
+use tool_core::provider::ToolKind;
 use tool_core::{Agent, ToolContext, ToolSet};
 
 use crate::calls::{Calls, CallsService as _, Owner};
@@ -70,9 +69,9 @@ impl Worker {
     ///
     /// The tools take their context from [`tools_context`](Self::tools_context). Settings of the agents, such as their timeout of
     /// calls, do not apply to them.
-    pub fn tools_only(name: impl Into<String>, tools: impl IntoToolSet) -> Self {
+    pub fn tools_only(name: impl Into<String>, tools: impl Into<ToolSet>) -> Self {
         let mut worker = Self::new();
-        worker.tools.push((name.into(), tools.into_tool_set(), ToolContext::new()));
+        worker.tools.push((name.into(), tools.into(), ToolContext::new()));
         worker
     }
 

@@ -139,12 +139,12 @@ const tests = {
       await reader.cancel();
       return text.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
     };
-    const first = await until(await read({}), (text) => text.includes("ACTIVITY_SNAPSHOT"));
+    const first = await until(await read({}), (text) => text.includes("TOOL_CALL_END"));
     assert.equal(first[0].type, "RUN_STARTED");
     const { messages } = first.find((event) => event.type === "MESSAGES_SNAPSHOT");
     assert.deepEqual(messages.map(({ role, content }) => [role, content]),
       [["user", "hello"], ["assistant", "You said hello, in message 1."], ["user", "slow"]]);
-    const rest = await until(await read({ "last-event-id": "4" }), (text) => text.includes("ACTIVITY_SNAPSHOT"));
+    const rest = await until(await read({ "last-event-id": "1" }), (text) => text.includes("TOOL_CALL_END"));
     assert.ok(!types(rest).includes("RUN_STARTED") && !types(rest).includes("MESSAGES_SNAPSHOT"), types(rest).join());
     await fetch(`${base}api/ag-ui/${client.threadId}/stream`, { method: "DELETE" });
     assert.equal(outcome(await running).type, "cancelled");

@@ -1,4 +1,5 @@
-//! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes.
+//! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes. With the path of a
+//! file, it stores runs and conversations there, and goes on with the runs of other servers on this file that were killed.
 //!
 //! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `book` (with questions), `inner` (a payment of an agent
 //! inside), `color` (with a tool of the frontend), `error`, `slow`, `reserve` (which is undone), `huge`, `hostile`, `reordered` (by letters from right to left), `twisted`.
@@ -6,6 +7,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,13 +16,16 @@ use axum::routing::get;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tool_core::agent::AgentBuilder;
 use tool_core::memory::InMemoryStore;
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, Usage};
+use tool_core::provider::ModelFuture;
 use tool_core::schemars::{self, JsonSchema, Schema, SchemaGenerator, json_schema};
-use tool_core::tool::{Asker, Progress, ToolProgress};
-use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
+use tool_core::signatures::ToolProgress;
+use tool_core::store::{ChatStore, RunStore};
+use tool_core::tool::{Asker, Progress};
+use tool_core::{Agent, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolError, tool, tools};
+use tool_postgres::PostgresStore;
 use tool_web::{Right, Web};
 
 /// The hostile text: markup, scripts, and marks of direction.
@@ -235,21 +240,44 @@ fn split(delta: Delta) -> Vec<Delta> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let store = InMemoryStore::new();
+    let stores: Option<(Arc<dyn ChatStore>, Arc<dyn RunStore>)> = match std::env::args().nth(1) {
+        Some(url) if url.starts_with("postgres:") => {
+            let store =
+                Arc::new(PostgresStore::connect(url).schema(std::env::var("STORE_SCHEMA")?).migrate().await?);
+            Some((store.clone(), store))
+        }
+        Some(path) => {
+            let store = Arc::new(SqliteStore::open(path).await?);
+            Some((store.clone(), store))
+        }
+        None => None,
+    };
+    let with_store = |agent: AgentBuilder| match &stores {
+        Some((chats, runs)) => {
+            let memory = ChatMemory::new(chats.clone());
+            agent.run_store(runs.clone()).memory(memory).run_lease(Duration::from_secs(2))
+        }
+        None => agent,
+    };
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
-    let agent = Agent::builder(Scripted)
+    let agent = with_store(Agent::builder(Scripted).run_store(InMemoryStore::new()))
         .name("desk")
         .tools(tools![sum, pay, count, huge, hostile, book, add_card, reserve, share, twist].with(helper)?)
         .undo_tools(tools![release])
-        .run_store(store)
         .build()?;
     // The same without a store, so that what waits is held by the chat.
-    let plain = Agent::builder(Scripted).name("plain").tools(tools![sum, pay, count]).build()?;
+    let plain = with_store(Agent::builder(Scripted)).name("plain").tools(tools![sum, pay, count]).build()?;
+    let _recovering: Vec<_> = match &stores {
+        Some(_) => {
+            [&agent, &plain].map(|agent| agent.recover().interval(Duration::from_millis(500)).start()).into()
+        }
+        None => Vec::new(),
+    };
     let web = Web::new().record_requests().agent(agent.clone()).agent(plain);
     let keys = Web::new()
         .agent(agent)
-        .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
+        .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Chat])
         .key("eve", "sk-eve", [Right::Read]);
     let documented = include_str!("../docs/service.md").split("```html\n").nth(1);
     let chat = Html(documented.and_then(|rest| rest.split("```").next()).ok_or("no chat.html")?);

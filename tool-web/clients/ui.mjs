@@ -50,6 +50,12 @@ const until = async (condition) => {
 const post = (body, api = "api/chat") => fetch(base + api, {
   method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
 });
+/** The chunks of a stream without their division into deltas and its ids, which depend on when they are read. */
+const joined = (stream) => {
+  const chunks = stream.split("\n").filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)));
+  const texts = chunks.filter((chunk) => chunk.type === "text-delta").map((chunk) => chunk.delta).join("");
+  return [chunks.filter((chunk) => !chunk.type.endsWith("-delta")), texts];
+};
 const user = (words) => ({ id: "m", role: "user", parts: [{ type: "text", text: words }] });
 
 const tests = {
@@ -130,7 +136,7 @@ const tests = {
     const first = await (await respond({ approval })).text();
     assert.match(first, /"type":"tool-output-available".*Paid 80 euros/);
     const repeated = await (await respond({ approval })).text();
-    assert.equal(repeated, first);
+    assert.deepEqual(joined(repeated), joined(first));
     const opposite = await respond({ approval: { ...approval, approved: false } });
     assert.deepEqual([opposite.status, await opposite.text()], [409, "`local user` has decided otherwise"]);
   },
@@ -199,9 +205,9 @@ const tests = {
     await until(() => last(other) && tools(other)[0]?.state === "input-available");
     // The rest only, by the id of an event.
     const from = new AbortController();
-    const rest = await fetch(`${base}api/chat/${id}/stream`, { headers: { "last-event-id": "4" }, signal: from.signal });
+    const rest = await fetch(`${base}api/chat/${id}/stream`, { headers: { "last-event-id": "1" }, signal: from.signal });
     const { value } = await rest.body.getReader().read();
-    assert.match(new TextDecoder().decode(value), /^(id: [5-9]|data: \{"type":"tool)/);
+    assert.match(new TextDecoder().decode(value), /^(id: [2-9]|data: \{"type":"tool)/);
     from.abort();
     assert.equal((await fetch(`${base}api/chat/${id}/stream`, { method: "DELETE" })).status, 204);
     await resumed;

@@ -12,14 +12,14 @@ use http::HeaderMap;
 pub enum Right {
     /// See the runs on the page, with all texts and arguments.
     Read,
-    /// Approve, change and deny calls and answer questions of all runs on the page, and with [`Ask`](Self::Ask), decide about each call in
+    /// Approve, change and deny calls and answer questions of all runs on the page, and with [`Chat`](Self::Chat), decide about each call in
     /// chats of one's own.
     Decide,
     /// Cancel, resume and end runs and send them messages on the page, and see their stored states and requests to the model.
     Administer,
     /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own; there, cancel runs, answer the questions of tools,
     /// and approve calls of [named tools](crate::Frontend::approvable_tools).
-    Ask,
+    Chat,
 }
 
 /// The sender of a request: a name, which decisions carry, and rights.
@@ -45,7 +45,7 @@ impl Principal {
 
     /// Returns the principal of every request to a server without login.
     pub(crate) fn local() -> Self {
-        Self::new("local user", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
+        Self::new("local user", [Right::Read, Right::Decide, Right::Administer, Right::Chat])
     }
 
     /// Returns the name.

@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 use tool_core::run::Decision;
-use tool_core::tool::{DecisionRecord, WaitId};
+use tool_core::signatures::DecisionRecord;
+use tool_core::tool::WaitId;
 
 use crate::bounded::{Bounded, lock};
 
@@ -16,8 +17,8 @@ pub(crate) struct Decisions(Mutex<Bounded<WaitId, Recorded, 10_000>>);
 pub(crate) struct Recorded {
     pub(crate) record: DecisionRecord,
     digest: DecisionDigest,
-    /// The position of the decision in the log of the run.
-    pub(crate) position: u64,
+    /// The position of the last entry of the run before.
+    pub(crate) position: Option<u64>,
 }
 
 /// Equal decisions are recognized by a digest, because an answer can be secret and is not stored.
@@ -39,7 +40,12 @@ impl Decisions {
         lock(&self.0).get(wait).cloned()
     }
 
-    pub(crate) fn insert(&self, record: DecisionRecord, digest: DecisionDigest, position: u64) -> Recorded {
+    pub(crate) fn insert(
+        &self,
+        record: DecisionRecord,
+        digest: DecisionDigest,
+        position: Option<u64>,
+    ) -> Recorded {
         let recorded = Recorded { record, digest, position };
         lock(&self.0).insert(recorded.record.wait.clone(), recorded.clone());
         recorded

@@ -15,17 +15,19 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::time::timeout;
-use tool_core::agent::{Ask, CommandError, CommandErrorKind, Decided};
+use tool_core::agent::{Ask, CommandError, CommandErrorKind};
 use tool_core::content::Content;
-use tool_core::memory::{ChatStore, PostOutcome, PostedCommand, RunCommand, RunStatus, Window};
-use tool_core::run::{Decision, ResolveErrorKind, Run, UserMessage, Wait};
-use tool_core::tool::{DecisionKind, DecisionRecord, WaitId};
+use tool_core::memory::{RunStatus, Window};
+use tool_core::run::{Decision, Run, UserMessage, Wait};
+use tool_core::signatures::{DecisionKind, DecisionReceipt, DecisionRecord, ResolveErrorKind};
+use tool_core::store::{ChatStore, PostOutcome, PostedCommand, RunCommand};
+use tool_core::tool::WaitId;
 use tool_core::{CancellationToken, ConversationId, Event, Message, RunErrorKind};
 use tool_http::server::SenderPermit;
 
 use crate::bounded::lock;
 use crate::decisions::{Recorded, digest};
-use crate::entry::{self, Entry};
+use crate::entry::Failure;
 use crate::guard::HttpError;
 use crate::hub::{Follower, Hub};
 use crate::log::{FrontendTools, RunLog};
@@ -36,6 +38,15 @@ const MAX_HISTORY: usize = 200;
 
 /// How long a message waits until the run of the last question is stored.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was asked, and what is shown of it.
+pub(crate) struct Followed {
+    pub(crate) log: Arc<RunLog>,
+    /// The position behind which the response begins.
+    pub(crate) after: Option<u64>,
+    /// The number of messages of the user.
+    pub(crate) messages: usize,
+}
 
 /// A run that is to be driven here.
 struct Driving {
@@ -55,11 +66,11 @@ impl Hub {
     }
 
     /// Begins to follow a run that this process drives.
-    fn follow(&self, source: &Source, run: &Run) -> Driving {
+    fn follow(&self, source: &Arc<Source>, run: &Run) -> Driving {
         let has_memory = source.agent.as_ref().is_some_and(|agent| agent.memory().is_some());
         let conversation = run.conversation().cloned().filter(|_| !has_memory);
         self.index.forget(run.id().as_str());
-        Driving { follower: Follower::new(self, source, run), conversation }
+        Driving { follower: Follower::new(self, source, run.id().as_str()), conversation }
     }
 
     /// Drives a run in a task of its own, which holds the permit: who asked or decided can leave.
@@ -77,7 +88,9 @@ impl Hub {
                         hub.remember(conversation, answer.into_messages()).await;
                     }
                     (Ok(_), _) => {}
-                    (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
+                    (Err(error), _) => {
+                        Failure::of(&error).into_iter().for_each(|why| follower.0.set_failure(why));
+                    }
                 }
             }
             // The run is at rest once it is stored again.
@@ -94,15 +107,12 @@ impl Hub {
         by: &str,
         decisions: Vec<(WaitId, Decision)>,
     ) -> Result<Result<Vec<Recorded>, DecisionRecord>, HttpError> {
-        let (mut answers, mut open, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut answers, mut open) = (Vec::new(), Vec::new());
         for (wait, decision) in decisions {
             match self.decisions.get(&wait) {
                 Some(recorded) if recorded.is(&decision) => answers.push(recorded),
                 Some(recorded) => return Ok(Err(recorded.record)),
-                None => {
-                    digests.push(digest(&decision));
-                    open.push((wait, decision.by(by)));
-                }
+                None => open.push((wait, decision)),
             }
         }
         if open.is_empty() {
@@ -110,45 +120,45 @@ impl Hub {
         }
         let permit = self.permit_run(by)?;
         let Some(source) = self.source_of(id).await? else { return Err(self.refusal(id).await) };
-        let decided = match source.decide(id, open).await {
-            Ok(decided) => decided,
-            Err(error) => {
-                let earlier = error.decided().cloned();
-                return earlier.map_or(Err(self.refused(id, &error).await), |earlier| Ok(Err(earlier)));
+        let log = self.log_of(&source, id);
+        log.refresh().await;
+        let position = log.last();
+        let decided = loop {
+            let signed = open.iter().map(|(wait, decision)| (wait.clone(), decision.clone().by(by)));
+            let error = match source.decide(id, signed.collect()).await {
+                Ok(decided) => break decided,
+                Err(error) => error,
+            };
+            let Some(earlier) = error.decided().cloned() else { return Err(self.refused(id, &error).await) };
+            // Another process has recorded it. Answers and new arguments cannot be compared.
+            let is_same = |(wait, decision): &(WaitId, Decision)| {
+                *wait == earlier.wait && decision.kind() == Some(earlier.kind) && is_plain(earlier.kind)
+            };
+            let Some(index) = open.iter().position(is_same) else { return Ok(Err(earlier)) };
+            let (_, decision) = open.remove(index);
+            let before = log.position_before(&earlier.wait);
+            answers.push(self.decisions.insert(earlier, digest(&decision), before));
+            if open.is_empty() {
+                return Ok(Ok(answers));
             }
         };
-        let positions = self.log_decided(&source, &decided)?;
+        let digests: Vec<_> = open.iter().map(|(_, decision)| digest(decision)).collect();
+        check_secret(&decided)?;
+        let records: Vec<_> = decided.decisions().iter().map(|(_, record)| record.clone()).collect();
         self.continue_decided(&source, decided, permit);
-        for ((record, position), digest) in positions.into_iter().zip(digests) {
+        for (record, digest) in records.into_iter().zip(digests) {
             answers.push(self.decisions.insert(record, digest, position));
         }
         Ok(Ok(answers))
     }
 
-    /// Adds decisions to the log of the run. Returns the records with their positions.
-    fn log_decided(
-        &self,
-        source: &Source,
-        decided: &Decided,
-    ) -> Result<Vec<(DecisionRecord, u64)>, HttpError> {
-        let is_secret = decided.decisions().iter().any(|(wait, record)| {
-            record.kind == DecisionKind::Answered && wait.question().is_some_and(|one| one.is_secret())
-        });
-        if is_secret {
-            // It is stored nowhere, so the run must go on here.
-            check_budget(decided.run())?;
-        }
-        // What an agent in another program does is read from the store.
-        let log = source.agent.as_ref().map(|_| self.log_of(source, decided.run()));
-        let push = |(wait, record): &(Wait, DecisionRecord)| {
-            let entry = entry::Decided { call: wait.path.clone(), record: record.clone() };
-            (record.clone(), log.as_ref().map_or(0, |log| log.push(Entry::Decided(entry))))
-        };
-        Ok(decided.decisions().iter().map(push).collect())
-    }
-
     /// Continues a run that was decided about, unless another driver does or its budget is unknown here.
-    fn continue_decided(self: &Arc<Self>, source: &Source, decided: Decided, permit: SenderPermit) {
+    fn continue_decided(
+        self: &Arc<Self>,
+        source: &Arc<Source>,
+        decided: DecisionReceipt,
+        permit: SenderPermit,
+    ) {
         if decided.is_driven_elsewhere() || check_budget(decided.run()).is_err() {
             return;
         }
@@ -163,6 +173,9 @@ impl Hub {
         match error.kind() {
             CommandErrorKind::UnknownRun => self.refusal(id).await,
             CommandErrorKind::Refused(refused) if refused.kind() == ResolveErrorKind::UnknownWait => {
+                if let Err(ended) = self.load_open(id).await {
+                    return ended;
+                }
                 HttpError::conflict("the run does not wait for this any more; read it again")
             }
             CommandErrorKind::Refused(refused) => HttpError::bad_request(refused.to_string()),
@@ -174,7 +187,6 @@ impl Hub {
     }
 
     /// Asks a question in a conversation, or says it to the run that works or waits there. `waits_of` returns what the sender may end.
-    /// Returns the log of the run, and the position of the question.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         source: &Arc<Source>,
@@ -183,7 +195,7 @@ impl Hub {
         tools: FrontendTools,
         sender: &str,
         waits_of: impl Fn(&Run) -> Vec<Wait>,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Result<Followed, HttpError> {
         let agent = source.agent.as_ref().ok_or_else(HttpError::unknown_run)?;
         // Two questions at once would start two runs.
         let _asking = source.begin_question(conversation).ok_or_else(|| {
@@ -205,8 +217,7 @@ impl Hub {
         log.offer(tools);
         self.drive(driving, agent.resume(run), Some(permit));
         source.set_run_of(conversation, &log.id);
-        let first = log.first();
-        Ok((log, first))
+        Ok(Followed { log, after: None, messages: 1 })
     }
 
     /// Says something to the run of a conversation. What the sender may end of what it waits for is denied, and it goes on; what others
@@ -217,36 +228,49 @@ impl Hub {
         message: &Content,
         sender: &str,
         waits_of: impl Fn(&Run) -> Vec<Wait>,
-    ) -> Result<Option<(Arc<RunLog>, u64)>, HttpError> {
-        if let Some(log) = self.log(id).filter(|log| log.is_driven()) {
+    ) -> Result<Option<Followed>, HttpError> {
+        let loaded = self.load(id).await?;
+        let is_running = |loaded: &Loaded| loaded.status == RunStatus::RunningElsewhere;
+        let elsewhere = loaded.as_ref().filter(|loaded| is_running(loaded)).map(|loaded| &loaded.source);
+        let driven = self.log(id).filter(|log| log.is_driven());
+        if let Some(log) = driven.or_else(|| elsewhere.map(|source| self.log_of(source, id))) {
+            let messages = loaded.map(async |loaded| loaded.messages().await);
+            let messages = 1 + match messages {
+                Some(messages) => messages.await,
+                // It is about to be stored.
+                None => 1,
+            };
             self.post_message(id, message, sender).await?;
-            let position = log.push(question_entry(message));
-            return Ok(Some((log, position)));
+            log.refresh().await;
+            return Ok(Some(Followed { after: log.last(), log, messages }));
         }
-        let loaded = self.load(id).await?.filter(|loaded| {
+        let loaded = loaded.filter(|loaded| {
             // One that has failed and changed nothing is forgotten by the next question.
             let has_failed = loaded.status == RunStatus::Failed && loaded.run.may_have_had_effects();
             has_failed || matches!(loaded.status, RunStatus::Waiting | RunStatus::Interrupted)
         });
-        let Some(Loaded { source, run, .. }) = loaded else { return Ok(None) };
+        let Some(loaded) = loaded else { return Ok(None) };
+        let messages = loaded.messages().await + 1;
+        let Loaded { source, run, .. } = loaded;
         check_budget(&run)?;
         let permit = self.permit_run(sender)?;
-        let log = self.log_of(&source, &run);
+        let log = self.log_of(&source, id);
         let denial = || Decision::deny("the user sent another message instead").by("the next message");
         // Calls whose results the caller supplies go on waiting.
         let denied = waits_of(&run).into_iter().filter(|wait| wait.check(&denial()).is_ok());
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
         self.post_message(id, message, sender).await?;
-        // What was denied belongs to the message before.
         // Without it, somebody has decided in the same moment.
         let decided = source.decide(id, denials).await.ok();
-        decided.as_ref().map(|decided| self.log_decided(&source, decided)).transpose()?;
-        let position = log.push(question_entry(message));
+        decided.as_ref().map(check_secret).transpose()?;
+        // What was denied belongs to the message before.
+        log.refresh().await;
+        let after = log.last();
         match decided {
             Some(decided) => self.continue_decided(&source, decided, permit),
             None => _ = self.resume_now(id, Some(permit)).await?,
         }
-        Ok(Some((log, position)))
+        Ok(Some(Followed { log, after, messages }))
     }
 
     /// Returns the latest run of a conversation, which another process can have started.
@@ -255,17 +279,35 @@ impl Hub {
         let is_driven = |id: &String| self.log(id).is_some_and(|log| log.is_driven());
         match known.filter(is_driven) {
             Some(known) => Some(known),
-            None => source.stored_run_of(conversation).await.or(source.known_run_of(conversation)),
+            None => {
+                source.stored_run_of(conversation, true).await.or_else(|| source.known_run_of(conversation))
+            }
+        }
+    }
+
+    /// Loads a run that has not ended.
+    async fn load_open(&self, id: &str) -> Result<Option<Loaded>, HttpError> {
+        let loaded = self.load(id).await?;
+        match loaded.as_ref().is_some_and(|loaded| loaded.status == RunStatus::Finished) {
+            true => Err(HttpError::conflict("the run has ended")),
+            false => Ok(loaded),
+        }
+    }
+
+    /// Loads a run, which can be about to be stored.
+    pub(crate) async fn load_begun(&self, log: &RunLog) -> Result<Option<Loaded>, HttpError> {
+        loop {
+            let mut changes = log.changes();
+            let loaded = self.load(&log.id).await?;
+            if loaded.is_some() || !log.is_driven() || timeout(PATIENCE, changes.changed()).await.is_err() {
+                return Ok(loaded);
+            }
         }
     }
 
     /// Says something to a run that works or waits.
     pub(crate) async fn say(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
-        self.post_message(id, message, sender).await?;
-        if let Some(log) = self.log(id) {
-            log.push(question_entry(message));
-        }
-        Ok(())
+        self.post_message(id, message, sender).await
     }
 
     async fn post_message(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
@@ -275,13 +317,13 @@ impl Hub {
         };
         loop {
             let log = self.log(id).filter(|log| log.is_driven());
-            let mut reader = log.map(|log| log.read(log.end()));
+            let mut changes = log.map(|log| log.changes());
             let message = UserMessage::new(message.clone()).by(sender);
             let Err(error) = agent.say(id, message).await else { return Ok(()) };
             // A run that has just begun is stored before its first event.
             let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
-            let has_begun = match reader.as_mut().filter(|_| may_begin) {
-                Some(reader) => timeout(PATIENCE, reader.changed()).await.is_ok(),
+            let has_begun = match changes.as_mut().filter(|_| may_begin) {
+                Some(changes) => timeout(PATIENCE, changes.changed()).await.is_ok(),
                 None => false,
             };
             if !has_begun {
@@ -292,7 +334,7 @@ impl Hub {
 
     /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
     pub(crate) async fn resume(self: &Arc<Self>, id: &str, sender: &str) -> Result<(), HttpError> {
-        self.load(id).await?.map_or(Ok(()), |loaded| check_budget(&loaded.run))?;
+        self.load_open(id).await?.map_or(Ok(()), |loaded| check_budget(&loaded.run))?;
         let permit = self.permit_run(sender)?;
         if self.resume_now(id, Some(permit)).await? { Ok(()) } else { Err(self.refusal(id).await) }
     }
@@ -300,21 +342,25 @@ impl Hub {
     async fn resume_now(self: &Arc<Self>, id: &str, permit: Option<SenderPermit>) -> Result<bool, HttpError> {
         self.index.forget(id);
         let Some(Loaded { source, run, status }) = self.load(id).await? else { return Ok(false) };
+        if status == RunStatus::Finished {
+            return Ok(true);
+        }
         let Some(agent) = &source.agent else { return Ok(false) };
         let is_driven_here = self.log(id).is_some_and(|log| log.is_driven());
         if status != RunStatus::RunningElsewhere && !is_driven_here {
             let driving = self.follow(&source, &run);
-            self.drive(driving, agent.resume(run).despite_age(), permit);
+            self.drive(driving, agent.resume(run).ignore_expiry(), permit);
         }
         Ok(true)
     }
 
     /// Cancels a run, in this process or in another.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
+        let loaded = self.load_open(id).await?;
         let token = self.log(id).and_then(|log| lock(&log.token).clone());
         token.iter().for_each(CancellationToken::cancel);
         let command = PostedCommand::new(RunCommand::Cancel);
-        if let Some(loaded) = self.load(id).await?
+        if let Some(loaded) = loaded
             && matches!(loaded.source.store.post(id, &command).await, Ok(PostOutcome::Posted))
         {
             // It only ends, which needs no permit.
@@ -328,7 +374,7 @@ impl Hub {
     /// Ends a stored run that nobody drives, and keeps what its calls have done.
     pub(crate) async fn end(&self, id: &str) -> Result<(), HttpError> {
         self.index.forget(id);
-        let Some(Loaded { source, run, .. }) = self.load(id).await? else {
+        let Some(Loaded { source, run, .. }) = self.load_open(id).await? else {
             return Err(self.refusal(id).await);
         };
         let Some(agent) = &source.agent else { return Err(self.refusal(id).await) };
@@ -349,13 +395,22 @@ impl Hub {
     }
 }
 
-fn question_entry(message: &Content) -> Entry {
-    Entry::Question { text: message.text().into_owned() }
+/// Returns `true` if two decisions of this kind are equal.
+fn is_plain(kind: DecisionKind) -> bool {
+    matches!(kind, DecisionKind::Approved | DecisionKind::Denied | DecisionKind::Declined)
+}
+
+/// Checks that an answer that is stored nowhere is used here.
+fn check_secret(decided: &DecisionReceipt) -> Result<(), HttpError> {
+    let is_secret = decided.decisions().iter().any(|(wait, record)| {
+        record.kind == DecisionKind::Answered && wait.question().is_some_and(|one| one.is_secret())
+    });
+    if is_secret { check_budget(decided.run()) } else { Ok(()) }
 }
 
 /// Checks that a run is charged to nothing that only its program knows.
 pub(crate) fn check_budget(run: &Run) -> Result<(), HttpError> {
-    match run.facts().has_own_budget() {
+    match run.engine_view().has_own_budget() {
         false => Ok(()),
         true => Err(HttpError::conflict(
             "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::bounded::lock;
-use crate::log::Row;
+use crate::row::Row;
 
 /// The pause between two readings of the stores, and its factor for slow ones.
 const PAUSE: Duration = Duration::from_secs(2);

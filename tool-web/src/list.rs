@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::memory::{RunFilter, RunStatus};
-use tool_core::tool::Timestamp;
+use tool_core::run::StopReason;
+use tool_core::signatures::Timestamp;
 
 use crate::entry::is_failure;
 use crate::hub::Hub;
-use crate::log::{Row, Status, shortened};
+use crate::row::{Row, Status, shortened};
 use crate::source::Loaded;
 use crate::wait::describe;
 
@@ -63,13 +64,8 @@ impl Hub {
             let state = self.index.lock();
             (state.rows.clone(), !state.is_complete)
         };
-        for log in self.logs() {
-            // What waits is known from the store alone, and so is what another process has done since.
-            match rows.get_mut(&log.id).filter(|_| !log.is_driven()) {
-                Some(row) if row.status == Status::Failed => row.error = log.row().error,
-                Some(_) => {}
-                None => drop(rows.insert(log.id.clone(), log.row())),
-            }
+        for log in self.logs().iter().filter(|log| log.is_driven()) {
+            rows.entry(log.id.clone()).or_insert_with(|| Row::of_log(log)).status = Status::Running;
         }
         let mut counts = BTreeMap::new();
         rows.values().for_each(|row| *counts.entry(row.status).or_default() += 1);
@@ -90,10 +86,12 @@ impl Hub {
         let mut seen = HashSet::new();
         let mut failed = false;
         for source in &self.sources {
-            let Ok(ids) = source.store.runs().await else {
+            let listed = source.store.list_runs(&RunFilter::new()).await;
+            let (Ok(listed), Ok(unreadable)) = (listed, source.store.unreadable_runs().await) else {
                 failed = true;
                 continue;
             };
+            let ids = listed.into_iter().map(|run| run.id).chain(unreadable.into_iter().map(|run| run.id));
             for id in ids {
                 // Sources can share a store.
                 if seen.contains(&id) {
@@ -116,11 +114,9 @@ impl Hub {
 
     /// Returns the row of one run.
     pub(crate) async fn row(&self, id: &str) -> Option<Row> {
-        let log = self.log(id);
-        if let Some(log) = log.as_ref().filter(|log| log.is_driven()) {
-            return Some(log.row());
-        }
-        self.stored_row(id).await.or_else(|| log.map(|log| log.row()))
+        let (stored, log) = (self.stored_row(id).await, self.log(id));
+        let Some(log) = log.filter(|log| log.is_driven()) else { return stored };
+        Some(Row { status: Status::Running, ..stored.unwrap_or_else(|| Row::of_log(&log)) })
     }
 
     async fn stored_row(&self, id: &str) -> Option<Row> {
@@ -140,7 +136,10 @@ impl Hub {
 }
 
 fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
+    let stopped = run.stop_reason();
     let status = match status {
+        RunStatus::Finished if matches!(stopped, Some(StopReason::Cancelled)) => Status::Cancelled,
+        RunStatus::Finished if stopped.is_some() => Status::Failed,
         RunStatus::RunningElsewhere => Status::Running,
         RunStatus::Waiting => Status::Waiting,
         RunStatus::Failed | RunStatus::NotUndone => Status::Failed,
@@ -159,6 +158,7 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
+        error: run.engine_view().failure().or_else(|| stopped.map(ToString::to_string)),
         summary: waits.iter().map(|wait| shortened(&wait.line())).take(MAX_WAITS).chain(more).collect(),
         status,
         ..Row::default()

@@ -13,23 +13,23 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
-use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::memory::RunStatus;
 use tool_core::run::{Decision, Run};
-use tool_core::tool::{Timestamp, VerdictRecord, WaitId};
+use tool_core::signatures::{Timestamp, VerdictRecord};
+use tool_core::tool::WaitId;
 use tool_http::server::{json_response, sse_response};
 use url::form_urlencoded;
 
 use crate::auth::{Principal, Right};
 use crate::driving::check_budget;
 use crate::guard::{Guard, HttpError, admit, admit_page, admit_stream, requires};
-use crate::hub::{Hub, POLL};
+use crate::hub::Hub;
 use crate::list::Filter;
-use crate::log::{Found, Row, RunLog};
-use crate::plain;
-use crate::sse;
+use crate::log::{End, Found, RunLog};
+use crate::row::Row;
 use crate::wait::{Described, describe};
+use crate::{plain, sse};
 
 const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
@@ -260,7 +260,7 @@ async fn say(
 
 async fn events(State(state): Shared, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
-    Ok(sse_response(watch(Arc::clone(&state.hub), log, sse::last_event(&headers))))
+    Ok(sse_response(watch(&log, sse::last_event(&headers))))
 }
 
 /// What follows is the run from its beginning.
@@ -269,28 +269,24 @@ const RESET: Bytes = Bytes::from_static(b"data: {\"type\":\"reset\"}\n\n");
 /// The run has ended in another process.
 const GONE: Bytes = Bytes::from_static(b"data: {\"type\":\"gone\"}\n\n");
 
-/// Streams the entries of a run for as long as it is watched. While nobody drives it here, the store is read again and again. Where
-/// the log does not go on, a `reset` says that the run follows from its beginning.
-fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Item = Bytes> + Send {
-    let after = after.filter(|after| *after < log.end());
-    let reader = log.read(after.map_or(0, |after| after + 1));
-    let rest = stream::unfold(Some((hub, reader)), |state| async {
-        let (hub, mut reader) = state?;
+/// Streams the entries of a run for as long as it is watched. Where the log does not go on, a `reset` says that the run follows from its
+/// beginning.
+fn watch(log: &Arc<RunLog>, after: Option<u64>) -> impl Stream<Item = Bytes> + Send + use<> {
+    let after = after.filter(|after| log.last().is_some_and(|last| *after <= last));
+    let after = after.filter(|_| !log.has_dropped_after(after));
+    let rest = stream::unfold(Some(log.reader(after)), |state| async {
+        let mut reader = state?;
         loop {
             let frame = match reader.next().await {
-                Found::Entry(_, logged) => logged.frame.clone(),
+                Found::Entry(logged) | Found::Delta(logged) => logged.frame.clone(),
                 Found::Gap => RESET,
-                Found::End if timeout(POLL, reader.changed()).await.is_ok() => continue,
-                Found::End => match hub.log(&reader.log().id).filter(|log| !Arc::ptr_eq(log, reader.log())) {
-                    Some(log) => {
-                        reader = log.read(log.first());
-                        RESET
-                    }
-                    None if hub.refresh(reader.log()).await => continue,
-                    None => return Some((GONE, None)),
-                },
+                Found::End(End::Gone) => return Some((GONE, None)),
+                Found::End(_) => {
+                    reader.wait().await;
+                    continue;
+                }
             };
-            return Some((frame, Some((hub, reader))));
+            return Some((frame, Some(reader)));
         }
     });
     stream::iter(after.is_none().then_some(RESET)).chain(rest)
@@ -298,10 +294,10 @@ fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Ite
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
+    use std::future::ready;
 
-    use tool_core::Event;
-    use tool_core::memory::InMemoryStore;
+    use tool_core::Agent;
+    use tool_core::testing::ScriptedModel;
 
     use super::*;
     use crate::source::Source;
@@ -309,16 +305,16 @@ mod tests {
     /// A watcher that does not read holds one.
     #[tokio::test]
     async fn all_watchers_are_sent_the_same_bytes() {
-        let source = Arc::new(Source::store("store", Arc::new(InMemoryStore::new())));
-        let hub = Hub::new(vec![Arc::clone(&source)], false);
-        let log = hub.log_of(&source, &Run::new([Message::user("Hello")]));
-        log.push(Event::Text("x".repeat(1 << 20)).into());
+        let agent = Agent::builder(ScriptedModel::new().says("x".repeat(1 << 20))).build().unwrap();
+        let hub = Hub::new(vec![Arc::new(Source::agent(agent.clone()))], false);
+        agent.ask("Go").await.unwrap();
+        let log = hub.shown_log(&hub.logs()[0].id).await.unwrap();
         let sent = async || {
-            let frames = pin!(watch(Arc::clone(&hub), Arc::clone(&log), Some(0)));
-            frames.take(1).collect::<Vec<_>>().await.remove(0)
+            let is_large = |frame: &Bytes| ready(frame.len() > 1 << 20);
+            Box::pin(watch(&log, None).filter(is_large)).next().await.unwrap()
         };
         let (one, other) = (sent().await, sent().await);
-        assert!(one.len() > 1 << 20 && one.starts_with(b"id: 1\ndata: "));
+        assert!(one.starts_with(b"id: 2\ndata: "), "{:?}", one.slice(..20));
         assert_eq!(one.as_ptr(), other.as_ptr());
     }
 }

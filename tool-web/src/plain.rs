@@ -1,12 +1,14 @@
 //! The runs as plain HTML, for readers without scripts. Every text is escaped.
 
 use tool_core::Event;
-use tool_core::content::printable;
+use tool_core::engine::CallDecision;
+use tool_core::provider::printable;
 use url::form_urlencoded::byte_serialize;
 
-use crate::entry::{Decided, Entry, output};
+use crate::entry::{Entry, output};
 use crate::list::List;
-use crate::log::{Row, RunLog};
+use crate::log::RunLog;
+use crate::row::Row;
 use crate::wait::Described;
 
 /// Returns the list, with links to the runs.
@@ -67,13 +69,7 @@ fn write_part(out: &mut String, title: &str, text: &str) {
 
 fn write_entry(out: &mut String, entry: &Entry) {
     match entry {
-        Entry::Question { text } => write_part(out, "Question", text),
-        Entry::Decided(Decided { call, record }) => {
-            let by = record.by.as_deref().unwrap_or("somebody");
-            let why = record.why.as_deref().unwrap_or_default();
-            write_part(out, &format!("Decision about {call}: {:?} by {by}", record.kind), why);
-        }
-        Entry::Failed { error, .. } => write_part(out, "Failed", error),
+        Entry::Failed(failure) => write_part(out, "Failed", failure.error()),
         Entry::Cancelled => write_part(out, "Cancelled", ""),
         Entry::Event(record) => write_event(out, "", &record.event),
     }
@@ -82,6 +78,12 @@ fn write_entry(out: &mut String, entry: &Entry) {
 /// Writes an event of the agent at a path. The deltas of a reply are not part of all runs, so the whole reply is written.
 fn write_event(out: &mut String, path: &str, event: &Event) {
     match event {
+        Event::Question { text, .. } => write_part(out, &format!("{path}Question"), text),
+        Event::CallDecided(CallDecision { call_id, record, .. }) => {
+            let by = record.by.as_deref().unwrap_or("somebody");
+            let why = record.why.as_deref().unwrap_or_default();
+            write_part(out, &format!("{path}Decision about {call_id}: {:?} by {by}", record.kind), why);
+        }
         Event::TurnFinished { turn, response, .. } => {
             let reply = &response.message;
             write_part(out, &format!("{path}Turn {turn}"), &reply.text);

@@ -4,11 +4,14 @@
 //! of its caller is refused as everywhere.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tool_core::__internals::decide_elsewhere;
-use tool_core::agent::{CommandError, Decided};
-use tool_core::memory::{InMemoryStore, MemoryError, RunFilter, RunStatus, RunStore, StoredRun};
-use tool_core::run::{Decision, Run};
+use tool_core::agent::CommandError;
+use tool_core::engine::{AgentExt, decide_in_store, stored_run};
+use tool_core::memory::{InMemoryStore, MemoryError, RunFilter, RunStatus};
+use tool_core::run::{Decision, Run, UserMessage};
+use tool_core::signatures::{DecisionReceipt, StoredRun};
+use tool_core::store::RunStore;
 use tool_core::tool::WaitId;
 use tool_core::{Agent, ConversationId};
 use tool_http::server::{SenderPermit, SenderPermits};
@@ -17,6 +20,9 @@ use crate::bounded::{Bounded, lock};
 
 /// The number of runs that are stored for agents without a store.
 const MAX_RUNS: usize = 1_000;
+
+/// How long finished runs are stored, unless the agent says so: readers of their logs, also in other processes, have not read the end yet.
+const KEPT: Duration = Duration::from_secs(600);
 
 pub(crate) struct Source {
     pub(crate) name: Arc<str>,
@@ -35,10 +41,19 @@ pub(crate) struct Loaded {
     pub(crate) status: RunStatus,
 }
 
+impl Loaded {
+    /// Returns the number of messages of users to the run, also of those that it has not taken.
+    pub(crate) async fn messages(&self) -> usize {
+        self.run.engine_view().messages_taken()
+            + self.source.posted_messages(self.run.id().as_str()).await.len()
+    }
+}
+
 impl Source {
     pub(crate) fn agent(agent: Agent) -> Self {
         let name = agent.name().unwrap_or("agent").to_owned();
         let store = Arc::clone(agent.run_store_or(InMemoryStore::new().max_runs(MAX_RUNS)));
+        agent.keep_finished_or(KEPT);
         Self::new(&name, Some(agent), store)
     }
 
@@ -55,7 +70,7 @@ impl Source {
     pub(crate) async fn load(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
         match &self.agent {
             Some(agent) => agent.stored_run(id).await,
-            None => StoredRun::load(&*self.store, id, None).await,
+            None => stored_run(&*self.store, id).await,
         }
     }
 
@@ -64,10 +79,10 @@ impl Source {
         &self,
         run: &str,
         decisions: Vec<(WaitId, Decision)>,
-    ) -> Result<Decided, CommandError> {
+    ) -> Result<DecisionReceipt, CommandError> {
         match &self.agent {
             Some(agent) => agent.decide_all(run, decisions).await,
-            None => decide_elsewhere(&self.store, run, decisions).await,
+            None => decide_in_store(&self.store, run, decisions).await,
         }
     }
 
@@ -76,11 +91,21 @@ impl Source {
         lock(&self.conversations).get(conversation).cloned()
     }
 
-    /// Returns the latest stored run of a conversation that has not finished.
-    pub(crate) async fn stored_run_of(&self, conversation: &ConversationId) -> Option<String> {
+    /// Returns the latest stored run of a conversation: of those that have not finished, or else of those that have.
+    pub(crate) async fn stored_run_of(&self, conversation: &ConversationId, is_open: bool) -> Option<String> {
         let filter = RunFilter::new().conversation(conversation.clone());
-        let mut runs = self.store.list_runs(&filter).await.ok()?.into_iter();
-        Some(runs.rfind(|run| run.status != RunStatus::Finished)?.id)
+        // Another agent on the store can have a conversation of this name.
+        let name = self.agent.as_ref().and_then(Agent::name);
+        let filter = name.into_iter().fold(filter, RunFilter::agent);
+        let runs = self.store.list_runs(&filter).await.ok()?;
+        let of_kind = runs.into_iter().filter(|run| (run.status != RunStatus::Finished) == is_open);
+        Some(of_kind.min_by_key(|run| run.age)?.id)
+    }
+
+    /// Returns what users have said to a run that it has not taken.
+    pub(crate) async fn posted_messages(&self, run: &str) -> Vec<UserMessage> {
+        let posted = self.store.posted(run).await.unwrap_or_default().into_iter();
+        posted.filter_map(|posted| posted.command.message().cloned()).collect()
     }
 
     /// Sets the latest run of a conversation.

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tool_core::__internals::waiting_tools;
+use tool_core::engine::waiting_tools;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
-use tool_core::tool::DecisionRecord;
+use tool_core::signatures::DecisionRecord;
 use tool_core::{Agent, Tool};
 
 /// Returns the arguments of a call that awaits approval.

@@ -6,10 +6,10 @@ use std::{fmt, io};
 use axum::Router;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
-use tool_core::__internals::nearest_name;
 use tool_core::Agent;
-use tool_core::content::printable;
-use tool_core::memory::RunStore;
+use tool_core::engine::nearest_name;
+use tool_core::provider::printable;
+use tool_core::store::RunStore;
 use tool_http::server::{Caller, HttpService, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};

@@ -13,12 +13,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::content::Content;
 use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
-use tool_core::memory::{
-    Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand,
-    RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+use tool_core::memory::{Budget, InMemoryStore, RunFilter, RunStatus, RunSummary};
+use tool_core::model::{ModelOptions, OnUnknownPrice, Prices, RunUser, Usage};
+use tool_core::run::{Decision, Run, UserMessage};
+use tool_core::store::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunChanges, RunCommand, RunLog,
+    RunRevision, RunStore, SaveOutcome, StoreFuture,
 };
-use tool_core::model::{ModelOptions, Prices, RunUser, UnknownModel, Usage};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, UserMessage};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{ResponseBody, Right, RunningServer, Web};
@@ -45,6 +46,10 @@ fn read() -> &'static str {
 }
 
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
+async fn run_ids(store: &impl RunStore) -> Vec<String> {
+    store.list_runs(&RunFilter::new()).await.unwrap().into_iter().map(|run| run.id).collect()
+}
+
 fn agent(store: impl RunStore + 'static) -> Agent {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 18446744073709551615}"#).says("Done.");
     Agent::builder(model).tools(tools![pay]).run_store(store).build().unwrap()
@@ -163,7 +168,7 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let done = until(&server, &run, "done").await;
     assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
     // What has ended is distinguished from what has never been.
-    for action in ["POST cancel", "POST resume", "GET state"] {
+    for action in ["POST cancel", "POST resume", "POST end"] {
         let (method, action) = action.split_once(' ').unwrap();
         let ended = send(&server, &format!("{method} /api/runs/{run}/{action}"), "", "").await;
         assert_eq!(ended, (409, "the run has ended".to_owned()));
@@ -318,7 +323,7 @@ async fn runs_that_nobody_decides_are_bounded() {
     for _ in 0..1_005 {
         agent.ask("Pay").await.unwrap_err();
     }
-    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_000);
+    assert_eq!(agent.list_runs(&RunFilter::new()).await.unwrap().len(), 1_000);
 }
 
 #[tokio::test]
@@ -326,7 +331,7 @@ async fn calls_inside_agents_are_described_and_checked() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
     let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
     let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#).says("Done.");
-    let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+    let agent = Agent::builder(model).tools(helper).run_store(InMemoryStore::new()).build().unwrap();
     let server = tool_web::serve(agent.clone()).await.unwrap();
     let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
     let shown = until(&server, &run, "waiting").await;
@@ -355,7 +360,7 @@ fn the_work_grows_with_the_number_of_calls_inside_an_agent_and_not_faster() {
         let model = ScriptedModel::new().calls_all(calls);
         let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
         let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#);
-        let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+        let agent = Agent::builder(model).tools(helper).run_store(InMemoryStore::new()).build().unwrap();
         let (server, run) = runtime.block_on(async {
             let server = tool_web::serve(agent.clone()).await.unwrap();
             (server, agent.ask("Pay").await.unwrap_err().into_run().id().to_string())
@@ -394,7 +399,7 @@ async fn runs_are_read_without_scripts() {
         .run_store(InMemoryStore::new())
         .build()
         .unwrap();
-    let web = Web::new().agent(agent.clone()).key("eve", "sk-eve", [Right::Ask]);
+    let web = Web::new().agent(agent.clone()).key("eve", "sk-eve", [Right::Chat]);
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
     for path in ["GET /plain", "GET /plain/x"] {
         assert_eq!(send(&server, path, "", "").await.0, 401);
@@ -502,7 +507,7 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
     let hide = || rewrite::output(|_: &ToolCall, _: &ToolOutput| "a [secret]").named("redaction");
     let inner = Agent::builder(model()).tools(tools![read, pay]).layer(hide()).build().unwrap();
     let outer = ScriptedModel::new().calls("helper", r#"{"question": "Read"}"#).says("Done.");
-    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps"));
+    let outer = Agent::builder(outer).tools(inner.as_tool("helper", "Helps"));
     let agent = Agent::builder(model()).tools(tools![read, pay]).layer(hide());
     for agent in [agent, outer] {
         let agent = agent.run_store(InMemoryStore::new()).build().unwrap();
@@ -559,7 +564,7 @@ async fn arguments_that_a_layer_replaced_stay_hidden() {
     let agent = Agent::builder(model()).tools(tools![echo]).layer(hide).run_store(InMemoryStore::new());
     let agent = agent.build().unwrap();
     let server = tool_web::serve(agent.clone()).await.unwrap();
-    let mut driver = agent.start("Go");
+    let mut driver = agent.ask("Go").start();
     while driver.advance().await.unwrap() {}
     let run = driver.run().id().to_string();
     let events = events_until(&server, &run, r#""type":"call_finished""#).await;
@@ -601,7 +606,7 @@ async fn check_answer(agent: Agent) {
 #[tokio::test]
 async fn the_cost_is_shown() {
     let prices = r#"{ "currency": "EUR", "models": { "small": { "input": 1, "output": 2 } } }"#;
-    let prices = Prices::from_json(prices).unwrap().unknown_models(UnknownModel::WorstPrice);
+    let prices = Prices::from_json(prices).unwrap().unknown_models(OnUnknownPrice::WorstPrice);
     let model = ScriptedModel::new().says("Hi").with_usage(Usage::new(1_000, 500));
     let agent = Agent::builder(model).prices(prices).build().unwrap();
     let server = tool_web::serve(agent.clone()).await.unwrap();
@@ -681,6 +686,15 @@ impl RunStore for Simultaneous {
         self.store.load_run(id)
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.store.remove_run(id)
     }
@@ -753,7 +767,7 @@ async fn requests_of_other_pages_hosts_and_senders_are_refused() {
 /// No other right opens a route.
 #[tokio::test]
 async fn each_route_takes_one_right() {
-    let rights = [Right::Read, Right::Decide, Right::Administer, Right::Ask];
+    let rights = [Right::Read, Right::Decide, Right::Administer, Right::Chat];
     let web = Web::new().agent(agent(InMemoryStore::new()));
     let web = rights
         .iter()
@@ -779,12 +793,12 @@ async fn each_route_takes_one_right() {
         ("POST /runs/api/runs/x/end", Right::Administer),
         ("POST /runs/api/runs/x/decisions", Right::Decide),
         ("POST /runs/api/runs/x/messages", Right::Administer),
-        ("POST /ui/", Right::Ask),
-        ("GET /ui/x/stream", Right::Ask),
-        ("DELETE /ui/x/stream", Right::Ask),
-        ("POST /ag/", Right::Ask),
-        ("GET /ag/x/stream", Right::Ask),
-        ("DELETE /ag/x/stream", Right::Ask),
+        ("POST /ui/", Right::Chat),
+        ("GET /ui/x/stream", Right::Chat),
+        ("DELETE /ui/x/stream", Right::Chat),
+        ("POST /ag/", Right::Chat),
+        ("GET /ag/x/stream", Right::Chat),
+        ("DELETE /ag/x/stream", Right::Chat),
     ] {
         for right in rights {
             let key = format!("authorization: Bearer sk-{right:?}\r\n");
@@ -816,6 +830,15 @@ impl RunStore for Stalling {
             self.loads.acquire().await?.forget();
             self.store.load_run(id).await
         })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -890,10 +913,10 @@ async fn of_two_questions_at_once_in_a_chat_the_second_is_said_to_the_run_of_the
     let post = || http::Request::post("/");
     let ask = async |chat: &tool_web::Frontend| call(chat, post(), "", question("c")).await.status().as_u16();
     assert_eq!(tokio::join!(ask(&one), ask(&other)), (200, 200));
-    while store.posted(&store.runs().await.unwrap()[0]).await.unwrap().is_empty() {
+    while store.posted(&run_ids(&store).await[0]).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    let [run] = &*store.runs().await.unwrap() else { panic!("more than one run") };
+    let [run] = &*run_ids(&store).await else { panic!("more than one run") };
     let posted = store.posted(run).await.unwrap();
     assert_eq!(posted[0].command, RunCommand::Say(UserMessage::new("Go").by("local user")));
 }
@@ -908,7 +931,7 @@ async fn a_message_in_a_chat_whose_run_works_is_read_after_the_results() {
         let arrived = arrival.clone();
         async move { arrived.notified().await }
     });
-    let agent = Agent::builder(model.clone()).tool(work).build().unwrap();
+    let agent = Agent::builder(model.clone()).tools(work).build().unwrap();
     let web = Web::new().agent(agent);
     let chat = web.ui_stream("agent").unwrap();
     let ask = async || call(&chat, http::Request::post("/"), "", question("c")).await;
@@ -943,9 +966,15 @@ async fn a_store_that_hangs_for_one_run_keeps_no_other_from_being_decided() {
         status = decide(&runs[0]) => panic!("{status}"),
         status = async { store.hangs.notified().await; decide(&runs[1]).await } => assert_eq!(status, 200),
     }
-    while store.runs().await.unwrap().len() > 1 {
+    while open_runs(&store).await > 1 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Returns the number of stored runs that have not ended.
+async fn open_runs(store: &dyn RunStore) -> usize {
+    let runs = store.list_runs(&RunFilter::new()).await.unwrap();
+    runs.iter().filter(|run| run.status != RunStatus::Finished).count()
 }
 
 #[tokio::test]
@@ -988,7 +1017,7 @@ async fn the_streams_of_one_reader_keep_nobody_from_deciding() {
 async fn runs_count_for_their_sender_until_they_end_also_if_nobody_reads_them() {
     let model = (0..103).fold(ScriptedModel::new(), |model, _| model.calls("hang", "{}"));
     let agent = Agent::builder(model).tools(tools![hang]).build().unwrap();
-    let ask = [Right::Ask];
+    let ask = [Right::Chat];
     let web = Web::new().agent(agent).key("eve", "sk-eve", ask).key("anna", "sk-anna", ask);
     let chats = web.ui_stream("agent").unwrap();
     let asks = async |key, chat: String| call(&chats, http::Request::post("/"), key, question(&chat)).await;
@@ -1015,7 +1044,7 @@ async fn a_flood_of_messages_in_a_chat_is_refused_and_removes_no_run_of_another_
     let model = ScriptedModel::new().calls("hang", "{}");
     let works =
         Agent::builder(model).name("works").tools(tools![hang]).run_store(store.clone()).build().unwrap();
-    let web = Web::new().agent(works).key("eve", "sk-eve", [Right::Ask]);
+    let web = Web::new().agent(works).key("eve", "sk-eve", [Right::Chat]);
     let chats = web.ui_stream("works").unwrap();
     let says = async |text: String| {
         let message = json!({ "role": "user", "parts": [{ "type": "text", "text": text }] });
@@ -1032,10 +1061,10 @@ async fn a_flood_of_messages_in_a_chat_is_refused_and_removes_no_run_of_another_
         statuses.push(says("x".repeat(250_000)).await.status().as_u16());
     }
     assert_eq!(statuses, [[200; 16].as_slice(), &[429; 4]].concat());
-    let mut runs = store.runs().await.unwrap();
+    let mut runs = run_ids(&store).await;
     runs.retain(|run| *run != *waiting.id().as_str());
     let [run] = &*runs else { panic!("the run of anna was removed, or eve has another one") };
-    assert_eq!(store.runs().await.unwrap().len(), 2);
+    assert_eq!(run_ids(&store).await.len(), 2);
     let posted = store.posted(run).await.unwrap();
     assert_eq!(posted.len(), 16);
     assert!(posted.iter().all(|posted| posted.command.message().unwrap().by.as_deref() == Some("eve")));
@@ -1076,7 +1105,7 @@ async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
     let error = ask.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let run: Run = serde_json::from_value(serde_json::to_value(error.into_run()).unwrap()).unwrap();
-    assert!(run.facts().has_own_budget());
+    assert!(run.engine_view().has_own_budget());
     let web = Web::new().agent(agent.clone());
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
     let why = "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`";
@@ -1133,7 +1162,7 @@ async fn a_person_decides_what_becomes_of_an_expired_run() {
         assert_eq!(get(&server, &format!("api/runs/{id}")).await["status"], "expired");
         let (status, error) = send(&server, &format!("POST /api/runs/{id}/{action}"), "", "").await;
         assert_eq!((status, &*error), (204, ""), "{action}");
-        while !store.runs().await.unwrap().is_empty() {
+        while open_runs(&store).await > 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(REFUNDS.load(Ordering::SeqCst), left, "{action}");
@@ -1150,7 +1179,7 @@ async fn a_stream_asks_as_the_principal_that_logged_in() {
     let model = ScriptedModel::new().calls("whoami", "{}").says("Done.");
     let agent = Agent::builder(model).tools(tools![whoami]).run_store(InMemoryStore::new());
     let agent = agent.keep_finished(Duration::from_secs(3_600)).build().unwrap();
-    let web = Web::new().agent(agent).key("anna", "sk-anna", [Right::Ask, Right::Read]);
+    let web = Web::new().agent(agent).key("anna", "sk-anna", [Right::Chat, Right::Read]);
     let chats = web.ui_stream("agent").unwrap();
     let reply = call(&chats, http::Request::post("/"), "sk-anna", question("c")).await;
     let reply = text(reply).await;

@@ -1,13 +1,15 @@
+use std::num::TryFromIntError;
 use std::time::Duration;
 
 use sqlx::{SqlitePool, query, query_as, query_scalar, raw_sql};
 use tool_core::Message;
-use tool_core::memory::{
-    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStore,
-    RunSummary, SaveOutcome, StoreFuture,
-};
+use tool_core::memory::{RunFilter, RunSummary};
 use tool_core::model::ConversationId;
-use tool_core::run::{Run, RunChanges, RunRevision};
+use tool_core::run::Run;
+use tool_core::store::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunChanges, RunLog,
+    RunRevision, RunStore, SaveOutcome, StoreFuture,
+};
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -41,6 +43,9 @@ const LIST: &str = "SELECT summary, max(unixepoch() - saved, 0),
         EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id),
         EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.id AND posted ->> 'command' = 'cancel')
     FROM runs ORDER BY id";
+
+const LOG: &str =
+    "SELECT position, entry FROM run_log WHERE id = ? AND position > ? ORDER BY position LIMIT ?";
 
 const INBOX: &str = "SELECT posted FROM inbox WHERE id = ? ORDER BY number";
 
@@ -142,6 +147,27 @@ impl RunStore for Store {
             let log = query_scalar("SELECT entry FROM run_log WHERE id = ? ORDER BY position").bind(id);
             let log: Vec<String> = log.fetch_all(&mut *transaction).await?;
             Ok(if log.is_empty() { None } else { Some(Run::restore(parts, log)?) })
+        })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        Box::pin(async move {
+            let mut transaction = self.0.begin().await?; // one state
+            let summary = query_scalar("SELECT summary FROM runs WHERE id = ?").bind(id);
+            let summary: Option<String> = summary.fetch_optional(&mut *transaction).await?;
+            let Some(summary) = summary else { return Ok(None) };
+            let (after, limit) = (after.map_or(Ok(-1), i64::try_from)?, i64::try_from(limit)?);
+            let log = query_as(LOG).bind(id).bind(after).bind(limit).fetch_all(&mut *transaction).await?;
+            let rest = query_scalar("SELECT part FROM run_parts WHERE id = ? AND key = ?").bind(id);
+            let rest = rest.bind(RunChanges::REST).fetch_optional(&mut *transaction).await?;
+            let entry = |(position, entry): (i64, String)| Ok((u64::try_from(position)?, entry));
+            let entries = log.into_iter().map(entry).collect::<Result<_, TryFromIntError>>()?;
+            Ok(Some(RunLog::new(serde_json::from_str(&summary)?, entries, rest)))
         })
     }
 

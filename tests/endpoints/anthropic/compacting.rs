@@ -61,7 +61,7 @@ fn agent(model: impl ChatModel + 'static) -> tool_core::agent::AgentBuilder {
 
 /// Asks, with the run stored and restored between its steps. Returns the summaries, too.
 async fn ask(agent: &Agent) -> (Answer, Vec<String>) {
-    let mut run: Run = agent.start("Read all tables").into_run();
+    let mut run: Run = agent.ask("Read all tables").start().into_run();
     loop {
         let mut driver = agent.resume(run).start();
         match driver.advance().await.unwrap() {
@@ -127,7 +127,7 @@ async fn the_provider_summarizes_and_thinking_stays() {
     }
     assert_eq!(sent.iter().map(signatures).collect::<Vec<_>>(), [0, 1, 1, 1, 1, 1]);
     // The run has all, knows the summary, and what it took.
-    assert_eq!(answer.messages().len(), 8);
+    assert_eq!(answer.new_messages().len(), 8);
     assert_eq!(summaries.len(), 2);
     assert!(summaries[1].contains("Table 2 was read."), "{summaries:?}");
     let usage = answer.usage();
@@ -152,7 +152,7 @@ async fn only_models_of_the_provider_read_its_summary() {
     let gateway = || Anthropic::builder().base_url(other.base_url()).build().unwrap().chat_model(MODEL);
     let claude = |name: &str| builder(&first).build().unwrap().chat_model(name);
     let both = || Fallback::new(claude("claude-opus-5-5")).or(model(&first));
-    let mut driver = agent(both()).build().unwrap().start("Read all tables");
+    let mut driver = agent(both()).build().unwrap().ask("Read all tables").start();
     while driver.run().compactions().is_empty() {
         driver.advance().await.unwrap();
     }
@@ -336,7 +336,7 @@ async fn a_provider_that_fails_changes_nothing() {
         }
         let server = RawServer::replying_in_turn(answers).await;
         let (answer, summaries) = ask(&agent(model(&server)).build().unwrap()).await;
-        assert_eq!((answer.text(), answer.messages().len(), summaries.len()), ("Done.", 8, 0), "{shown}");
+        assert_eq!((answer.text(), answer.new_messages().len(), summaries.len()), ("Done.", 8, 0), "{shown}");
         assert_eq!(sent(&server).iter().map(signatures).collect::<Vec<_>>(), thoughts, "{shown}");
     }
     // A layer that changes the text makes it useless, and the next one, too.

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{Cache, CacheTtl, ErrorKind, HostedTool, Messages, Thinking, Warning};
 use tool_core::content::{Content, File, Image, Part};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ResponseFormat, ToolChoice, ToolDefinition, ToolMessage,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ToolChoice, ToolDefinition, ToolMessage};
+use tool_core::provider::ResponseFormat;
 use tool_core::{ChatModel, Message, ModelOptions, ToolCall};
 
 use super::{MODEL, answering, bodies, builder, model};

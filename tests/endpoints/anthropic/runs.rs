@@ -492,7 +492,7 @@ async fn agents_hand_over_and_ask_each_other() {
     ];
     let server = scripted(&replies, false).await;
     let tool = pilot(&server).as_tool("pilot", "Answers questions about tides");
-    let agent = Agent::builder(model(&server)).tool(tool).build().unwrap();
+    let agent = Agent::builder(model(&server)).tools(tool).build().unwrap();
     assert_eq!(agent.ask("When?").await.unwrap().text(), "Sail at 14:20.");
     let has: Vec<_> = bodies(&server).iter().map(|body| has_thinking(body)).collect();
     assert_eq!(has, [false, false, true, true]);
@@ -741,7 +741,7 @@ async fn a_restored_run_sends_the_same() {
     let answer = agent.ask("When?").await.unwrap();
     let sent = bodies(&server);
     let messages: Vec<Message> =
-        serde_json::from_str(&serde_json::to_string(answer.messages()).unwrap()).unwrap();
+        serde_json::from_str(&serde_json::to_string(answer.new_messages()).unwrap()).unwrap();
     let restored = answering(json_answer(&replies[count])).await;
     for (turn, body) in sent.iter().enumerate() {
         let request = ChatRequest::new(&messages[..2 * turn + 1]).with_tools(&tools![get_tide]);

@@ -98,7 +98,7 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
         .tools(tools![get_tide, plan, set_lamps, now].no_repair())
         .tool_choice(ToolChoice::Required)
         .limits(|l| l.max_repeated_calls(99))
-        .layer(rewrite::request_at(move |request, at| {
+        .layer(rewrite::request_with_context(move |request, at| {
             request.with_options(seeded(seed * 100 + i64::from(at.turn)))
         }))
 }
@@ -106,9 +106,9 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
 /// Checks that every call was executed with the arguments that the model wrote, and that the conversation has its result.
 pub(crate) fn check(outcome: &Result<Answer, RunError>, seen: &Seen) -> usize {
     let (executions, messages) = match outcome {
-        Ok(answer) => (answer.tool_executions(), answer.messages()),
+        Ok(answer) => (answer.tool_executions(), answer.new_messages()),
         Err(error) if matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(_))) => {
-            (error.tool_executions(), error.messages())
+            (error.tool_executions(), error.new_messages())
         }
         Err(error) => panic!("{error:?}"),
     };

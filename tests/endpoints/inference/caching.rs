@@ -22,7 +22,7 @@ async fn a_long_run_reads_from_the_cache_what_its_report_predicts() {
         .context(Seen::default())
         .parallel_tool_calls(false)
         .limits(|l| l.max_turns(30).max_repeated_calls(99))
-        .layer(rewrite::request_at(|request, at| {
+        .layer(rewrite::request_with_context(|request, at| {
             request.with_tool_choice(ToolChoice::Required).with_options(seeded(i64::from(at.turn)))
         }))
         .track_cache()

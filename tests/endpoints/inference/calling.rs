@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use tool_core::model::{
-    ChatRequest, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolDefinitions,
-};
+use tool_core::model::{ChatRequest, ChatResponse, FinishReason, ToolChoice, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 
 use super::{ask_both_ways, model, request, seeded};
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use tool_core::ModelOptions;
-use tool_core::model::{FinishReason, ResponseFormat};
+use tool_core::model::FinishReason;
+use tool_core::provider::ResponseFormat;
 
 use super::{MOST_TOKENS, ask_both_ways, model, request, seeded};
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::json;
 use tool_core::content::{Content, Image, Part};
-use tool_core::model::{
-    ChatRequest, ChatResponse, Delta, ModelError, ToolChoice, ToolDefinition, ToolDefinitions,
-};
+use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError, ToolChoice, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_core::{ChatModel, Message, ModelOptions};
 use tool_openai::{ChatCompletions, Error, ErrorKind};
 

@@ -6,7 +6,8 @@ use tests::support::{RawServer, whole_answer};
 use tool_anthropic::Anthropic;
 use tool_core::agent::{AgentBuilder, Compaction};
 use tool_core::model::{ChatRequest, Fallback, FinishReason};
-use tool_core::run::{CompactionRecord, Run};
+use tool_core::run::Run;
+use tool_core::signatures::CompactionRecord;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Answer, ChatModel, Message, ModelOptions, SqliteStore, tool, tools};
 use tool_openai::{Endpoint, OpenAi};
@@ -58,7 +59,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
 
 /// Asks, with the run stored and restored between its steps. Returns its compactions, too.
 async fn asked(agent: &Agent) -> (Answer, Vec<CompactionRecord>) {
-    let mut run: Run = agent.start("Read all tables").into_run();
+    let mut run: Run = agent.ask("Read all tables").start().into_run();
     loop {
         let mut driver = agent.resume(run).start();
         if !driver.advance().await.unwrap() {
@@ -128,7 +129,7 @@ async fn the_provider_compacts() {
     let usage = answer.usage_by_layer().into_iter().find(|(name, _)| name == "compaction").unwrap().1;
     assert_eq!((usage.input_tokens, usage.cached_tokens, usage.output_tokens), (2_000, Some(1_800), 600));
     // People see what the run did, and nothing of what is encrypted.
-    assert_eq!((answer.messages().len(), compactions.len()), (8, 2));
+    assert_eq!((answer.new_messages().len(), compactions.len()), (8, 2));
     let summary = compactions[1].summary().unwrap();
     let shown = format!("{answer:?} {compactions:?} {summary} {}", answer.transcript());
     assert!(!shown.contains(SECRET) && shown.contains("Done."), "{shown}");
@@ -139,7 +140,7 @@ async fn the_provider_compacts() {
 async fn only_the_provider_reads_its_compaction() {
     let server =
         RawServer::answering_in_turn(vec![read(1), read(2), compaction_of(&[item(1)]), done(), done()]).await;
-    let mut driver = agent(model(&server)).build().unwrap().start("Read all tables");
+    let mut driver = agent(model(&server)).build().unwrap().ask("Read all tables").start();
     while driver.run().compactions().is_empty() {
         driver.advance().await.unwrap();
     }

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ToolChoice, ToolDefinition};
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_core::{ChatModel, Message, ModelOptions, ToolCall, ToolOutput};
 use tool_openai::{Endpoint, OpenAi};
 

@@ -187,7 +187,7 @@ async fn continued_input(endpoint: Endpoint, messages: &[Message]) -> Vec<Value>
 #[tokio::test]
 async fn sends_no_items_to_another_provider() {
     let (answer, _) = sent(&turns(), Way::Awaited, agent).await;
-    let state = serde_json::to_string(answer.messages()).unwrap();
+    let state = serde_json::to_string(answer.new_messages()).unwrap();
     let messages: Vec<Message> = serde_json::from_str(&state).unwrap();
     let has =
         |items: &[Value], what: &str| items.iter().filter(|item| item.to_string().contains(what)).count();
@@ -208,7 +208,7 @@ async fn sends_replies_of_another_model_as_plain_messages() {
     let message = message.with_tool_calls([ToolCall::new("x", "get_tide", r#"{"port": "Brest"}"#)]);
     let other = ScriptedModel::new().replies(ChatResponse::new(message)).says("Six.");
     let answer = Agent::builder(other).tools(tools![get_tide]).build().unwrap().ask("When?").await.unwrap();
-    let items = continued_input(Endpoint::openai(), answer.messages()).await;
+    let items = continued_input(Endpoint::openai(), answer.new_messages()).await;
     let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["message", "message", "function_call", "function_call_output", "message", "message"]);
     assert_eq!(items[2]["call_id"], items[3]["call_id"]);

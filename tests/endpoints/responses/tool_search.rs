@@ -5,7 +5,8 @@ use tests::support::RawServer;
 use tests::support::deciding::{Decide, Waiting};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, ToolSearch};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolDefinitions};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, FunctionTool, Message, RunErrorKind, ToolCall, ToolSet, tool, tools};
@@ -186,7 +187,7 @@ async fn a_stored_run_has_the_items_of_its_searches() {
     assert_eq!(json!(of_searches).to_string(), json!(expected).to_string());
     // The next question of the conversation has them, too.
     let third = server(&turns[2..], false).await;
-    agent(model(&third)).build().unwrap().ask("Sure?").history(answer.messages().to_vec()).await.unwrap();
+    agent(model(&third)).build().unwrap().ask("Sure?").history(answer.new_messages().to_vec()).await.unwrap();
     assert_eq!(json!(input(&bodies(&third)[0])[..10]), json!(items[..10]));
 }
 
@@ -199,12 +200,12 @@ async fn tools_that_were_called_without_a_namespace_are_not_deferred() {
     let of_other_model = {
         let model = ScriptedModel::new().replies(ChatResponse::new(message)).says("Six.");
         let agent = Agent::builder(model).tools(tools![get_tide]).build().unwrap();
-        agent.ask("When?").await.unwrap().messages().to_vec()
+        agent.ask("When?").await.unwrap().new_messages().to_vec()
     };
     let of_this_model = {
         let all = |model| Agent::builder(model).tools(tools![get_tide]);
         let turns = [vec![before], turns()[2].clone()];
-        sent(&turns, Way::Awaited, all).await.0.messages().to_vec()
+        sent(&turns, Way::Awaited, all).await.0.new_messages().to_vec()
     };
     for history in [of_other_model, of_this_model] {
         let server = server(&[found.clone(), turns()[2].clone()], false).await;

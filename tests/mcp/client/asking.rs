@@ -382,7 +382,7 @@ async fn state_of_another_server_of_the_same_name_is_not_sent() {
             newest_over_http(|_| json!({ "resultType": "complete", "content": [] })).await;
         let server = |url: String| McpServer::http(url).name("tickets").trusted();
         let connected = server(first).connect().await.unwrap();
-        let mut driver = agent(connected.tools().await.unwrap()).start("Book");
+        let mut driver = agent(connected.tools().await.unwrap()).ask("Book").start();
         for _ in 0..2 {
             let _ = driver.advance().await;
         }

@@ -288,7 +288,7 @@ async fn an_open_call_keeps_the_connection_of_its_user() {
     let (refused, _) = ask("grace").await;
     assert!(refused.to_string().contains("is in use by 1 users"), "{refused}");
     let mut run = waiting.into_run();
-    run.resolve(&run.waits()[0].id.clone(), Decision::answer(json!({ "seat": "12C" }))).unwrap();
+    run.resolve(run.waits()[0].id.clone(), Decision::answer(json!({ "seat": "12C" }))).unwrap();
     let answer = agent.resume(run).await.unwrap();
     let expected = json!([accepted("12C")]).to_string();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), expected);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::run::Decision;
+use tool_core::signatures::Timestamp;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Timestamp;
 use tool_core::{Agent, CancellationToken, ToolSet};
 use tool_mcp::McpServer;
 
@@ -101,7 +101,7 @@ async fn a_task_is_fetched_later() {
     });
     let connected = server.connect().await.unwrap();
     let agent = agent(connected.tools().await.unwrap());
-    let mut driver = agent.start("Book");
+    let mut driver = agent.ask("Book").start();
     assert!(driver.advance().await.unwrap());
     // The call parks itself until the server wants to be asked again.
     assert!(driver.advance().await.unwrap());
@@ -202,7 +202,7 @@ async fn a_poll_without_an_answer_is_repeated() {
             let server = server.record_messages();
             let tools = server.clone().connect().await.unwrap().tools().await.unwrap();
             let outcome = if is_run {
-                let mut driver = agent(tools).start("Book");
+                let mut driver = agent(tools).ask("Book").start();
                 driver.advance().await.unwrap();
                 driver.advance().await.unwrap();
                 let other = server.connect().await.unwrap().tools().await.unwrap();
@@ -263,7 +263,7 @@ async fn a_task_that_asks_too_much_is_cancelled() {
         input_required(json!({ key("a"): seat("a"), key("b"): seat("b") }))
     });
     let agent = agent(server.record_messages().connect().await.unwrap().tools().await.unwrap());
-    let mut driver = agent.start("Book");
+    let mut driver = agent.ask("Book").start();
     driver.advance().await.unwrap();
     driver.advance().await.unwrap();
     let (mut run, mut questions) = (driver.into_run(), 0);
@@ -302,7 +302,7 @@ async fn a_call_waits_as_long_as_its_server_states() {
             Reply::Result(task("working", polled.clone()))
         });
         let tools = server.connect().await.unwrap().tools().await.unwrap();
-        let mut driver = agent(tools).start("Book");
+        let mut driver = agent(tools).ask("Book").start();
         driver.advance().await.unwrap();
         let before = Timestamp::now();
         driver.advance().await.unwrap();
@@ -364,7 +364,7 @@ async fn a_task_goes_on_while_its_run_waits() {
     });
     let connected = server.connect().await.unwrap();
     let agent = agent(connected.tools().await.unwrap());
-    let mut driver = agent.start("Book");
+    let mut driver = agent.ask("Book").start();
     driver.advance().await.unwrap();
     driver.advance().await.unwrap();
     let mut run = restored(&driver.into_run());
@@ -400,7 +400,7 @@ async fn a_task_is_cancelled_with_its_run_while_its_call_waits() {
     let (server, received) = with_tasks(|_, _| task("working", json!({})));
     let connected = server.connect().await.unwrap();
     let stored = agent(connected.tools().await.unwrap());
-    let mut driver = stored.start("Book");
+    let mut driver = stored.ask("Book").start();
     driver.advance().await.unwrap();
     driver.advance().await.unwrap();
     let run = restored(&driver.into_run());

@@ -14,7 +14,8 @@ use tool_core::agent::on_approval;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::RunUser;
 use tool_core::run::Decision;
-use tool_core::tool::{Asker, Timestamp};
+use tool_core::signatures::Timestamp;
+use tool_core::tool::Asker;
 use tool_core::{ToolContext, ToolError, tool, tools};
 use tool_mcp::server::{RunningServer, Server};
 

@@ -2,7 +2,7 @@
 
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
-use tool_core::agent::{PerRun, RunInfo, RunParts};
+use tool_core::agent::{RunInfo, RunResources, RunSetup};
 use tool_core::model::RunUser;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, tool, tools};
@@ -59,10 +59,10 @@ fn whoami(#[inject] user: &RunUser) -> String {
 /// Opens a run for each user.
 struct Users;
 
-impl PerRun for Users {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+impl RunSetup for Users {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, Box<dyn std::error::Error + Send + Sync>> {
         match run.user().map(RunUser::as_str) {
-            Some("ada") => Ok(RunParts::new()),
+            Some("ada") => Ok(RunResources::new()),
             _ => Err("nobody asks".into()),
         }
     }
@@ -71,7 +71,7 @@ impl PerRun for Users {
 #[tokio::test]
 async fn a_call_is_of_the_user_of_its_request() {
     let model = ScriptedModel::new().calls("whoami", "{}").says("Done.");
-    let helper = Agent::builder(model).tools(tools![whoami]).per_run(Users).build().unwrap();
+    let helper = Agent::builder(model).tools(tools![whoami]).run_setup(Users).build().unwrap();
     let server = Server::new(tools![whoami].with(helper.as_tool("helper", "Helps")).unwrap());
     let server = server.user(|headers| Some(RunUser::new(headers.get("x-user")?.to_str().ok()?)));
     let server = server.spawn("127.0.0.1:0").await.unwrap();

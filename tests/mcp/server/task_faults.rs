@@ -7,12 +7,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
+use tests::support::stores::stored_runs;
 use tokio::net::TcpListener;
-use tool_core::__internals::CallRequest;
-use tool_core::memory::{InMemoryStore, RunCommand, RunStatus, RunStore};
+use tool_core::engine::CallRequest;
+use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::run::{Decision, Wait};
-use tool_core::tool::{Asker, Timestamp, ToolFuture};
+use tool_core::signatures::Timestamp;
+use tool_core::store::RunStore;
+use tool_core::tool::{Asker, ToolFuture};
 use tool_core::{Tool, ToolCall, ToolContext, ToolError, ToolSet, tool, tools};
 use tool_mcp::server::{Server, ServerErrorKind};
 
@@ -407,8 +410,8 @@ async fn a_task_that_is_cancelled_asks_nothing() {
     let url = running.url();
     let id = task_id(&call(&url, "ask", json!({}), json!({})).await);
     until(&url, &id, "input_required").await;
-    let run = agent.stored_runs().await.unwrap().runs.remove(0).run;
-    let _ = agent.post(run.id().as_str(), RunCommand::Cancel).await.unwrap();
+    let run = stored_runs(&agent).await.remove(0).run;
+    agent.cancel(run.id()).await.unwrap();
     let task = about(&url, "ada", "tasks/get", &id, json!({})).await;
     assert_ne!(task["result"]["status"], "input_required", "{task}");
 }

@@ -10,13 +10,15 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tool_core::agent::Outcome;
 use tool_core::content::Image;
-use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
-    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
-};
+use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunSummary};
 use tool_core::model::RunUser;
-use tool_core::run::{Decision, Run, RunChanges, RunRevision, Wait};
-use tool_core::tool::{Asker, Timestamp};
+use tool_core::run::{Decision, Run, Wait};
+use tool_core::signatures::Timestamp;
+use tool_core::store::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunChanges, RunLog, RunRevision,
+    RunStore, SaveOutcome, StoreFuture,
+};
+use tool_core::tool::Asker;
 use tool_core::{RunErrorKind, ToolContext, ToolError, tool, tools};
 use tool_mcp::server::{Credentials, Principal, ProtectedResource, Server};
 
@@ -136,6 +138,15 @@ impl RunStore for Stage {
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         self.0.loaded.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { self.inner().load_run(id).await })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        Box::pin(async move { self.inner().entries(id, after, limit).await })
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -608,7 +619,7 @@ async fn a_task_has_one_final_status() {
     let expired = get(&id).await;
     assert_eq!(expired["status"], "cancelled", "{expired}");
     assert_eq!(expired["statusMessage"], "the call has not ended in time");
-    let outcome = agent.resume(stored).despite_age().outcome().await;
+    let outcome = agent.resume(stored).ignore_expiry().outcome().await;
     assert!(matches!(&outcome, Outcome::Failed(error) if matches!(error.kind(), RunErrorKind::Conflict)));
     assert!(agent.decide(&run, &wait.id, Decision::approve()).await.is_err());
     assert_eq!(get(&id).await["status"], "cancelled");
@@ -616,7 +627,7 @@ async fn a_task_has_one_final_status() {
     // Also what was cancelled, and did not end.
     let id = task_id(&call(&url, "park", json!({}), json!({})).await);
     let (run, _) = only_wait(&agent).await;
-    let _ = agent.post(&run, RunCommand::Cancel).await.unwrap();
+    agent.cancel(&run).await.unwrap();
     assert_eq!(get(&id).await["status"], "working");
     age(&run);
     assert_eq!(get(&id).await["status"], "cancelled");

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tests::support::stores::stored_runs;
 use tokio::sync::Notify;
 use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::model::RunUser;
@@ -143,7 +144,7 @@ pub(super) fn text_of(task: &Value) -> &str {
 pub(super) async fn only_wait(agent: &Agent) -> (String, Wait) {
     let looking = async {
         loop {
-            if let Some(stored) = agent.stored_runs().await.unwrap().runs.pop()
+            if let Some(stored) = stored_runs(agent).await.pop()
                 && stored.status == RunStatus::Waiting
             {
                 return (stored.run.id().to_string(), stored.run.waits().remove(0));
@@ -347,6 +348,19 @@ async fn a_task_that_has_expired_is_unknown() {
 async fn a_run_of_the_client_waits_for_a_task() {
     let (store, done) = (Arc::new(InMemoryStore::new()), Done::default());
     let server = server(&store, &done).user(|_| Some(RunUser::new("ada")));
+    is_paid_by_ada(server, &done).await;
+}
+
+/// As over stdio, where the host is the user.
+#[tokio::test]
+async fn the_user_in_the_context_of_a_server_is_that_of_its_tasks() {
+    let done = Done::default();
+    let server = Server::new(tools![pay]).name("desk").decider(|_: &Wait| Decision::defer());
+    let server = server.context(ToolContext::new().with(done.clone()).with(RunUser::new("ada")));
+    is_paid_by_ada(server.tasks(InMemoryStore::new()), &done).await;
+}
+
+async fn is_paid_by_ada(server: Server, done: &Done) {
     let tasks = server.task_agent().unwrap();
     let running = spawn(server).await;
     let client = McpServer::http(running.url()).name("desk").trusted();

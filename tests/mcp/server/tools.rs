@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tool_core::content::Image;
-use tool_core::tool::{Attempt, Progress, ToolProgress};
+use tool_core::signatures::ToolProgress;
+use tool_core::tool::{Attempt, Progress};
 use tool_core::{CancellationToken, ToolContext, ToolOutput, ToolSet, schemars, tool, tools};
 
 #[derive(serde::Serialize, schemars::JsonSchema)]

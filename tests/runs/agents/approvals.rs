@@ -11,12 +11,12 @@ async fn a_nested_call_that_needs_approval_pauses_the_outer_run() {
         Decision::approve()
     };
     let answer = in_all_ways(|| desk(asks(), billing(refunds())), decide).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "Refunded.");
+    assert_eq!(answer.new_messages()[2].text(), "Refunded.");
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
     let answer =
         in_all_ways(|| desk(asks(), billing(refunds())), |_| Decision::deny("not today")).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "the call was denied: not today");
-    assert_eq!(answer.messages()[2].text(), "Refunded.");
+    assert_eq!(answer.new_messages()[2].text(), "Refunded.");
 }
 
 #[tokio::test]
@@ -93,9 +93,9 @@ async fn an_approver_decides_about_nested_calls() {
 #[tokio::test]
 async fn an_external_call_of_an_agent_awaits_its_result() {
     let locate = tool_core::FunctionTool::new("locate", || "never").external();
-    let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate).build().unwrap();
+    let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tools(locate).build().unwrap();
     let outer = Agent::builder(Replies(&[&[("billing", QUESTION)]], "Found."))
-        .tool(inner.as_tool("billing", "Answers"));
+        .tools(inner.as_tool("billing", "Answers"));
     let agent = outer.build().unwrap();
     let error = agent.ask("Where?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
@@ -111,11 +111,11 @@ async fn an_external_call_of_an_agent_awaits_its_result() {
 async fn a_message_of_the_user_denies_nested_calls_that_wait() {
     let agent = desk(asks(), billing(refunds())).build().unwrap();
     let mut run = agent.ask("Refund it").await.unwrap_err().into_run();
-    run.push_user_message("Never mind").unwrap();
+    run.deny_and_say("Never mind").unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
     let denied = "the call was denied: the user sent another message instead";
     assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), denied);
-    assert_eq!(answer.messages()[3].text(), "Never mind");
+    assert_eq!(answer.new_messages()[3].text(), "Never mind");
 }
 
 /// Requests calls with these ids, names and arguments, and then answers.
@@ -145,7 +145,8 @@ async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     policy.needs_approval = true;
     let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").policy(policy);
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
-    let outer = Agent::builder(CallsWithIds(WIRE)).tool(inner.as_tool("billing", "Answers")).tool(wire_money);
+    let outer =
+        Agent::builder(CallsWithIds(WIRE)).tools(inner.as_tool("billing", "Answers")).tools(wire_money);
     let run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
     let expected = ["refund x/call_1_0", "wire_money call_1_1"];
     assert_eq!(ids(&run), expected);
@@ -170,8 +171,8 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
     const BOTH: &[[&str; 3]] = &[["a", "billing", QUESTION], ["billing", "evil", QUESTION]];
     let inner = || billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
     let outer = Agent::builder(CallsWithIds(BOTH))
-        .tool(inner().as_tool("billing", "Answers"))
-        .tool(inner().as_tool("evil", "Answers"));
+        .tools(inner().as_tool("billing", "Answers"))
+        .tools(inner().as_tool("evil", "Answers"));
     let mut run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
     run.decide_call("a/call_1_0", Decision::approve()).unwrap();
     assert_eq!(ids(&run), ["refund billing/call_1_0"]);
@@ -183,9 +184,9 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
 async fn the_result_of_an_own_call_is_not_recorded_for_a_nested_one() {
     const LOCATE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["own", "locate", "{}"]];
     let locate = || tool_core::FunctionTool::new("locate", || "never").external();
-    let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate());
+    let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tools(locate());
     let inner = inner.build().unwrap().as_tool("billing", "Answers");
-    let outer = Agent::builder(CallsWithIds(LOCATE)).tool(inner).tool(locate()).build().unwrap();
+    let outer = Agent::builder(CallsWithIds(LOCATE)).tools(inner).tools(locate()).build().unwrap();
     let run = outer.ask("Go").await.unwrap_err().into_run();
     let state = serde_json::to_string(&run).unwrap().replace("\"own\"", "\"x/call_0_0\"");
     let mut run: Run = serde_json::from_str(&state).unwrap();

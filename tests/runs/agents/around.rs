@@ -14,7 +14,7 @@ impl Around {
     fn new(agents: impl IntoIterator<Item = AgentTool>) -> Self {
         let agents = Vec::from_iter(agents);
         // It has effects of its own, so the runs of its agents are not part of the run of the call.
-        let definition = agents[0].definition().clone().with_kind(tool_core::model::ToolKind::Function);
+        let definition = agents[0].definition().clone().with_kind(tool_core::provider::ToolKind::Function);
         Self { definition, agents, effects: Effects::default(), hangs: false }
     }
 }
@@ -60,7 +60,7 @@ impl Tool for Wrapper {
 async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
     let build = || {
         let inner = billing(refunds()).build().unwrap();
-        Agent::builder(asks()).tool(Wrapper(inner.as_tool("billing", "Answers")))
+        Agent::builder(asks()).tools(Wrapper(inner.as_tool("billing", "Answers")))
     };
     let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.inner_runs().len(), 1);
@@ -110,7 +110,7 @@ async fn a_wrapper_of_an_agent_is_entered_again_with_the_answer() {
         let inner = Agent::builder(inner).tools(tools![read]).build().unwrap();
         let inner = inner.as_tool("billing", "Answers").pass_context::<Place>();
         Agent::builder(asks())
-            .tool(Enters(inner, effects.clone(), Mutex::default()))
+            .tools(Enters(inner, effects.clone(), Mutex::default()))
             .context(Place("of the run"))
     };
     for way in 0..3 {
@@ -121,7 +121,7 @@ async fn a_wrapper_of_an_agent_is_entered_again_with_the_answer() {
             _ => drive_it(&agent, "Go", |_| Decision::approve()).await.unwrap(),
         };
         assert_eq!(effects.take(), ["enter call_1_0", "enter call_1_0", "leave call_1_0"], "{way}");
-        let output = answer.messages()[2].text().to_string();
+        let output = answer.new_messages()[2].text().to_string();
         assert_eq!(output, "Read.; the call was not executed: a call asks its agent once");
         assert_eq!(answer.inner_runs()[0].run().messages()[2].text(), "of the run");
     }
@@ -134,8 +134,8 @@ async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
         let agent = inner().as_tool("billing", "Answers");
         Around::new([agent.clone(), agent])
     };
-    let answer = alike(|| Agent::builder(asks()).tool(around())).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "one, two");
+    let answer = alike(|| Agent::builder(asks()).tools(around())).await.unwrap();
+    assert_eq!(answer.new_messages()[2].text(), "one, two");
     assert!(answer.inner_runs().is_empty());
     // One that has to wait fails: another agent that the tool asks must not continue its run.
     let waiting = || {
@@ -144,9 +144,9 @@ async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
             inner().as_tool("other", "Answers"),
         ])
     };
-    let answer = alike(|| Agent::builder(asks()).tool(waiting())).await.unwrap();
+    let answer = alike(|| Agent::builder(asks()).tools(waiting())).await.unwrap();
     let expected = "the agent gave no answer: one of its calls needs the approval of a person";
-    assert_eq!(answer.messages()[2].text(), expected);
+    assert_eq!(answer.new_messages()[2].text(), expected);
 }
 
 #[tokio::test]
@@ -157,10 +157,10 @@ async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
         .undo_tools(tools![cancel_room])
         .context(effects.clone());
     let around = Around::new([inner.build().unwrap().as_tool("hotels", "Books")]);
-    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around).build().unwrap();
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tools(around).build().unwrap();
     let answer = agent.ask("Go").await.unwrap();
     let expected = "the agent gave no answer: one of its calls needs the approval of a person";
-    assert_eq!(answer.messages()[2].text(), expected);
+    assert_eq!(answer.new_messages()[2].text(), expected);
     assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
 }
 
@@ -182,7 +182,7 @@ async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
     let inner = inner.as_tool("hotels", "Books").limits(|_| RunLimits::new()).own_limits();
     let calls: &[(&str, &str)] = &[("hotels", HOTELS), ("block", "{}")];
     let agent = Agent::builder(ScriptedModel::new().calls_all(calls.iter().copied()).says("Enjoy."));
-    let agent = agent.tool(inner).tools(tools![block]).build().unwrap();
+    let agent = agent.tools(inner).tools(tools![block]).build().unwrap();
     let limits = RunLimits::new().max_time(Duration::from_millis(10));
     let error = agent.ask("Go").limits(|_| limits).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
@@ -194,14 +194,14 @@ async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
 async fn another_tool_does_not_continue_the_run_of_an_agent() {
     let outer = || Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done."));
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
-    let agent = outer().tool(inner.build().unwrap().as_tool("billing", "Answers")).build().unwrap();
+    let agent = outer().tools(inner.build().unwrap().as_tool("billing", "Answers")).build().unwrap();
     let mut run = restored(agent.ask("Go").await.unwrap_err().into_run());
     run.decide_calls(&Decision::approve());
     let effects = Effects::default();
     let other = Agent::builder(Replies(&[], "Other.")).build().unwrap();
     let mut around = Around::new([other.as_tool("billing", "Answers")]);
     around.effects = effects.clone();
-    let answer = outer().tool(around).build().unwrap().resume(run).await.unwrap();
+    let answer = outer().tools(around).build().unwrap().resume(run).await.unwrap();
     let error = answer.tool_executions()[0].outcome().unwrap_err();
     assert_eq!(error.to_string(), ToolError::interrupted().to_string());
     assert_eq!(effects.take(), [""; 0]);
@@ -216,7 +216,7 @@ async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
         let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
         let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy.clone())]);
         around.effects = effects.clone();
-        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
+        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tools(around)
     };
     build().run_store(states.clone()).build().unwrap().ask("Go").await.unwrap();
     assert_eq!(effects.take(), ["around call_0_0"]);
@@ -238,7 +238,7 @@ async fn the_time_limit_of_calls_holds_for_a_tool_around_an_agent() {
     let mut around = Around::new([inner.as_tool("hotels", "Books")]);
     around.hangs = true;
     let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
-        .tool(around)
+        .tools(around)
         .call_timeout(Duration::from_millis(20))
         .build()
         .unwrap();
@@ -282,12 +282,12 @@ async fn the_time_limit_of_calls_is_one_of_the_run_inside_and_no_task_of_a_wrapp
     let (held, mut tasks) = tokio::sync::mpsc::channel(1);
     let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
     let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
-        .tool(Detached(inner.as_tool("hotels", "Books hotels"), held))
+        .tools(Detached(inner.as_tool("hotels", "Books hotels"), held))
         .call_timeout(Duration::from_secs(10))
         .build()
         .unwrap();
     let answer = agent.ask("Go").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "Booked.");
+    assert_eq!(answer.new_messages()[2].text(), "Booked.");
     drop((agent, answer));
     let ended = tokio::time::timeout(Duration::from_secs(60), tasks.recv()).await;
     assert_eq!(ended.expect("a task waits for an answer that nobody gives"), None);
@@ -302,7 +302,7 @@ async fn calls_that_undo_agents_are_started() {
     let seen = Arc::clone(&events);
     let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)], &[("close", "{}")]], ""))
         .tools(tools![close])
-        .tool(inner.as_tool("hotels", "Books hotels"))
+        .tools(inner.as_tool("hotels", "Books hotels"))
         .on_event(move |event| match event {
             Event::CallStarted(call) => seen.lock().unwrap().push(format!("start {}", call.id)),
             Event::CallFinished(execution) => {

@@ -1,6 +1,7 @@
 //! Runs that are handed off to another agent.
 
 use super::*;
+use tool_core::layer::{OutputVerdict, guard};
 
 #[tokio::test]
 async fn a_run_is_handed_off_with_instructions_and_tools() {
@@ -40,7 +41,7 @@ async fn a_run_is_handed_off_with_instructions_and_tools() {
         };
         let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
         assert_eq!((answer.text(), answer.turns(), answer.tool_executions().len()), ("Refunded.", 3, 3));
-        assert_eq!(answer.messages()[0].text(), "What now?");
+        assert_eq!(answer.new_messages()[0].text(), "What now?");
         let handoffs: Vec<_> = answer.handoffs().iter().map(|one| (one.agent(), one.turn())).collect();
         assert_eq!(handoffs, [("billing", 1)]);
         let parts: Vec<_> =
@@ -119,8 +120,8 @@ async fn a_handed_off_run_continues_from_each_stored_state_and_is_undone_by_both
         }
         let answer = outcome.unwrap();
         assert_eq!(
-            (answer.text(), answer.messages().len(), answer.usage()),
-            (expected.text(), expected.messages().len(), expected.usage())
+            (answer.text(), answer.new_messages().len(), answer.usage()),
+            (expected.text(), expected.new_messages().len(), expected.usage())
         );
     }
     effects.take();
@@ -199,7 +200,7 @@ async fn an_inner_run_can_be_handed_off() {
         )
     };
     let answer = in_all_ways(|| desk(asks(), inner()), |_| Decision::approve()).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "Refunded.");
+    assert_eq!(answer.new_messages()[2].text(), "Refunded.");
     let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
     assert_eq!(parts, ["agent", "billing", "billing/refunds"]);
 }
@@ -217,7 +218,7 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     };
     let denies = |_: &ToolCall| Decision::deny("not today");
     let answer = desk(billing().decider(on_approval(denies))).ask("Refund it").await.unwrap();
-    assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
+    assert_eq!(answer.new_messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let error = desk(billing().layer(guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller)))
@@ -228,7 +229,7 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     // The question's decides about the calls of every agent.
     let agent = desk(billing().decider(on_approval(denies)));
     let answer = agent.ask("Refund it").decider(on_approval(|_| Decision::approve())).await.unwrap();
-    assert_eq!(answer.messages()[4].text(), "refunded 7");
+    assert_eq!(answer.new_messages()[4].text(), "refunded 7");
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,9 +247,12 @@ async fn an_undo_after_a_handoff_has_the_time_limit_and_the_error_handler_of_its
             true => builder.call_timeout(Duration::from_millis(1)),
             false => builder,
         };
-        let billing = Agent::builder(ScriptedModel::new().calls("close", "{}"))
-            .tools(tools![close])
-            .on_tool_error(|call, _| (call.name == "release").then(|| Ok("released by billing".into())));
+        let billing = Agent::builder(ScriptedModel::new().calls("close", "{}")).tools(tools![close]).layer(
+            guard::output(|execution| match &*execution.call().name {
+                "release" => OutputVerdict::replace("released by billing"),
+                _ => OutputVerdict::Pass,
+            }),
+        );
         let billing = limit(billing, !limits_desk).build().unwrap();
         let desk = Agent::builder(ScriptedModel::new().calls("reserve", "{}").calls("billing", "{}"))
             .tools(tools![reserve])
@@ -324,8 +328,8 @@ async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handoff() {
         let billing = calls(&[("x-9xT2", "who")]).replies(ChatResponse::new(
             AssistantMessage::default().with_tool_calls([ToolCall::new("call_2_0", "who", "{}")]),
         ));
-        let billing = Agent::builder(billing.says("Done.")).tool(speaker("billing")).build().unwrap();
-        Agent::builder(calls(&[("x-9xT2", "who"), ("go", "billing")])).tool(speaker("desk")).handoff_to(
+        let billing = Agent::builder(billing.says("Done.")).tools(speaker("billing")).build().unwrap();
+        Agent::builder(calls(&[("x-9xT2", "who"), ("go", "billing")])).tools(speaker("desk")).handoff_to(
             "billing",
             "Takes over",
             &billing,
@@ -342,8 +346,8 @@ async fn repetitions_are_counted_across_handoffs() {
     let build = || {
         let model = || ScriptedModel::new().calls("sum", "{}").calls("sum", "{}");
         let billing =
-            Agent::builder(model().says("Done.")).tool(FunctionTool::new("sum", || 3)).build().unwrap();
-        let desk = Agent::builder(model().calls("billing", "{}")).tool(FunctionTool::new("sum", || 3));
+            Agent::builder(model().says("Done.")).tools(FunctionTool::new("sum", || 3)).build().unwrap();
+        let desk = Agent::builder(model().calls("billing", "{}")).tools(FunctionTool::new("sum", || 3));
         desk.handoff_to("billing", "Takes over", &billing)
     };
     let answer = alike(build).await.unwrap();
@@ -373,7 +377,7 @@ async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
     };
     for is_at_most_once in [[false, true], [true, false]] {
         let agent = build(is_at_most_once);
-        let mut run = agent.start("Go");
+        let mut run = agent.ask("Go").start();
         let mut interrupted = Vec::new();
         // Each undo call is interrupted once, after it was started.
         while let step = run.next().await.unwrap()
@@ -410,7 +414,7 @@ async fn a_second_handoff_in_one_turn_is_reported_as_not_followed() {
     };
     let answer = alike(desk).await.unwrap();
     assert_eq!(answer.text(), "It is paid.");
-    let results: Vec<_> = answer.messages()[2..4].iter().map(Message::text).collect();
+    let results: Vec<_> = answer.new_messages()[2..4].iter().map(Message::text).collect();
     let refused = "not handed off, because this turn handed the run off to `billing`; output: noted";
     assert_eq!(results, ["handed off", refused]);
 }

@@ -19,14 +19,17 @@ use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, drive_it, in_all_ways, restored, stream_it};
 use tool_core::agent::{AgentBuilder, AgentTool, Ask, on_approval};
 use tool_core::layer::{CallVerdict, guard};
-use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
+use tool_core::memory::{InMemoryStore, RunFilter, RunSummary};
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Currency, FinishReason, ModelFuture, ModelOptions,
-    ModelPrices, Prices, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Currency, FinishReason, ModelOptions, ModelPrices, Prices,
+    Usage,
 };
-use tool_core::run::{Decision, Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, Run, RunLimits, Step, StopReason};
+use tool_core::signatures::Timestamp;
+use tool_core::store::{RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Asker, IdempotencyKey, Timestamp, ToolExecution, ToolFuture, Undone};
+use tool_core::tool::{Asker, CallToUndo, IdempotencyKey, ToolExecution, ToolFuture};
 use tool_core::{
     Agent, Answer, CancellationToken, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message,
     RunErrorKind, Tool, ToolCall, ToolError, ToolSet, tool, tools,
@@ -52,7 +55,7 @@ fn billing(model: ScriptedModel) -> AgentBuilder {
 fn desk(model: ScriptedModel, inner: AgentBuilder) -> AgentBuilder {
     let inner = inner.build().unwrap();
     Agent::builder(model)
-        .tool(inner.as_tool("billing", "Answers questions about invoices").limits(|l| l.max_turns(5)))
+        .tools(inner.as_tool("billing", "Answers questions about invoices").limits(|l| l.max_turns(5)))
 }
 
 fn asks() -> ScriptedModel {
@@ -77,7 +80,7 @@ async fn the_model_reads_that_an_answer_was_cut_off() {
         let response = ChatResponse::new(AssistantMessage::text(text)).with_finish_reason(finish_reason);
         let inner = ScriptedModel::new().replies(response);
         let answer = desk(asks(), billing(inner)).build().unwrap().ask("?").await.unwrap();
-        assert_eq!(answer.messages()[2].text(), expected);
+        assert_eq!(answer.new_messages()[2].text(), expected);
     }
     #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
     struct Question {
@@ -87,8 +90,8 @@ async fn the_model_reads_that_an_answer_was_cut_off() {
         let response =
             ChatResponse::new(AssistantMessage::text(text)).with_finish_reason(FinishReason::Length);
         let inner = billing(ScriptedModel::new().replies(response)).build().unwrap();
-        let agent = Agent::builder(asks()).tool(typed(inner.as_tool("billing", "Answers"))).build().unwrap();
-        agent.ask("?").await.unwrap().messages()[2].text().into_owned()
+        let agent = Agent::builder(asks()).tools(typed(inner.as_tool("billing", "Answers"))).build().unwrap();
+        agent.ask("?").await.unwrap().new_messages()[2].text().into_owned()
     };
     // A number or a word could be the beginning of a longer one.
     let cut_off = "the answer of the agent was cut off";
@@ -105,7 +108,7 @@ async fn an_agent_answers_as_a_tool() {
     let inner = || ScriptedModel::new().calls("find_invoice", r#"{"number": 7}"#).says("700 cents.");
     let answer = alike(|| desk(asks(), billing(inner()))).await.unwrap();
     assert_eq!(answer.text(), "It is paid.");
-    assert_eq!(answer.messages()[2].text(), "700 cents.");
+    assert_eq!(answer.new_messages()[2].text(), "700 cents.");
     assert_eq!(answer.tool_executions().len(), 1);
     let [inner] = answer.inner_runs() else { panic!("one agent was asked") };
     assert_eq!((inner.agent(), inner.call_id()), ("billing", &*answer.tool_executions()[0].call().id));
@@ -120,7 +123,7 @@ async fn an_agent_answers_as_a_tool() {
 async fn a_refusal_of_the_agent_is_no_output() {
     let refusal = || ChatResponse::new(AssistantMessage::refusal("I will not."));
     let answer = alike(|| desk(asks(), billing(ScriptedModel::new().replies(refusal())))).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it refused to answer");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: it refused to answer");
     assert!(answer.tool_executions()[0].outcome().is_err());
 }
 
@@ -172,7 +175,7 @@ async fn book_room(city: String, #[inject] effects: &Effects, #[inject] key: &Id
 #[tool]
 fn cancel_room(
     city: String,
-    #[inject] undone: &Undone,
+    #[inject] undone: &CallToUndo,
     #[inject] effects: &Effects,
     #[inject] key: &IdempotencyKey,
 ) {
@@ -210,7 +213,7 @@ async fn tokens_and_calls_of_inner_runs_count_for_the_outer_limits() {
     let billing = || Agent::builder(inner()).tools(tools![find_invoice]).build().unwrap();
     let build = |own: bool| {
         let tool = billing().as_tool("billing", "Answers");
-        Agent::builder(desk()).tool(if own { tool.limits(|_| RunLimits::new()).own_limits() } else { tool })
+        Agent::builder(desk()).tools(if own { tool.limits(|_| RunLimits::new()).own_limits() } else { tool })
     };
     let answer = alike(|| build(false).limits(|l| l.max_total_tokens(50).max_calls(3))).await.unwrap();
     assert_eq!(answer.usage().total_tokens, 50);
@@ -227,16 +230,16 @@ async fn tokens_and_calls_of_inner_runs_count_for_the_outer_limits() {
     let answer = alike(|| build(true).limits(|l| l.max_total_tokens(20).max_calls(1))).await.unwrap();
     assert_eq!(answer.usage().total_tokens, 50);
     let limited = || {
-        Agent::builder(desk()).tool(
+        Agent::builder(desk()).tools(
             billing().as_tool("billing", "Answers").limits(|_| RunLimits::new().max_calls(1)).own_limits(),
         )
     };
     let answer = alike(limited).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: it reached one of its limits");
     let limited =
-        || Agent::builder(desk()).tool(billing().as_tool("billing", "Answers").limits(|l| l.max_turns(2)));
+        || Agent::builder(desk()).tools(billing().as_tool("billing", "Answers").limits(|l| l.max_turns(2)));
     let answer = alike(limited).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: it reached one of its limits");
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +251,7 @@ async fn the_time_of_inner_runs_counts() {
     let waiting = || Agent::builder(Replies(&[&[("wait", "{}")]], "")).tools(tools![wait]);
     let desk = |agent: AgentBuilder| {
         Agent::builder(Replies(&[&[("billing", QUESTION)]], "Too late."))
-            .tool(agent.build().unwrap().as_tool("billing", "Answers"))
+            .tools(agent.build().unwrap().as_tool("billing", "Answers"))
     };
     let limit = Duration::from_millis(30);
     let error = alike(|| desk(waiting()).limits(|l| l.max_time(limit))).await.unwrap_err();
@@ -260,14 +263,14 @@ async fn the_time_of_inner_runs_counts() {
         }
         let agent = Agent::builder(Replies(&[&[("wait", "{}")]], "")).tools(tools![wait]).build().unwrap();
         let tool = agent.as_tool("billing", "Answers").limits(|_| RunLimits::new()).own_limits();
-        Agent::builder(Replies(&[&[("billing", QUESTION)]], "In time.")).tool(tool)
+        Agent::builder(Replies(&[&[("billing", QUESTION)]], "In time.")).tools(tool)
     };
     let answer = alike(|| late().limits(|l| l.max_time(Duration::from_millis(350)))).await.unwrap();
     assert_eq!(answer.text(), "In time.");
     let answer = alike(|| desk(waiting().limits(|l| l.max_time(limit)))).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: it reached one of its limits");
     let answer = alike(|| desk(waiting()).call_timeout(limit)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: it reached one of its limits");
 }
 
 #[derive(Clone)]
@@ -288,14 +291,14 @@ async fn only_named_values_of_the_context_pass() {
         Agent::builder(Replies(&[&[("billing", QUESTION)]], "")).context(Customer("Ada")).context(Secret("s"))
     };
     let build =
-        || desk().tool(inner().build().unwrap().as_tool("billing", "Answers").pass_context::<Customer>());
+        || desk().tools(inner().build().unwrap().as_tool("billing", "Answers").pass_context::<Customer>());
     let answer = alike(build).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().tool_executions()[0].output().unwrap().to_string(), "Ada -");
     // A named value that is missing, and one that is not named, are found before the first request.
     let tool = || inner().build().unwrap().as_tool("billing", "Answers");
     let missing = [
-        Agent::builder(ScriptedModel::new()).tool(tool().pass_context::<Customer>()),
-        Agent::builder(ScriptedModel::new()).tool(tool()).context(Customer("Ada")),
+        Agent::builder(ScriptedModel::new()).tools(tool().pass_context::<Customer>()),
+        Agent::builder(ScriptedModel::new()).tools(tool()).context(Customer("Ada")),
     ];
     for agent in missing {
         let error = agent.build().unwrap().ask("Who?").await.unwrap_err();
@@ -305,7 +308,7 @@ async fn only_named_values_of_the_context_pass() {
         assert_eq!(types, [("billing", std::any::type_name::<Customer>())], "{missing}");
     }
     let own = inner().context(Customer("Eve")).build().unwrap().as_tool("billing", "Answers");
-    let answer = desk().tool(own).build().unwrap().ask("Who?").await.unwrap();
+    let answer = desk().tools(own).build().unwrap().ask("Who?").await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().tool_executions()[0].output().unwrap().to_string(), "Eve -");
 }
 
@@ -315,7 +318,7 @@ async fn the_depth_of_agents_is_bounded() {
         let mut agent = Agent::builder(Replies(&[], "deepest")).build().unwrap();
         for _ in 0..levels {
             agent = Agent::builder(Replies(&[&[("inner", QUESTION)]], "asked"))
-                .tool(agent.as_tool("inner", "Asks"))
+                .tools(agent.as_tool("inner", "Asks"))
                 .build()
                 .unwrap();
         }
@@ -356,7 +359,7 @@ async fn a_failure_of_the_inner_model_leaves_the_run_resumable() {
     assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable(), "{error}");
     let answer = agent.resume(restored(error.into_run())).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 1);
-    assert_eq!(answer.messages()[2].text(), "700 cents.");
+    assert_eq!(answer.new_messages()[2].text(), "700 cents.");
     assert_eq!(answer.tool_executions()[0].attempts(), 1);
 }
 
@@ -371,7 +374,7 @@ async fn events_say_which_agent_spoke_and_inner_text_is_streamed_only_if_asked_f
             .as_tool("billing", "Answers");
         let tool = if asked { tool.stream_text() } else { tool };
         let agent =
-            Agent::builder(Replies(&[&[("billing", QUESTION)]], "It is paid.")).tool(tool).build().unwrap();
+            Agent::builder(Replies(&[&[("billing", QUESTION)]], "It is paid.")).tools(tool).build().unwrap();
         let hooked = Arc::new(Mutex::new(0));
         let count = Arc::clone(&hooked);
         let ask = agent
@@ -412,7 +415,7 @@ async fn an_agent_has_a_conversation_of_its_own_only_if_asked_for() {
         let tool = if asked { tool.own_conversation() } else { tool };
         let outer =
             ScriptedModel::new().calls("billing", QUESTION).says("a").calls("billing", QUESTION).says("b");
-        let agent = Agent::builder(outer).tool(tool).build().unwrap();
+        let agent = Agent::builder(outer).tools(tool).build().unwrap();
         for _ in 0..2 {
             agent.ask("Go").conversation("user-7").await.unwrap();
         }
@@ -432,7 +435,7 @@ async fn the_conversation_of_an_agent_is_never_that_of_a_question() {
     let billing = Agent::builder(inner.clone()).memory(memory.clone()).build().unwrap();
     let outer = ScriptedModel::new().calls("billing", QUESTION).says("a");
     let tool = billing.as_tool("billing", "Answers").own_conversation();
-    let agent = Agent::builder(outer).tool(tool).build().unwrap();
+    let agent = Agent::builder(outer).tools(tool).build().unwrap();
     agent.ask("Go").conversation("alice").await.unwrap();
     billing.ask("What did alice ask?").conversation("alice/billing").await.unwrap();
     assert_eq!(inner.requests()[1].len(), 1, "the question has no history");
@@ -454,7 +457,7 @@ async fn an_agent_tool_can_be_renamed_and_extended_and_needs_no_run() {
     let outer = || ScriptedModel::new().calls("ask_billing", QUESTION).says("Done.");
     let answer = in_all_ways(|| Agent::builder(outer()).tools(set()), |_| Decision::approve()).await.unwrap();
     assert_eq!(answer.inner_runs()[0].agent(), "ask_billing");
-    assert_eq!(answer.messages()[2].text(), "Refunded.");
+    assert_eq!(answer.new_messages()[2].text(), "Refunded.");
     // Outside a run, nobody could approve the call later.
     let call = ToolCall::new("a", "ask_billing", QUESTION);
     let error = set().call(&call, &tool_core::ToolContext::new()).await.unwrap_err();
@@ -470,7 +473,7 @@ async fn transcripts_show_the_conversation_of_an_agent_inside_its_call() {
     let build = || {
         let billing = Agent::builder(inner()).tools(tools![find_invoice]).build().unwrap();
         Agent::builder(Replies(&[&[("billing", QUESTION)]], "It is paid."))
-            .tool(billing.as_tool("billing", "Answers"))
+            .tools(billing.as_tool("billing", "Answers"))
     };
     let answer = alike(build).await.unwrap();
     let without_times = |text: String| {
@@ -510,10 +513,10 @@ async fn a_typed_agent_answers_in_its_form_or_is_asked_again() {
     let outer = || ScriptedModel::new().calls("billing", r#"{"number": "7"}"#).says("Done.");
     let build = || {
         let tool = billing(inner()).build().unwrap().as_tool("billing", "Reports").typed::<Invoice, Report>();
-        Agent::builder(outer()).tool(tool)
+        Agent::builder(outer()).tools(tool)
     };
     let answer = in_all_ways(build, |_| Decision::approve()).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), r#"{"cents":700}"#);
+    assert_eq!(answer.new_messages()[2].text(), r#"{"cents":700}"#);
     assert_eq!(answer.inner_runs()[0].run().new_messages()[0].text(), r#"{"number":7}"#);
     assert_eq!(answer.tool_executions()[0].repairs().len(), 1);
     assert_eq!(answer.inner_runs()[0].run().turns(), 3);
@@ -564,10 +567,13 @@ async fn a_call_that_is_retried_asks_the_agent_again() {
             .undo_tools(tools![cancel_room])
             .context(effects.clone());
         let tool = hotels.build().unwrap().as_tool("hotels", "Books").policy(policy.clone());
-        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(tool)
+        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tools(tool)
     };
     let answer = alike(build).await.unwrap();
-    assert_eq!((answer.messages()[2].text(), answer.tool_executions()[0].attempts()), ("Booked.".into(), 2));
+    assert_eq!(
+        (answer.new_messages()[2].text(), answer.tool_executions()[0].attempts()),
+        ("Booked.".into(), 2)
+    );
     assert_eq!(answer.inner_runs().len(), 2);
     assert_eq!(
         effects.take(),
@@ -597,7 +603,7 @@ async fn a_call_whose_agent_answered_is_retried_and_each_of_its_runs_is_undone()
         let tool = hotels.as_tool("hotels", "Books").policy(policy.clone());
         let desk = Replies(&[&[("book_room", ROME)], &[("hotels", HOTELS)], &[("close", "{}")]], "");
         let tools = tools![book_room, close];
-        let desk = Agent::builder(desk).tools(tools).undo_tools(tools![cancel_room]).tool(tool);
+        let desk = Agent::builder(desk).tools(tools).undo_tools(tools![cancel_room]).tools(tool);
         desk.context(effects.clone()).run_store(states.clone())
     };
     let error = alike(build).await.unwrap_err();
@@ -646,6 +652,15 @@ impl RunStore for CountingBytes {
         Box::pin(async { Ok(None) })
     }
 
+    fn entries<'a>(
+        &'a self,
+        _id: &'a str,
+        _after: Option<u64>,
+        _limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -665,7 +680,7 @@ async fn many_agents_at_once_write_what_changes() {
         let hotels = hotels.context(Effects::default()).build().unwrap();
         let calls = vec![("hotels", HOTELS); agents];
         let desk = ScriptedModel::new().calls_all(calls).says("Enjoy.");
-        let desk = Agent::builder(desk).tool(hotels.as_tool("hotels", "Books")).max_concurrent_calls(agents);
+        let desk = Agent::builder(desk).tools(hotels.as_tool("hotels", "Books")).max_concurrent_calls(agents);
         let desk = desk
             .limits(|l| l.max_calls(10_000).max_repeated_calls(10_000))
             .run_store(store.clone())
@@ -698,7 +713,7 @@ async fn what_a_request_inside_costs_is_stored() {
     };
     let desk = |inner: AgentBuilder, store: &InMemoryStore| {
         let inner = inner.prices(prices()).build().unwrap().as_tool("billing", "Answers");
-        let desk = Agent::builder(asks()).tool(inner).prices(prices());
+        let desk = Agent::builder(asks()).tools(inner).prices(prices());
         desk.run_store(store.clone()).build().unwrap()
     };
     let worst = |run: &Run| {

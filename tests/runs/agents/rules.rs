@@ -3,7 +3,8 @@
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tool_core::agent::{Decider, DeciderFuture};
-use tool_core::run::{RunPath, Wait};
+use tool_core::engine::{AgentExt, AskExt, RunPath};
+use tool_core::run::Wait;
 
 use super::*;
 
@@ -26,9 +27,9 @@ fn three(rules: [Rule<'_>; 3], tool: &'static str) -> AgentBuilder {
     let refunds = if tool == "send_back" { refunds } else { guarded };
     let refunds = rules[2](Agent::builder(refunds).tools(tools![send_back, send_back_guarded]));
     let refunds = refunds.build().unwrap().as_tool("refunds", "Sends money back");
-    let billing = rules[1](Agent::builder(Replies(&[&[("refunds", QUESTION)]], "Refunded.")).tool(refunds));
+    let billing = rules[1](Agent::builder(Replies(&[&[("refunds", QUESTION)]], "Refunded.")).tools(refunds));
     let billing = billing.build().unwrap().as_tool("billing", "Answers");
-    rules[0](Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done.")).tool(billing))
+    rules[0](Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done.")).tools(billing))
 }
 
 /// Returns what happened to the call of the innermost agent.
@@ -44,7 +45,7 @@ async fn a_rule_is_asked_about_all_calls_inside_with_the_path_of_agents() {
     let none = |builder: AgentBuilder| builder;
     let watch = |builder: AgentBuilder| {
         let calls = Arc::clone(&seen);
-        builder.layer(guard::call_at(move |call, at| {
+        builder.layer(guard::call_with_context(move |call, at| {
             calls.lock().unwrap().push(format!("{}:{}", at.agents.join("/"), call.name));
             CallVerdict::Pass
         }))
@@ -107,7 +108,7 @@ async fn an_inner_approver_does_not_give_the_approval_that_an_outer_rule_and_the
 #[tokio::test]
 async fn an_outer_rule_that_panics_lets_no_inner_approver_decide() {
     let panics = |builder: AgentBuilder| {
-        builder.layer(guard::call_at(|_, at| {
+        builder.layer(guard::call_with_context(|_, at| {
             assert!(at.agents.len() < 2, "cannot decide");
             CallVerdict::Pass
         }))
@@ -123,7 +124,7 @@ async fn an_outer_rule_that_panics_lets_no_inner_approver_decide() {
 #[tokio::test]
 async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
     let leaves = |builder: AgentBuilder| {
-        builder.layer(guard::call_at(|_, at| match at.agents == ["billing", "refunds"] {
+        builder.layer(guard::call_with_context(|_, at| match at.agents == ["billing", "refunds"] {
             true => CallVerdict::LeaveToCaller,
             false => CallVerdict::Pass,
         }))
@@ -145,7 +146,7 @@ async fn an_outer_rule_holds_for_an_agent_that_is_asked_by_request() {
         |builder: AgentBuilder| builder.layer(guard::needs_approval(|call| call.name == "send_back"));
     let approves = |builder: AgentBuilder| builder.decider(on_approval(|_| Decision::approve()));
     let agent = three([&demands, &|builder| builder, &approves], "send_back").build().unwrap();
-    let mut driver = agent.start("Refund it");
+    let mut driver = agent.ask("Refund it").start();
     driver.advance().await.unwrap();
     let request = driver.into_run().request_call("call_0_0").unwrap();
     let never = tool_core::CancellationToken::new();
@@ -166,16 +167,18 @@ async fn the_rules_of_the_asked_agent_hold_after_a_handoff() {
         Agent::builder(Replies(&[&[("billing", "{}")]], "")).handoff_to("billing", "Takes over", &billing())
     };
     let build = || {
-        desk().layer(guard::call_at(|call, at| match at.agents == ["billing"] && call.name == "send_back" {
-            true => CallVerdict::NeedsApproval,
-            false => CallVerdict::Pass,
+        desk().layer(guard::call_with_context(|call, at| {
+            match at.agents == ["billing"] && call.name == "send_back" {
+                true => CallVerdict::NeedsApproval,
+                false => CallVerdict::Pass,
+            }
         }))
     };
     let answer = in_all_ways(build, |_| Decision::deny("by the caller")).await.unwrap();
-    assert_eq!(answer.messages()[4].text(), "the call was denied: by the caller");
+    assert_eq!(answer.new_messages()[4].text(), "the call was denied: by the caller");
 
     // The tools of the question stay offered, so the rule that guards them stays, too.
-    let leaves = guard::call_at(|_, at| match at.agents.is_empty() {
+    let leaves = guard::call_with_context(|_, at| match at.agents.is_empty() {
         true => CallVerdict::Pass,
         false => CallVerdict::LeaveToCaller,
     });
@@ -217,12 +220,12 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
         // Two agents beside a call: the exclusive calls of both run one after the other, and not beside the third.
         let middle = Replies(&[&[("inner", QUESTION), ("look", "{}")]], "Done.");
         let middle = Agent::builder(middle)
-            .tool(inner.as_tool("inner", "Settles").policy(policy))
+            .tools(inner.as_tool("inner", "Settles").policy(policy))
             .tools(tools![look])
             .context(Arc::clone(&log));
         let middle = middle.build().unwrap().as_tool("middle", "Settles");
         let desk = Replies(&[&[("middle", QUESTION), ("look", "{}"), ("middle", QUESTION)]], "Done.");
-        let desk = Agent::builder(desk).tool(middle).tools(tools![look]).context(Arc::clone(&log));
+        let desk = Agent::builder(desk).tools(middle).tools(tools![look]).context(Arc::clone(&log));
         assert_eq!(desk.build().unwrap().ask("Settle").await.unwrap().text(), "Done.");
         let log = log.lock().unwrap();
         let positions = |what| log.iter().enumerate().filter(move |(_, one)| **one == what).map(|(at, _)| at);
@@ -259,7 +262,7 @@ async fn the_time_of_a_decider_does_not_count() {
     let paid = limited(payer().decider(hour())).build().unwrap().ask("Go").await.unwrap();
     assert_eq!(paid.text(), "Paid.");
     let inner = payer().decider(hour()).build().unwrap().as_tool("payer", "Pays");
-    let desk = Agent::builder(Replies(&[&[("payer", QUESTION)]], "Done.")).tool(inner);
+    let desk = Agent::builder(Replies(&[&[("payer", QUESTION)]], "Done.")).tools(inner);
     assert_eq!(limited(desk).build().unwrap().ask("Go").await.unwrap().text(), "Done.");
 }
 
@@ -269,7 +272,7 @@ fn the_time_of_a_run_limits_the_start_of_an_agent() {
     let limits = RunLimits::new().max_time(Duration::from_secs(10));
     let run = Run::new([Message::user("Go")]).with_limits(limits);
     let inner = std::iter::once("inner".to_owned()).collect();
-    assert_eq!(run.facts().limit_at(&inner), Some((RunPath::default(), Duration::from_secs(10))));
+    assert_eq!(run.engine_view().limit_at(&inner), Some((RunPath::default(), Duration::from_secs(10))));
 }
 
 /// An exclusive call that its own run does not start in this step holds back no other run.
@@ -299,13 +302,13 @@ async fn an_exclusive_call_of_the_next_step_holds_back_nothing() {
         Box::pin(async move { looked.notified().await }) as BoxFuture<'_, ()>
     }));
     let first = Agent::builder(Replies(&[&[("payer", QUESTION), ("settle", "{}")]], "Settled."));
-    let first = first.tool(payer.build().unwrap().as_tool("payer", "Pays")).tools(tools![settle]);
+    let first = first.tools(payer.build().unwrap().as_tool("payer", "Pays")).tools(tools![settle]);
     // Looks while the payer waits.
     let second = Replies(&[&[("rest", "{}")], &[("look", "{}")]], "Looked.");
     let second = Agent::builder(second).tools(tools![rest, look]).context(looked);
     let desk = Replies(&[&[("first", QUESTION), ("second", QUESTION)]], "Done.");
-    let desk = Agent::builder(desk).tool(first.build().unwrap().as_tool("first", "Settles"));
-    let desk = desk.tool(second.build().unwrap().as_tool("second", "Looks")).build().unwrap();
+    let desk = Agent::builder(desk).tools(first.build().unwrap().as_tool("first", "Settles"));
+    let desk = desk.tools(second.build().unwrap().as_tool("second", "Looks")).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(60), desk.ask("Go"));
     assert_eq!(asked.await.expect("it hangs").unwrap().text(), "Done.");
 }
@@ -335,13 +338,13 @@ async fn an_exclusive_call_inside_of_an_exclusive_agent_does_not_starve() {
     };
     let all = Replies(&[&[("one", QUESTION), ("two", QUESTION), ("three", QUESTION)]], "Done.");
     let all = Agent::builder(all)
-        .tool(agent(&[&[LONG], &[LONG], &[LONG]]).as_tool("one", "Looks"))
-        .tool(agent(&[&[SHORT], &[LONG], &[LONG]]).as_tool("two", "Looks"))
-        .tool(agent(&[&[("settle", "{}")]]).as_tool("three", "Settles"));
+        .tools(agent(&[&[LONG], &[LONG], &[LONG]]).as_tool("one", "Looks"))
+        .tools(agent(&[&[SHORT], &[LONG], &[LONG]]).as_tool("two", "Looks"))
+        .tools(agent(&[&[("settle", "{}")]]).as_tool("three", "Settles"));
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.exclusive = true;
     let all = all.build().unwrap().as_tool("all", "Does all").policy(policy);
-    let desk = Agent::builder(Replies(&[&[("all", QUESTION)]], "Done.")).tool(all).build().unwrap();
+    let desk = Agent::builder(Replies(&[&[("all", QUESTION)]], "Done.")).tools(all).build().unwrap();
     assert_eq!(desk.ask("Go").await.unwrap().text(), "Done.");
     let log = log.lock().unwrap();
     assert_eq!(log.iter().position(|one| *one == "settle"), Some(2), "{log:?}");
@@ -358,8 +361,8 @@ async fn a_run_that_leaves_its_parked_calls_waits() {
     let inner = Agent::builder(Replies(&[&[("wait", "{}")]], "Done.")).tools(tools![wait]).build().unwrap();
     for first in [("inner", QUESTION), ("wait", "{}")] {
         let model = ScriptedModel::new().calls_all([first]);
-        let desk = Agent::builder(model).tools(tools![wait]).tool(inner.clone().as_tool("inner", "Waits"));
-        let outcome = desk.build().unwrap().ask("Go").leave_parked().outcome().await;
+        let desk = Agent::builder(model).tools(tools![wait]).tools(inner.clone().as_tool("inner", "Waits"));
+        let outcome = desk.build().unwrap().ask("Go").return_when_parked().outcome().await;
         assert!(matches!(outcome, tool_core::agent::Outcome::Waiting(_)), "{first:?}");
     }
 }
@@ -381,7 +384,7 @@ async fn what_is_parked_holds_no_room() {
         let cancellation = CancellationToken::new();
         let model = ScriptedModel::new().calls_all([first, ("look", "{}")]);
         let desk = Agent::builder(model).tools(tools![wait, look]);
-        let desk = desk.tool(inner().as_tool("inner", "Waits")).max_concurrent_calls(1);
+        let desk = desk.tools(inner().as_tool("inner", "Waits")).max_concurrent_calls(1);
         let desk = desk.context(Stop(cancellation.clone())).limits(|l| l.max_time(Duration::from_secs(60)));
         let error = desk.build().unwrap().ask("Go").cancellation_token(cancellation).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{first:?}: {error}");
@@ -411,7 +414,7 @@ async fn the_parked_time_of_an_agent_with_own_limits_does_not_count() {
         let inner = inner.build().unwrap().as_tool("inner", "Waits");
         let inner = if has_own_limits { inner.own_limits() } else { inner };
         let states = EveryState::default();
-        let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done.")).tool(inner);
+        let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done.")).tools(inner);
         let desk =
             desk.limits(|l| l.max_time(Duration::from_secs(30))).run_store(states.clone()).build().unwrap();
         assert_eq!(takes_too_long(desk.ask("Go")).await, !has_own_limits);
@@ -431,13 +434,13 @@ async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
             let data =
                 FunctionTool::new("data", move || tool_core::ToolOutput::text("1").with_data(data.clone()));
             let mut agent =
-                Agent::builder(model).tools(tools![send_back_guarded]).tool(data).build().unwrap();
+                Agent::builder(model).tools(tools![send_back_guarded]).tools(data).build().unwrap();
             for _ in 0..levels {
                 let outer = Agent::builder(Replies(&[&[("inner", QUESTION)]], "asked"));
                 agent = outer
                     .limits(|l| l.max_turns(5))
                     .limits(|_| RunLimits::new().max_depth(12))
-                    .tool(agent.as_tool("inner", "Asks"))
+                    .tools(agent.as_tool("inner", "Asks"))
                     .build()
                     .unwrap();
             }
@@ -467,10 +470,10 @@ async fn a_call_beside_an_agent_that_cannot_go_on_is_executed() {
         let mut clerk = clerk.as_tool("clerk", "Helps");
         if is_nested {
             let model = ScriptedModel::new().calls("clerk", r#"{"question": "?"}"#);
-            clerk = Agent::builder(model).tool(clerk).build().unwrap().as_tool("clerk", "Helps");
+            clerk = Agent::builder(model).tools(clerk).build().unwrap().as_tool("clerk", "Helps");
         }
         let model = ScriptedModel::new().calls_all([("clerk", r#"{"question": "?"}"#), ("note", "{}")]);
-        let desk = Agent::builder(model).tool(clerk).tools(tools![note]).max_concurrent_calls(1);
+        let desk = Agent::builder(model).tools(clerk).tools(tools![note]).max_concurrent_calls(1);
         let error = desk.build().unwrap().ask("Go").await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Model(_)), "{error}");
         let outcomes: Vec<_> =
@@ -489,10 +492,10 @@ async fn a_failure_inside_of_a_run_that_has_stopped_is_not_reported() {
 
     let clerk = Agent::builder(ScriptedModel::new().fails("offline")).build().unwrap();
     let model = ScriptedModel::new().calls_all([("clerk", r#"{"question": "?"}"#), ("close", "{}")]);
-    let branch = Agent::builder(model).tool(clerk.as_tool("clerk", "Helps")).tools(tools![close]);
+    let branch = Agent::builder(model).tools(clerk.as_tool("clerk", "Helps")).tools(tools![close]);
     let branch = branch.max_concurrent_calls(1).build().unwrap();
     let model = ScriptedModel::new().calls("branch", r#"{"question": "?"}"#).says("Done.");
-    let desk = Agent::builder(model).tool(branch.as_tool("branch", "Helps")).build().unwrap();
+    let desk = Agent::builder(model).tools(branch.as_tool("branch", "Helps")).build().unwrap();
     let answer = desk.ask("Go").await.unwrap();
     assert_eq!(answer.text(), "Done.");
     assert!(answer.tool_executions()[0].error().is_some());
@@ -519,8 +522,8 @@ async fn agents_that_go_on_again_keep_to_the_room() {
         |name: &str| Agent::builder(Offline(Arc::clone(&active))).build().unwrap().as_tool(name, "Helps");
     let question = r#"{"question": "?"}"#;
     let model = ScriptedModel::new().calls_all([("first", question), ("second", question)]);
-    let desk = Agent::builder(model).tool(clerk("first")).tool(clerk("second")).max_concurrent_calls(1);
-    let mut run = desk.build().unwrap().start("Go");
+    let desk = Agent::builder(model).tools(clerk("first")).tools(clerk("second")).max_concurrent_calls(1);
+    let mut run = desk.build().unwrap().ask("Go").start();
     assert!(run.advance().await.unwrap());
     for _ in 0..3 {
         let error = run.advance().await.unwrap_err();

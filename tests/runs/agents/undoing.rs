@@ -1,6 +1,7 @@
 //! Inner runs with effects: they continue from each stored state, and their calls are undone.
 
 use super::*;
+use tool_core::engine::{AgentExt, ToolSetExt};
 
 /// Returns an agent over two levels of others.
 fn travel(desk: Replies, hotels: Replies, effects: &Effects) -> AgentBuilder {
@@ -9,9 +10,9 @@ fn travel(desk: Replies, hotels: Replies, effects: &Effects) -> AgentBuilder {
         .tools(tools())
         .undo_tools(tools![cancel_room]);
     let guide = guide.build().unwrap().as_tool("guide", "Shows cities").pass_context::<Effects>();
-    let hotels = Agent::builder(hotels).tools(tools()).undo_tools(tools![cancel_room]).tool(guide);
+    let hotels = Agent::builder(hotels).tools(tools()).undo_tools(tools![cancel_room]).tools(guide);
     let hotels = hotels.build().unwrap().as_tool("hotels", "Books hotels").pass_context::<Effects>();
-    Agent::builder(desk).tools(tools()).undo_tools(tools![cancel_room]).tool(hotels).context(effects.clone())
+    Agent::builder(desk).tools(tools()).undo_tools(tools![cancel_room]).tools(hotels).context(effects.clone())
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +116,7 @@ async fn an_inner_run_that_fails_undoes_its_calls_and_the_outer_model_reads_why(
     let hotels = Replies(&[&[("book_room", ROME)], &[("close", "{}")]], "");
     let effects = Effects::default();
     let answer = alike(|| travel(desk.clone(), hotels.clone(), &effects)).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: one of its tools failed");
+    assert_eq!(answer.new_messages()[2].text(), "the agent gave no answer: one of its tools failed");
     assert_eq!(effects.take(), [["book Rome call_0_0", "cancel Rome undo_call_0_0"]; 3].concat());
     // An outer run that fails later does not undo them again.
     let desk = Replies(&[&[("hotels", HOTELS)], &[("close", "{}")]], "");
@@ -267,7 +268,7 @@ async fn an_inner_run_whose_model_panics_undoes_its_calls() {
     let effects = Effects::default();
     let hotels = Agent::builder(Panics).tools(tools![book_room]).undo_tools(tools![cancel_room]);
     let hotels = hotels.context(effects.clone()).build().unwrap().as_tool("hotels", "Books");
-    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(hotels).build().unwrap();
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tools(hotels).build().unwrap();
     let answer = agent.ask("Go").await.unwrap();
     assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
     assert_eq!(
@@ -302,7 +303,7 @@ async fn an_undo_inside_is_not_interrupted() {
     let inner = Agent::builder(inner).tools(tools![book, close]).undo_tools(tools![cancel]);
     let inner = inner.context(Arc::clone(&log)).build().unwrap();
     let desk = Agent::builder(Replies(&[&[("inner", QUESTION)]], "Done."));
-    let desk = desk.tool(inner.as_tool("inner", "Books")).build().unwrap();
+    let desk = desk.tools(inner.as_tool("inner", "Books")).build().unwrap();
     let error = desk.ask("Go").limits(|l| l.max_time(Duration::from_secs(30))).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
     assert_eq!(std::mem::take(&mut *log.lock().unwrap()), ["began", "ended"]);
@@ -356,9 +357,9 @@ async fn a_panic_in_a_hook_of_each_level_undoes_what_is_inside() {
                 let guide = part("guide", Replies(&[&[("reserve", OSLO)]], "Seen."));
                 let guide = guide.build().unwrap().as_tool("guide", "Shows cities");
                 let hotels = Replies(&[&[("guide", HOTELS)], &[("reserve", ROME)]], "Booked.");
-                let hotels = part("hotels", hotels).tool(guide).build().unwrap().as_tool("hotels", "Books");
+                let hotels = part("hotels", hotels).tools(guide).build().unwrap().as_tool("hotels", "Books");
                 part("desk", Replies(&[&[("hotels", HOTELS), ("reserve", r#"{"city": "Bonn"}"#)]], "Enjoy."))
-                    .tool(hotels)
+                    .tools(hotels)
             };
             let answer = alike(build).await.unwrap();
             if !panicked.load(Ordering::SeqCst) {

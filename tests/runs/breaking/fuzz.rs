@@ -8,11 +8,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tests::support::deciding::{Decide, Waiting};
 use tool_core::model::{
-    AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
-    Usage,
+    AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolPolicy, Usage,
 };
-use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step, StepError, WaitReason};
-use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
+use tool_core::provider::ToolDefinitions;
+use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step, WaitReason};
+use tool_core::signatures::StepError;
+use tool_core::tool::{OutcomeOrigin, ToolErrorKind, ToolExecution};
 use tool_core::{Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
 use tests::support::sampling::cases;
@@ -129,7 +130,7 @@ fn new_run(tape: &mut Tape<'_>) -> Run {
     limits.max_turns = tape.pick(&[6, 0, 1, 2, 12]);
     limits.max_calls = tape.pick(&[None, Some(0), Some(3), Some(8)]);
     limits.max_total_tokens = tape.pick(&[None, Some(15)]);
-    limits.max_output_chars = tape.pick(&[None, Some(0), Some(400)]);
+    limits.max_total_output_chars = tape.pick(&[None, Some(0), Some(400)]);
     limits.max_time = tape.pick(&[None, Some(Duration::from_secs(5))]);
     limits.max_repeated_calls = tape.pick(&[3, 0, 1]);
     let mut run = Run::new(match tape.below(3) {
@@ -206,7 +207,7 @@ impl Twins {
             1..=4 => self.twin = restored(self.twin.clone()),
             5 => self.disturb(tape),
             6 => {
-                let _ = self.both(|run| run.push_user_message("Hurry"));
+                let _ = self.both(|run| run.deny_and_say("Hurry"));
             }
             7 => self.both(|run| run.add_elapsed(Duration::from_secs(2))),
             8 if tape.below(4) == 3 => self.both(Run::cancel),
@@ -353,18 +354,18 @@ fn drive(bytes: &[u8], continues: bool) {
     assert_valid(run.messages());
     assert_valid(restored(twin.clone()).messages());
     if let Some(limit) = run.limits().max_calls {
-        let is_made = |one: &&ToolExecution| one.origin() == Origin::Executed;
+        let is_made = |one: &&ToolExecution| one.origin() == OutcomeOrigin::Executed;
         let made = run.tool_executions().iter().filter(is_made).count();
         assert!(made <= limit as usize, "{made} calls, of {limit}");
     }
     match (run.finish(), restored(twin).finish()) {
         (Ok(one), Ok(other)) => {
-            assert_eq!(one.messages(), added);
-            assert_eq!((one.text(), one.messages()), (other.text(), other.messages()));
+            assert_eq!(one.new_messages(), added);
+            assert_eq!((one.text(), one.new_messages()), (other.text(), other.new_messages()));
         }
         (Err(one), Err(other)) => {
             assert!(!one.is_resumable() && !matches!(one.kind(), RunErrorKind::Step(_)));
-            assert_eq!((one.to_string(), one.messages()), (other.to_string(), other.messages()));
+            assert_eq!((one.to_string(), one.new_messages()), (other.to_string(), other.new_messages()));
         }
         _ => panic!("the outcomes differ"),
     }

@@ -16,10 +16,10 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tests::support::ways::{self, assert_valid};
 use tool_core::agent::AgentBuilder;
-use tool_core::memory::{ChatStore, InMemoryStore};
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelError, ModelFuture,
-};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelError};
+use tool_core::provider::ModelFuture;
+use tool_core::store::ChatStore;
 use tool_core::{Answer, ChatMemory, ChatModel, Message, RunError, SqliteStore, ToolCall};
 
 type Outcome = Result<Answer, RunError>;
@@ -89,7 +89,7 @@ async fn memories() -> Vec<ChatMemory> {
 /// Returns the messages that a run added to its conversation.
 fn added(outcome: &Outcome) -> &[Message] {
     match outcome {
-        Ok(answer) => answer.messages(),
+        Ok(answer) => answer.new_messages(),
         Err(error) => error.run().new_messages(),
     }
 }
@@ -101,7 +101,7 @@ async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     let (before, behind) = stored.split_at(history().len());
     assert_eq!(before, history());
     match outcome {
-        Ok(answer) => assert_eq!(behind, answer.messages()),
+        Ok(answer) => assert_eq!(behind, answer.new_messages()),
         Err(_) => assert_eq!(behind, []),
     }
     let id = conversation();

@@ -3,11 +3,11 @@
 use futures_util::{StreamExt, stream};
 use tool_core::agent::AgentBuilder;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
-    Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, Usage,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Run, Step, StopReason};
-use tool_core::tool::{Origin, ToolErrorKind};
+use tool_core::tool::{OutcomeOrigin, ToolErrorKind};
 use tool_core::{Agent, ChatModel, RunErrorKind, ToolCall, tool, tools};
 
 use super::{Puppet, assert_sound, call, conversation, in_all_ways, memories, reply};
@@ -119,7 +119,7 @@ async fn distinguishes_repeated_ids() {
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
     // A repeated id refers to the earlier call in a later turn, and to another call in the same turn.
-    let from_record: Vec<_> = executions.iter().map(|one| one.origin() == Origin::Recorded).collect();
+    let from_record: Vec<_> = executions.iter().map(|one| one.origin() == OutcomeOrigin::Recorded).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert_eq!(executions[6].outcome().unwrap_err().kind(), ToolErrorKind::NotExecuted);
     assert!(executions[7].outcome().is_ok());
@@ -146,7 +146,7 @@ async fn a_run_can_be_resumed_after_an_interrupted_reply() {
     for why in [None, Some("the line is dead")] {
         let error = in_all_ways(|| agent(BreaksOff(why))).await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Model(_)) && error.is_resumable());
-        assert_eq!(error.messages().len(), 1, "the partial reply is not in the conversation");
+        assert_eq!(error.new_messages().len(), 1, "the partial reply is not in the conversation");
         let agent = agent(Puppet::calling(|_| vec![])).build().unwrap();
         assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "That was all.");
     }
@@ -177,7 +177,7 @@ async fn does_not_execute_calls_of_a_truncated_reply() {
 async fn an_empty_reply_is_an_answer() {
     let model = || Puppet::new(|_, _| Ok(ChatResponse::new(AssistantMessage::default())));
     let answer = in_all_ways(|| agent(model())).await.unwrap();
-    assert_eq!((answer.text(), answer.messages().len()), ("", 2));
+    assert_eq!((answer.text(), answer.new_messages().len()), ("", 2));
     // The same holds for a reply whose finish reason announces calls.
     let model = || {
         Puppet::new(|_, _| {
@@ -232,7 +232,7 @@ async fn executes_or_refuses_ten_thousand_calls_as_limited() {
 #[tokio::test]
 async fn executes_ten_thousand_calls_step_by_step() {
     let agent = agent(ten_thousand()).build().unwrap();
-    let mut run = agent.start("What now?");
+    let mut run = agent.ask("What now?").start();
     loop {
         match run.next().await.unwrap() {
             Step::CallModel(request) => {
@@ -252,7 +252,7 @@ async fn executes_ten_thousand_calls_step_by_step() {
     }
     let answer = run.finish().await.unwrap();
     assert_eq!((answer.tool_executions().len(), answer.turns()), (many(), 2));
-    assert_valid(answer.messages());
+    assert_valid(answer.new_messages());
 }
 
 #[tokio::test]

@@ -55,11 +55,11 @@ fn outer(inner: Inner) -> AgentBuilder {
 async fn the_outcome_of_an_inner_run_is_its_tools_result() {
     let one_look = || inner(|turn| if turn == 0 { vec![call("a", "look", "{}")] } else { vec![] });
     let answer = in_all_ways(|| outer(one_look())).await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "That was all.");
+    assert_eq!(answer.new_messages()[2].text(), "That was all.");
 
     let for_ever = || inner(|turn| vec![call("", ["look", "panics"][turn % 2], "{}")]);
     let answer = in_all_ways(|| outer(for_ever())).await.unwrap();
-    assert!(answer.messages()[2].text().starts_with("the model still called tools after 10 turns"));
+    assert!(answer.new_messages()[2].text().starts_with("the model still called tools after 10 turns"));
     let model = Puppet::calling(|turn| match turn {
         0 => vec![call("a", "delegate", r#"{"question": "What now?"}"#)],
         _ => vec![],
@@ -126,7 +126,7 @@ async fn a_cancellation_reaches_the_innermost_tool() {
             let error = tokio::time::timeout(Duration::from_secs(5), asked).await.unwrap();
             let error = error.unwrap().unwrap_err();
             assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
-            assert_valid(error.messages());
+            assert_valid(error.new_messages());
         }
         assert!(watched.is_dropped.load(Ordering::SeqCst));
         tokio::time::timeout(Duration::from_secs(5), async {
@@ -196,7 +196,7 @@ async fn a_time_limit_ends_a_wait_for_itself() {
     itself.set(agent.clone()).unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(5), agent.ask("What now?").conversation("x"));
     match asked.await.expect("the wait is limited") {
-        Ok(answer) => assert!(answer.messages()[2].text().contains("took longer")),
+        Ok(answer) => assert!(answer.new_messages()[2].text().contains("took longer")),
         Err(error) => assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_)))),
     }
 }

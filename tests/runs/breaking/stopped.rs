@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tool_core::agent::{AgentBuilder, Decider, DeciderFuture};
 use tool_core::layer::guard;
-use tool_core::model::{ChatRequest, ModelFuture};
+use tool_core::model::ChatRequest;
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, Step, StopReason, Wait};
 use tool_core::tool::ToolErrorKind;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -68,13 +69,13 @@ async fn a_manual_loop_receives_the_reason_of_the_end() {
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
-    let results: Vec<_> = error.messages()[2..].iter().map(|one| one.text().into_owned()).collect();
+    let results: Vec<_> = error.new_messages()[2..].iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(results, ["seen", "the key was revoked", "the call was not executed: the run had ended"]);
 
     let agent = calling(&["look", "hangs", "look"]).limits(|l| l.max_time(SOON)).build().unwrap();
     let error = call_by_call(&agent, &never).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
-    assert_valid(error.messages());
+    assert_valid(error.new_messages());
 }
 
 /// Cancels after a delay and returns the error of the run, which must not have waited for the hanging part.
@@ -87,7 +88,7 @@ async fn cancelled(cancellation: &CancellationToken, run: impl Future<Output = O
     let outcome = tokio::time::timeout(Duration::from_secs(120), both).await;
     let error = outcome.expect("the run does not wait for the hanging part").unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
-    assert_valid(error.messages());
+    assert_valid(error.new_messages());
     error
 }
 
@@ -160,7 +161,7 @@ async fn cancels_hanging_providers_approvers_and_conversations() {
     let error =
         cancelled_in_all_ways(|| calling(&["look"]).layer(guard::needs_approval(|_| true)).decider(Silent))
             .await;
-    let result = error.messages().last().unwrap().text().into_owned();
+    let result = error.new_messages().last().unwrap().text().into_owned();
     assert_eq!(result, "the call was not executed: the run was cancelled");
 
     let memory = ChatMemory::in_memory();
@@ -199,7 +200,7 @@ async fn time_awaiting_approval_does_not_count() {
     let agent = calling(&["look"]).layer(guard::needs_approval(|_| true)).decider(Slow);
     let agent = agent.limits(|l| l.max_time(Duration::from_millis(300))).build().unwrap();
     let answer = agent.ask("What now?").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "seen");
+    assert_eq!(answer.new_messages()[2].text(), "seen");
 }
 
 #[tool(undo = "take_back")]

@@ -90,7 +90,7 @@ fn all_tools() -> ToolSet {
 
 fn text_of_call(outcome: &Outcome) -> String {
     let answer = outcome.as_ref().unwrap();
-    let results: Vec<_> = answer.messages()[2..5].iter().map(|one| one.text().into_owned()).collect();
+    let results: Vec<_> = answer.new_messages()[2..5].iter().map(|one| one.text().into_owned()).collect();
     assert_eq!((&*results[0], &*results[2]), ("seen", "seen"));
     assert_eq!(answer.text(), "That was all.");
     results[1].clone()
@@ -157,7 +157,7 @@ async fn the_time_limit_ends_a_hanging_run() {
     let build = || Agent::builder(model()).tools(tools![hangs_everywhere]).limits(|l| l.max_time(LIMIT));
     let error = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
-    assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
+    assert!(error.new_messages().iter().any(|message| message.text().contains("interrupted")));
 }
 
 #[tokio::test]
@@ -170,9 +170,9 @@ async fn truncates_a_huge_output() {
 
 #[tokio::test]
 async fn the_output_limit_of_a_run_ends_it() {
-    let build = || agent("floods", r#"{"bytes": 300000}"#).limits(|l| l.max_output_chars(100_000));
+    let build = || agent("floods", r#"{"bytes": 300000}"#).limits(|l| l.max_total_output_chars(100_000));
     let error: RunError = in_all_ways(build).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxOutputChars(_))));
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalOutputChars(_))));
     assert_eq!(error.tool_executions().len(), 3);
 }
 

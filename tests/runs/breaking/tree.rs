@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tool_core::agent::{AgentBuilder, Compaction};
+use tool_core::engine::InnerRun;
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
-use tool_core::memory::{Budget, ChatStore, InMemoryStore};
+use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
-    Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelPrices, Prices, Usage,
 };
-use tool_core::run::{Decision, InnerRun, Run, Wait, WaitReason};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, Run, Wait, WaitReason};
+use tool_core::store::ChatStore;
 use tool_core::tool::{AskError, Asker, Attempt, IdempotencyKey, ToolExecution};
 use tool_core::{Agent, Answer, ConversationId, Event, Message, ToolCall, ToolError, tool, tools};
 
@@ -312,7 +314,7 @@ impl Node {
                         if inner.remembers && effects.memory.is_some() {
                             tool = tool.own_conversation();
                         }
-                        builder.tool(tool)
+                        builder.tools(tool)
                     }
                     Action::HandOff(next) => {
                         builder.handoff_to("hand_off", "Takes over", &next.build(effects).build().unwrap())
@@ -539,7 +541,7 @@ pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
     let handoffs: Vec<_> = answer.handoffs().iter().map(|handoff| handoff.agent()).collect();
     let mut lines =
         vec![format!("{:?} {:?} {} {handoffs:?}", answer.usage(), answer.finish_reason(), answer.text())];
-    lines.extend(messages("", answer.messages()));
+    lines.extend(messages("", answer.new_messages()));
     lines.extend(calls("", answer.tool_executions()));
     lines.extend(inside("", answer.inner_runs()));
     lines

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use tests::support::stores::{AnyStore, run_ids};
 use tool_core::agent::{Ask, RunDriver};
-use tool_core::memory::RunStore;
 use tool_core::run::Step;
-use tool_core::{Agent, Answer, ChatMemory, Event, RunError, SqliteStore};
+use tool_core::store::RunStore;
+use tool_core::{Agent, Answer, ChatMemory, Event, RunError};
 
 use super::scenario::{CONVERSATION, QUESTION, Variant, agent, history};
 use super::world::{World, effects};
@@ -32,13 +33,13 @@ pub(crate) type Outcome = Result<Answer, RunError>;
 pub(crate) async fn live(
     variant: Variant,
     way: Way,
-    store: &SqliteStore,
+    store: &AnyStore,
     world: &World,
     log: &std::path::Path,
 ) -> Option<Outcome> {
     let agent = agent(variant, store, world);
-    let ids = store.runs().await.unwrap();
-    let stored = ChatMemory::new(store.clone()).messages(&CONVERSATION.into()).await.unwrap();
+    let ids = run_ids(store).await;
+    let stored = ChatMemory::new(store.clone()).messages(CONVERSATION).await.unwrap();
     let is_untouched = effects(log).is_empty() && stored == history();
     let ask = match &*ids {
         // A run is stored before it does anything.

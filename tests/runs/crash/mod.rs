@@ -12,11 +12,13 @@ mod witness;
 mod world;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use life::{Way, live, poll_while, wait_for};
 use scenario::{CONVERSATION, Level, Variant, history, scripted_effects, scripted_text};
 use tests::support::sampling::size;
+use tests::support::stores::{AnyStore, postgres};
 use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
 use world::{Dice, Effect, World, effects};
@@ -34,15 +36,19 @@ fn directory() -> PathBuf {
     directory
 }
 
-async fn remember_history(store: &SqliteStore) {
-    ChatMemory::new(store.clone()).commit(&CONVERSATION.into(), &history()).await.unwrap();
+async fn remember_history(store: &AnyStore) {
+    ChatMemory::new(store.clone()).commit(CONVERSATION, &history()).await.unwrap();
 }
 
-fn new_store() -> SqliteStore {
+/// Returns a store in memory, or with `is_shared`, one in PostgreSQL if there is one.
+fn new_store(is_shared: bool) -> Option<AnyStore> {
     wait_for(async {
-        let store = SqliteStore::in_memory().await.unwrap();
+        let store: AnyStore = match is_shared {
+            true => Arc::new(postgres().await?),
+            false => Arc::new(SqliteStore::in_memory().await.unwrap()),
+        };
         remember_history(&store).await;
-        store
+        Some(store)
     })
 }
 
@@ -50,7 +56,7 @@ fn new_store() -> SqliteStore {
 fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
     let log = directory().join("log");
     let world = World::new(NEVER, world::End::Future, &log);
-    let outcome = wait_for(live(variant, way, &new_store(), &world, &log)).unwrap();
+    let outcome = wait_for(live(variant, way, &new_store(false).unwrap(), &world, &log)).unwrap();
     let (end, effects) = (End::new(&outcome), effects(&log));
     check_undisturbed(variant, &end, &effects);
     (end, effects)
@@ -79,11 +85,10 @@ fn all_ways_have_the_same_outcome() {
 }
 
 /// Runs lives until one reaches the end of the run, and returns how many were killed.
-fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
+fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))], store: AnyStore) -> u32 {
     let mut dice = Dice::new(seed);
     let (variant, expected) = &expected[dice.below(expected.len() as u64) as usize];
     let log = directory().join("log");
-    let store = new_store();
     let mut witness = Witness::new(*variant, expected.clone(), store.clone(), &log);
     let mut killed = 0;
     loop {
@@ -106,16 +111,30 @@ fn kill(seed: u64, expected: &[(Variant, (End, Vec<Effect>))]) -> u32 {
     }
 }
 
-#[test]
-fn a_run_survives_dropped_futures_at_any_point() {
+fn drop_futures(is_shared: bool, kills: u32) {
     let expected = Variant::ALL.map(|one| (one, undisturbed(one, Way::Awaited)));
     let (mut killed, mut seed) = (0, 0);
-    while killed < size(100, 950) as u32 {
-        let of_this_run = std::panic::catch_unwind(|| kill(seed, &expected));
+    while killed < kills {
+        let of_this_run = std::panic::catch_unwind(|| kill(seed, &expected, new_store(is_shared).unwrap()));
         killed += of_this_run.unwrap_or_else(|panic| {
             println!("the seed was {seed}");
             std::panic::resume_unwind(panic)
         });
         seed += 1;
+    }
+}
+
+#[test]
+fn a_run_survives_dropped_futures_at_any_point() {
+    drop_futures(false, size(100, 950) as u32);
+}
+
+/// What was submitted when a life ended is done later, in its place.
+#[test]
+fn a_run_survives_dropped_futures_at_any_point_on_postgresql() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    if new_store(true).is_some() {
+        drop_futures(true, 300);
     }
 }

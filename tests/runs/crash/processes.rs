@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tests::support::sampling::size;
+use tests::support::stores::AnyStore;
 use tool_core::SqliteStore;
 
 use super::life::{Way, live, wait_for};
@@ -33,7 +35,7 @@ fn one_life() {
     let log = directory.join("log");
     let world = World::new(fuse.parse().unwrap(), world::End::Process, &log);
     let outcome = wait_for(async {
-        let store = SqliteStore::open(directory.join("store.db")).await.unwrap();
+        let store: AnyStore = Arc::new(SqliteStore::open(directory.join("store.db")).await.unwrap());
         live(variant, way, &store, &world, &log).await
     });
     let Some(outcome) = outcome else { return };
@@ -78,7 +80,8 @@ fn a_run_survives_killed_processes_at_any_point() {
         let directory = directory();
         let log = directory.join("log");
         // The store is reopened for each check, as only its file outlives a process.
-        let store = || wait_for(SqliteStore::open(directory.join("store.db"))).unwrap();
+        let store =
+            || -> AnyStore { Arc::new(wait_for(SqliteStore::open(directory.join("store.db"))).unwrap()) };
         wait_for(remember_history(&store()));
         let mut witness = Witness::new(*variant, expected.clone(), store(), &log);
         loop {

@@ -5,14 +5,15 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
+use tests::support::stores::AnyStore;
 use tool_core::agent::{on_approval, on_question};
-use tool_core::memory::{ChatStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
-use tool_core::run::{Decision, Run, RunChanges, RunRevision};
+use tool_core::memory::{RunFilter, RunSummary};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, Run};
+use tool_core::store::{ChatStore, RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::tool::Asker;
-use tool_core::{
-    Agent, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool, tools,
-};
+use tool_core::{Agent, ChatMemory, ChatModel, Message, ToolCall, ToolContext, ToolError, tool, tools};
 
 use super::world::World;
 use tests::support::ways::assert_valid;
@@ -317,7 +318,7 @@ impl ChatModel for Model {
 
 /// A store before, during and after whose operations a life may end.
 struct Mortal {
-    store: SqliteStore,
+    store: AnyStore,
     world: World,
 }
 
@@ -370,6 +371,15 @@ impl RunStore for Mortal {
         self.through(self.store.load_run(id))
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.through(self.store.entries(id, after, limit))
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.through(self.store.remove_run(id))
     }
@@ -380,7 +390,7 @@ impl RunStore for Mortal {
 }
 
 /// Builds the agent of one life. Its model, tools and memory are new; only the store outlives a life.
-pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Agent {
+pub(crate) fn agent(variant: Variant, store: &AnyStore, world: &World) -> Agent {
     let mortal = || Mortal { store: store.clone(), world: world.clone() };
     let (approving, answering, watching) = (world.clone(), world.clone(), world.clone());
     let builder = |level: Level| {
@@ -392,7 +402,7 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
     };
     let team = builder(Level::Inner).build().unwrap().as_tool("team", "Does the work");
     builder(Level::Outer)
-        .tool(team.pass_context::<World>().own_conversation())
+        .tools(team.pass_context::<World>().own_conversation())
         .context(world.clone())
         .run_store(mortal())
         .decider(on_approval(move |call| {

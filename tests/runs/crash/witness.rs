@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tool_core::memory::RunStore;
+use tests::support::stores::{AnyStore, run_ids};
 use tool_core::model::ConversationId;
-use tool_core::{ChatMemory, Message, SqliteStore};
+use tool_core::store::RunStore;
+use tool_core::{ChatMemory, Message};
 
 use super::life::{Outcome, wait_for};
 use super::scenario::{CONVERSATION, INNER_CONVERSATION, Variant, history};
@@ -29,7 +30,7 @@ impl End {
         match outcome {
             Ok(answer) => Self {
                 text: answer.text().to_owned(),
-                messages: answer.messages().to_vec(),
+                messages: answer.new_messages().to_vec(),
                 is_answer: true,
                 undone: Vec::new(),
             },
@@ -48,19 +49,14 @@ pub(crate) struct Witness {
     variant: Variant,
     /// The end and the effects of an undisturbed run.
     expected: (End, Vec<Effect>),
-    store: SqliteStore,
+    store: AnyStore,
     log: PathBuf,
     /// The number of effects of each call whose outcome is stored.
     recorded: HashMap<String, usize>,
 }
 
 impl Witness {
-    pub(crate) fn new(
-        variant: Variant,
-        expected: (End, Vec<Effect>),
-        store: SqliteStore,
-        log: &Path,
-    ) -> Self {
+    pub(crate) fn new(variant: Variant, expected: (End, Vec<Effect>), store: AnyStore, log: &Path) -> Self {
         Self { variant, expected, store, log: log.to_owned(), recorded: HashMap::new() }
     }
 
@@ -71,7 +67,7 @@ impl Witness {
         for (id, before) in &self.recorded {
             assert_eq!(count(id), *before, "{id} was executed again after its outcome was stored");
         }
-        for run in wait_for(self.store.runs()).unwrap() {
+        for run in wait_for(run_ids(&self.store)) {
             let run = wait_for(self.store.load_run(&run)).unwrap().unwrap();
             let state = serde_json::to_value(&run).unwrap();
             for id in recorded(&state) {
@@ -108,7 +104,7 @@ impl Witness {
     /// Checks at the end that everything is as in an undisturbed run.
     pub(crate) fn conclude(&mut self, end: Option<End>) {
         self.check();
-        assert_eq!(wait_for(self.store.runs()).unwrap(), Vec::<String>::new());
+        assert_eq!(wait_for(run_ids(&self.store)), Vec::<String>::new());
         let (expected, expected_effects) = &self.expected;
         let effects = effects(&self.log);
         if let Some(end) = &end {

@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 use tests::support::sampling::cases;
 use tool_core::memory::Window;
-use tool_core::model::{AssistantMessage, ChatRequest, ConversationId, ToolMessage, repair_history};
+use tool_core::model::{AssistantMessage, ChatRequest, ConversationId, ToolMessage};
+use tool_core::provider::repair_history;
 use tool_core::testing::ScriptedModel;
 use tool_core::{ChatMemory, ChatModel, Message, ToolCall};
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tool_core::memory::{
-    ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, StoreFuture, Window,
-};
+use tests::support::stores::postgres;
+use tool_core::memory::{InMemoryStore, MemoryError, MemoryErrorKind, Window};
 use tool_core::model::{AssistantMessage, ConversationId};
+use tool_core::signatures::OpenConversation;
+use tool_core::store::{ChatStore, StoreFuture};
 use tool_core::{ChatMemory, Message, SqliteStore, ToolCall};
 
 fn id() -> ConversationId {
@@ -63,7 +64,7 @@ async fn replaces_the_messages_of_a_conversation() {
     // The faulty store has the default, which clears and appends.
     let sqlite = SqliteStore::open(":memory:").await.unwrap();
     let memories = [ChatMemory::in_memory(), ChatMemory::new(sqlite), ChatMemory::new(Faulty::default())];
-    for memory in memories {
+    for memory in memories.into_iter().chain(postgres().await.map(ChatMemory::new)) {
         let other = ConversationId::new("another");
         memory.commit(&other, &[Message::user("x")]).await.unwrap();
         memory.commit(&id(), &["a", "b", "c"].map(Message::user)).await.unwrap();
@@ -155,10 +156,11 @@ async fn a_history_is_repaired_before_the_window_applies_and_stored_unchanged() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_turns_never_interleave() {
-    let stores: [(&str, Arc<dyn ChatStore>); 2] = [
+    let mut stores: Vec<(&str, Arc<dyn ChatStore>)> = vec![
         ("in memory", Arc::new(InMemoryStore::new())),
         ("sqlite", Arc::new(tool_core::SqliteStore::in_memory().await.unwrap())),
     ];
+    stores.extend(postgres().await.map(|store| ("postgres", Arc::new(store) as _)));
     for (name, store) in stores {
         let memory = ChatMemory::new(store);
         let inside = Arc::new(AtomicUsize::new(0));

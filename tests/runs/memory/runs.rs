@@ -1,24 +1,16 @@
 //! Stores of runs: a state is replaced only by a run that continues it, and a removed run does not return.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use futures_util::FutureExt;
+use tests::support::stores::{run_ids, run_stores, stored_runs};
 use tests::support::ways::restored;
-use tool_core::memory::{
-    InMemoryStore, RunConflict, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
-};
-use tool_core::run::{Run, RunChanges, RunRevision};
+use tool_core::memory::{InMemoryStore, RunFilter, RunSummary};
+use tool_core::run::Run;
+use tool_core::store::{RunChanges, RunConflict, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore};
-
-async fn stores() -> [(&'static str, Arc<dyn RunStore>); 2] {
-    [
-        ("in memory", Arc::new(InMemoryStore::new())),
-        ("sqlite", Arc::new(SqliteStore::in_memory().await.unwrap())),
-    ]
-}
+use tool_core::{Agent, ChatMemory, Message, RunErrorKind};
 
 fn run(text: &str) -> Run {
     Run::new([Message::user(text)])
@@ -37,7 +29,7 @@ async fn assert_conflict(store: &dyn RunStore, id: &str, copy: &mut Run) {
 
 #[tokio::test]
 async fn stores_runs_under_any_id() {
-    for (name, store) in stores().await {
+    for (name, store) in run_stores().await {
         let first = run("a").with_conversation("user-7");
         assert!(store.load_run("b").await.unwrap().is_none(), "{name}");
         for id in ["b", "", "a'; DROP TABLE runs; --\0x"] {
@@ -45,7 +37,7 @@ async fn stores_runs_under_any_id() {
         }
         store.remove_run("b").await.unwrap();
         store.save_run("b", &mut run("b")).await.unwrap();
-        assert_eq!(store.runs().await.unwrap(), ["", "a'; DROP TABLE runs; --\0x", "b"], "{name}");
+        assert_eq!(run_ids(&store).await, ["", "a'; DROP TABLE runs; --\0x", "b"], "{name}");
         let stored = store.load_run("b").await.unwrap().unwrap();
         assert_eq!((stored.messages()[0].text(), stored.conversation()), ("b".into(), None), "{name}");
         let stored = store.load_run("").await.unwrap().unwrap();
@@ -58,13 +50,13 @@ async fn stores_runs_under_any_id() {
         store.remove_run("b").await.unwrap();
         store.remove_run("b").await.unwrap();
         assert!(store.load_run("b").await.unwrap().is_none(), "{name}");
-        assert_eq!(store.runs().await.unwrap().len(), 2, "{name}");
+        assert_eq!(run_ids(&store).await.len(), 2, "{name}");
     }
 }
 
 #[tokio::test]
 async fn only_a_run_that_continues_the_stored_state_replaces_it() {
-    for (_, store) in stores().await {
+    for (_, store) in run_stores().await {
         let mut first = run("a");
         assert_eq!(first.revision(), None);
         let mut never_stored = first.clone();
@@ -73,7 +65,7 @@ async fn only_a_run_that_continues_the_stored_state_replaces_it() {
         assert_conflict(&*store, "a", &mut run("another")).await;
         // A copy continues the state as long as nothing else does, also if it was serialized.
         let mut copies = [first.clone(), restored(first.clone())];
-        copies[0].push_user_message("more").unwrap();
+        copies[0].deny_and_say("more").unwrap();
         store.save_run("a", &mut copies[0]).await.unwrap();
         assert_conflict(&*store, "a", &mut copies[1]).await;
         assert_conflict(&*store, "a", &mut first).await;
@@ -86,7 +78,7 @@ async fn only_a_run_that_continues_the_stored_state_replaces_it() {
 
 #[tokio::test]
 async fn a_removed_run_does_not_return() {
-    for (name, store) in stores().await {
+    for (name, store) in run_stores().await {
         let mut never_stored = run("a");
         let mut stored = never_stored.clone();
         store.save_run("a", &mut stored).await.unwrap();
@@ -104,7 +96,10 @@ async fn a_removed_run_does_not_return() {
             store.remove_run(&id).await.unwrap();
         }
         assert_conflict(&*store, "c", &mut stored).await;
-        store.save_run("c", &mut never_stored).await.unwrap();
+        // PostgreSQL remembers them for a day.
+        if name != "postgres" {
+            store.save_run("c", &mut never_stored).await.unwrap();
+        }
     }
 }
 
@@ -113,13 +108,13 @@ async fn a_removed_run_does_not_return() {
 async fn a_copy_of_a_finished_run_is_refused() {
     let model = ScriptedModel::new().says("One.").says("Two.");
     let agent = Agent::builder(model.clone()).run_store(InMemoryStore::new()).build().unwrap();
-    let run = agent.start("First?").into_run();
+    let run = agent.ask("First?").start().into_run();
     let copy = restored(run.clone());
     assert_eq!(agent.resume(run).await.unwrap().text(), "One.");
     let error = agent.resume(copy).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Conflict) && !error.is_resumable(), "{error}");
     assert_eq!(model.requests().len(), 1, "the model was not called again");
-    assert!(agent.stored_runs().await.unwrap().runs.is_empty());
+    assert!(stored_runs(&agent).await.is_empty());
 }
 
 /// A copy that has an answer already neither stores it nor removes the run that another copy continues.
@@ -138,8 +133,8 @@ async fn an_outdated_copy_cannot_finish() {
     drop(run);
     let error = agent.resume(copy).start().finish().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Conflict), "{error}");
-    assert_eq!(store.runs().await.unwrap(), [id]);
-    assert!(memory.messages(&"a".into()).await.unwrap().is_empty());
+    assert_eq!(run_ids(&store).await, [id]);
+    assert!(memory.messages("a").await.unwrap().is_empty());
 }
 
 /// A store whose next save fails or hangs, before or after it took effect.
@@ -176,6 +171,15 @@ impl RunStore for Uncertain {
         self.store.load_run(id)
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.store.remove_run(id)
     }
@@ -199,7 +203,7 @@ async fn a_save_without_a_known_outcome_can_be_repeated() {
             let outcome = store.save_run("a", &mut run).now_or_never();
             assert!(outcome.is_none_or(|outcome| outcome.is_err()), "{fault}");
             let mut copy = restored(run.clone());
-            run.push_user_message("more").unwrap();
+            run.deny_and_say("more").unwrap();
             store.save_run("a", &mut run).await.unwrap();
             store.save_run("a", &mut run).await.unwrap();
             assert_eq!(store.load_run("a").await.unwrap().unwrap().messages().len(), 2);

@@ -11,13 +11,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rusqlite::Connection;
 use tests::support::sampling::size;
-use tool_core::content::{Content, Image, JsonText, Part};
-use tool_core::memory::{
-    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryErrorKind, PostOutcome, PostedCommand, RunCommand,
-    RunFilter, RunStatus, RunStore,
-};
+use tests::support::stores::run_ids;
+use tool_core::content::{Content, Image, Part};
+use tool_core::memory::{MemoryErrorKind, RunFilter, RunStatus};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
+use tool_core::provider::JsonText;
 use tool_core::run::{Run, UserMessage};
+use tool_core::store::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore,
+};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, ToolCall};
 
@@ -297,10 +299,11 @@ fn a_corrupt_run_does_not_hide_the_others() {
     let file = Connection::open(directory.file()).unwrap();
     file.execute("UPDATE run_log SET entry = '{}' WHERE run = 'b'", []).unwrap();
     let agent = Agent::builder(ScriptedModel::new()).run_store(store).build().unwrap();
-    let stored = block_on(agent.stored_runs()).unwrap();
-    let texts: Vec<_> = stored.runs.iter().map(|stored| stored.run.messages()[0].text()).collect();
-    assert_eq!(texts, ["a", "c"]);
-    let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
+    let load = |id: &str| block_on(agent.stored_run(id));
+    for id in ["a", "c"] {
+        assert_eq!(load(id).unwrap().unwrap().run.messages()[0].text(), id);
+    }
+    let error = load("b").unwrap_err();
     assert_eq!(
         (error.kind(), error.run(), error.conversation()),
         (MemoryErrorKind::LoadRun, Some("b"), None)
@@ -308,8 +311,13 @@ fn a_corrupt_run_does_not_hide_the_others() {
     let expected = "could not load the run `b`: the state of the run `b` is corrupt or was written by another version \
                     (line 1, column 2); remove the run";
     assert_eq!(error.to_string(), expected);
+    // A driver of another version reads it.
+    block_on(agent.cancel("b")).unwrap();
+    assert!(block_on(agent.say("b", "Hello?")).is_err());
+    let posted = block_on(agent.run_store().unwrap().posted("b")).unwrap();
+    assert_eq!(posted.into_iter().map(|posted| posted.command).collect::<Vec<_>>(), [RunCommand::Cancel]);
     file.execute("DROP TABLE runs", []).unwrap();
-    let error = block_on(agent.stored_runs()).unwrap_err();
+    let error = block_on(agent.list_runs(&RunFilter::new())).unwrap_err();
     assert_eq!((error.kind(), error.run()), (MemoryErrorKind::StoredRuns, None));
     assert!(error.to_string().starts_with("could not list the stored runs: "), "{error}");
 }
@@ -349,12 +357,13 @@ fn a_summary_that_cannot_be_read_hides_no_other_run() {
         // It is reported, and nothing happens beside it.
         let reason =
             format!("the summary of the run `{}` is corrupt or was written by another version", ids[0]);
-        let stored = block_on(agent.stored_runs()).unwrap();
-        assert_eq!(
-            stored.runs.iter().map(|stored| stored.run.id().to_string()).collect::<Vec<_>>(),
-            readable
-        );
-        let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
+        let other =
+            Agent::builder(ScriptedModel::new()).name("other").run_store(store.clone()).build().unwrap();
+        assert!(block_on(other.unreadable_runs()).unwrap().is_empty(), "it is of another agent");
+        let unreadable = block_on(agent.unreadable_runs()).unwrap();
+        let [run] = &*unreadable else { panic!("{unreadable:?}") };
+        assert_eq!((&*run.id, run.agent.as_deref()), (&*ids[0], Some("desk")));
+        let error = block_on(agent.stored_run(&ids[0])).unwrap_err();
         assert_eq!((error.kind(), error.run()), (MemoryErrorKind::LoadRun, Some(&*ids[0])));
         let text = error.to_string();
         assert!(
@@ -362,28 +371,23 @@ fn a_summary_that_cannot_be_read_hides_no_other_run() {
             "{text}"
         );
         assert!(text.ends_with("); update the program, or remove the run"), "{text}");
-        let other =
-            Agent::builder(ScriptedModel::new()).name("other").run_store(store.clone()).build().unwrap();
-        assert_eq!(block_on(other.stored_runs()).unwrap().unreadable.len(), 0, "it is of another agent");
         let mut all = ids.to_vec();
         all.sort();
-        assert_eq!(block_on(store.runs()).unwrap(), all);
-        let error = block_on(agent.stored_run(&ids[0])).unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (MemoryErrorKind::LoadRun, text));
+        assert_eq!(block_on(run_ids(&store)), all);
         let refused = block_on(agent.ask("Hello?").conversation("user-1").into_future()).unwrap_err();
         let is_refused =
             matches!(refused.kind(), RunErrorKind::ConversationWaits { run, .. } if *run == ids[0]);
         assert!(is_refused, "{refused}");
 
         assert_eq!(block_on(agent.recover().once()).unwrap(), 2);
-        assert_eq!(block_on(store.runs()).unwrap(), [&*ids[0]]);
+        assert_eq!(block_on(run_ids(&store)), [&*ids[0]]);
         // The ways out.
         if damage.starts_with("replace") {
             file.execute("UPDATE runs SET status = 'finished'", []).unwrap();
             assert_eq!(listed(RunFilter::new().conversation("user-1")), [""; 0]);
         }
         block_on(store.remove_run(&ids[0])).unwrap();
-        assert_eq!(block_on(agent.stored_runs()).unwrap().unreadable.len(), 0);
+        assert!(block_on(agent.unreadable_runs()).unwrap().is_empty());
     }
 }
 
@@ -398,7 +402,9 @@ fn a_list_of_runs_reads_no_state() {
     }
     let file = Connection::open(directory.file()).unwrap();
     file.execute_batch("UPDATE run_log SET entry = x'00'; UPDATE run_parts SET part = x'00'").unwrap();
-    assert_eq!(block_on(agent.stored_runs()).unwrap().unreadable.len(), 2);
+    for listed in block_on(agent.list_runs(&RunFilter::new())).unwrap() {
+        block_on(agent.stored_run(listed.id)).unwrap_err();
+    }
     let ids = |filter: RunFilter| {
         let runs = block_on(agent.list_runs(&filter)).unwrap();
         runs.into_iter().map(|run| (run.conversation.unwrap(), run.status)).collect::<Vec<_>>()

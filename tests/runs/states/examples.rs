@@ -7,8 +7,9 @@ use serde_json::Value;
 use tests::support::deciding::Decide;
 use tool_core::layer::{CallVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::model::{
-    AssistantMessage, ChatResponse, Cost, Currency, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
+    AssistantMessage, ChatResponse, Cost, Currency, FinishReason, ToolChoice, ToolDefinition, Usage,
 };
+use tool_core::provider::ToolKind;
 use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolErrorKind, ToolExecution, ToolFuture};
@@ -74,7 +75,7 @@ async fn resumed(state: &str) -> String {
     for run in [run, again] {
         let model = ScriptedModel::new().says("That is all.");
         let eraser = Agent::builder(ScriptedModel::new()).tools(tools![erase]).build().unwrap();
-        let builder = Agent::builder(model).tools(all_tools()).tool(eraser.as_tool("eraser", "Erases"));
+        let builder = Agent::builder(model).tools(all_tools()).tools(eraser.as_tool("eraser", "Erases"));
         let agent = builder.build().unwrap();
         outcomes.push(match agent.resume(run).await {
             Ok(answer) => format!(
@@ -303,7 +304,7 @@ async fn run_of_agents() -> Run {
     let eraser =
         Agent::builder(ScriptedModel::new().calls("erase", "{}")).tools(tools![erase]).build().unwrap();
     let model = ScriptedModel::new().calls("eraser", r#"{"question": "Erase it"}"#);
-    let agent = Agent::builder(model).tool(eraser.as_tool("eraser", "Erases")).build().unwrap();
+    let agent = Agent::builder(model).tools(eraser.as_tool("eraser", "Erases")).build().unwrap();
     agent.ask("Go").await.unwrap_err().into_run()
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use tests::support::deciding::{Decide, Waiting};
-use tool_core::model::{
-    AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
-};
-use tool_core::run::{Decision, ErrorPolicy, ResolveErrorKind, Run, Step};
-use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::provider::{ToolDefinitions, ToolKind};
+use tool_core::run::{Decision, ErrorPolicy, Run, Step};
+use tool_core::signatures::ResolveErrorKind;
+use tool_core::tool::{OutcomeOrigin, ToolErrorKind, ToolExecution};
 use tool_core::{Message, ToolCall, ToolError, ToolOutput};
 
 use crate::refusal;
@@ -165,7 +165,7 @@ fn outcomes_of_untrusted_parties_answer_for_no_call() {
     let _ = run.next(&tools);
     run.record_result(supplied("call_9xT2", "{}")).unwrap();
     let mut run: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
-    assert_eq!(run.tool_executions()[0].origin(), Origin::External);
+    assert_eq!(run.tool_executions()[0].origin(), OutcomeOrigin::External);
     // Neither as the output of a pure tool, nor under its id, nor as an effect to undo.
     for (id, arguments) in [("call_a7Bq", "{}"), ("call_9xT2", "{}"), ("call_9xT2", r#"{"at": 2}"#)] {
         let mut run = run.clone();
@@ -192,7 +192,7 @@ fn the_origin_of_an_outcome_is_stored() {
     run.cancel();
     let state = serde_json::to_value(&run).unwrap();
     let origins = |run: &Run| run.tool_executions().iter().map(ToolExecution::origin).collect::<Vec<_>>();
-    let expected = [Origin::Executed, Origin::Recorded, Origin::Executed];
+    let expected = [OutcomeOrigin::Executed, OutcomeOrigin::Recorded, OutcomeOrigin::Executed];
     assert_eq!(origins(&serde_json::from_value(state).unwrap()), expected);
 }
 
@@ -375,7 +375,11 @@ fn a_call_of_an_external_tool_awaits_its_result() {
     );
 
     run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok("1".into()))).unwrap();
-    assert_eq!(run.tool_executions()[0].origin(), Origin::External, "whatever the record of the caller says");
+    assert_eq!(
+        run.tool_executions()[0].origin(),
+        OutcomeOrigin::External,
+        "whatever the record of the caller says"
+    );
     assert!(matches!(run.next(&tools), Step::CallModel(_)));
     // The output is not reused for equal calls, and nothing is undone.
     run.record_response(calls("b", "{}")).unwrap();

@@ -3,7 +3,7 @@
 use tool_core::{Agent, ChatModel};
 
 fn agent(model: impl ChatModel + 'static, other: Agent) {
-    let _ = Agent::builder(model).tool(other).build();
+    let _ = Agent::builder(model).tools(other).build();
 }
 
 fn main() {}

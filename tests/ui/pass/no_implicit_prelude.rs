@@ -48,6 +48,8 @@ trait Planner {
 pub(crate) fn main() {
     let set = ::tool_core::tools![sum, words];
     ::std::assert_eq!(set.len(), 2);
+    let pattern = ::tool_core::call!(sum { a: 1.. | None, b: |b: f64| b > 0.0, .. }).ok();
+    ::std::assert_eq!(pattern.tool_name(), "add");
     let set = <::tool_core::ToolSet as ::std::convert::From<Calculator>>::from(Calculator);
     ::std::assert_eq!(set.len(), 2);
 }

@@ -22,4 +22,5 @@ fn ask_sum<S: Sums>(agent: &S) {
 pub(crate) fn main() {
     let _: fn(&SumsAgent) = ask_sum;
     assert_eq!(facade::deep::renamed::tools![sum].len(), 1);
+    assert_eq!(facade::deep::renamed::call!("sum" { a: 1, b: [_, ..] | { c: 2 } | None }).tool_name(), "sum");
 }

@@ -5,7 +5,7 @@
 #![deny(unused_qualifications, unused_results, unused_lifetimes, single_use_lifetimes, unit_bindings)]
 
 use tool_core::agent::EventStream;
-use tool_core::{RunError, assistant, tool, tools};
+use tool_core::{RunError, assistant, call, tool, tools};
 
 /// Sums two numbers.
 #[tool]
@@ -61,5 +61,7 @@ fn plan_twice<P: Planner>(planner: &P) -> impl Future<Output = Result<usize, Run
 pub(crate) fn main() {
     let _ = |agent| drop(plan_twice::<PlannerAgent>(agent));
 
+    let pattern = call!(nothing_later { for_long: 1 | 5.. | None });
+    assert_eq!(pattern.to_string(), "nothing_later { for_long: 1 | 5.. | None }");
     assert_eq!(tools![sum, nothing, nothing_later, other::count].len(), 4);
 }

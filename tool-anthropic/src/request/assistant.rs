@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 
-use tool_core::__internals::compact_json;
 use tool_core::ToolCall;
 use tool_core::model::AssistantMessage;
+use tool_core::provider::compact_json;
 use tool_http::client::json::{Members, string};
 use tool_http::client::{hash_call_id, is_name_char, normalize_arguments, normalize_tool_name};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tool_core::model::{ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ToolChoice, ToolDefinition};
+use tool_core::provider::ToolDefinitions;
 use tool_http::client::{EncodingCache, Error, find_tool_violation};
 
 use super::strict::{Budget, Cost, enforceable};

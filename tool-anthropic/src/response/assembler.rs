@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
-use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
+use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason};
+use tool_core::provider::Citation;
 use tool_http::client::json::{Members, elements};
 use tool_http::client::sse::Event;
 use tool_http::client::{Assembler, EventError, Flow, is_error_body};

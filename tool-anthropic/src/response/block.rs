@@ -1,7 +1,7 @@
 //! One block of a reply's content.
 
-use tool_core::__internals::compact_json;
 use tool_core::ToolCall;
+use tool_core::provider::compact_json;
 use tool_http::client::is_object;
 use tool_http::client::json::{Members, elements, string};
 

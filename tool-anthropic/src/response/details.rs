@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tool_core::content::JsonText;
-use tool_core::model::{AssistantMessage, ProviderData};
+use tool_core::model::AssistantMessage;
+use tool_core::provider::{JsonText, ProviderData};
 
 /// The last part of the name under which the data is stored.
 const API: &str = "/messages";

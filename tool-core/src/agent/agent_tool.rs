@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer_parser::AnswerParser;
 use super::performer::AskedInside;
-use super::question::Question;
+use super::question::AskedQuestion;
 use crate::agent::Agent;
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, RunUser, ToolDefinition, ToolKind, ToolPolicy};
@@ -48,7 +48,7 @@ impl Agent {
     ///
     /// let model = ScriptedModel::new().calls("billing", r#"{"question": "Refund invoice 7"}"#).says("Done.");
     /// let desk = Agent::builder(model)
-    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").pass_context::<Customer>().limits(|l| l.max_turns(5)))
+    ///     .tools(billing.as_tool("billing", "Answers questions about invoices and refunds").pass_context::<Customer>().limits(|l| l.max_turns(5)))
     ///     .context(Customer("Ada"))
     ///     .build()?;
     ///
@@ -148,7 +148,7 @@ impl AgentTool {
             // Every run inside has the user.
             true => Some(*needed),
             // What the application gives a run is checked when that run begins.
-            false if self.agent.0.per_run.is_some() => None,
+            false if self.agent.0.run_setup.is_some() => None,
             false => Some(needed.never_available()),
         });
         self.injections = passed().filter(|injection| injection.is_missing_in(own)).chain(missing).collect();
@@ -215,11 +215,11 @@ impl AgentTool {
     /// let billing = Agent::builder(model).build()?;
     /// let model = ScriptedModel::new().calls("billing", r#"{"invoice": "7"}"#).says("It is paid.");
     /// let desk = Agent::builder(model)
-    ///     .tool(billing.as_tool("billing", "Reports on an invoice").typed::<Question, Report>())
+    ///     .tools(billing.as_tool("billing", "Reports on an invoice").typed::<Question, Report>())
     ///     .build()?;
     /// let answer = desk.ask("Is invoice 7 paid?").await?;
     /// assert_eq!(answer.inner_runs()[0].run().new_messages()[0].text(), r#"{"invoice":7}"#);
-    /// assert_eq!(answer.messages()[2].text(), r#"{"is_paid":true}"#);
+    /// assert_eq!(answer.new_messages()[2].text(), r#"{"is_paid":true}"#);
     /// # Ok(())
     /// # }
     /// ```
@@ -236,14 +236,12 @@ impl AgentTool {
     }
 
     /// Returns the agent.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
     /// Returns `true` if the agent has a [conversation of its own](Self::own_conversation) in its memory.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_conversation(&self) -> bool {
         self.has_conversation && self.agent.memory().is_some()
@@ -274,8 +272,13 @@ impl AgentTool {
     }
 
     /// Returns the question for the agent of a call with this context, within a time limit.
-    pub(super) fn question(&self, text: String, timeout: Option<Duration>, outer: &ToolContext) -> Question {
-        let mut question = self.constrained(Question::new(self.agent.clone(), text.into()), outer);
+    pub(super) fn question(
+        &self,
+        text: String,
+        timeout: Option<Duration>,
+        outer: &ToolContext,
+    ) -> AskedQuestion {
+        let mut question = self.constrained(AskedQuestion::new(self.agent.clone(), text.into()), outer);
         let mut limits = self.limits.clone();
         if let Some(timeout) = timeout {
             limits.max_time = Some(limits.max_time.map_or(timeout, |limit| limit.min(timeout)));
@@ -285,11 +288,11 @@ impl AgentTool {
     }
 
     /// Returns the question with which a call with this context continues the run of the agent.
-    pub(super) fn resume(&self, run: Run, outer: &ToolContext) -> Question {
-        self.constrained(Question::resume(self.agent.clone(), run), outer)
+    pub(super) fn resume(&self, run: Run, outer: &ToolContext) -> AskedQuestion {
+        self.constrained(AskedQuestion::resume(self.agent.clone(), run), outer)
     }
 
-    fn constrained(&self, mut question: Question, outer: &ToolContext) -> Question {
+    fn constrained(&self, mut question: AskedQuestion, outer: &ToolContext) -> AskedQuestion {
         question.tools.context = self.context_inside(outer);
         self.form.constrain(&mut question);
         question
@@ -309,7 +312,7 @@ pub(super) trait Form: Send + Sync {
     fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError>;
 
     /// Constrains the answer.
-    fn constrain(&self, question: &mut Question);
+    fn constrain(&self, question: &mut AskedQuestion);
 
     /// Converts the answer into the output, or returns what is wrong with it.
     fn output(&self, answer: &str) -> Result<ToolOutput, String>;
@@ -335,7 +338,7 @@ impl Form for Plain {
         Ok((question, repairs))
     }
 
-    fn constrain(&self, _: &mut Question) {}
+    fn constrain(&self, _: &mut AskedQuestion) {}
 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {
         Ok(ToolOutput::text(answer))
@@ -363,7 +366,7 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
         Ok((serde_json::to_string(&question).map_err(ToolError::failed)?, repairs))
     }
 
-    fn constrain(&self, question: &mut Question) {
+    fn constrain(&self, question: &mut AskedQuestion) {
         self.parser.constrain(question, false);
     }
 

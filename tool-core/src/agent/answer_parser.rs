@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::de::IgnoredAny;
 
-use super::question::Question;
+use super::question::AskedQuestion;
 use crate::arguments::Contract;
 use crate::model::{FINAL_TOOL, ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
@@ -69,7 +69,7 @@ impl<T: AnswerType> AnswerParser<T> {
 
 impl<T> AnswerParser<T> {
     /// Constrains the answer of a question. The model gives it by calling a tool if that is required, or if it cannot be constrained otherwise.
-    pub(super) fn constrain(&self, question: &mut Question, requires_tool: bool) {
+    pub(super) fn constrain(&self, question: &mut AskedQuestion, requires_tool: bool) {
         question.rules.has_typed_answer = true;
         let model = question.agent.model();
         let is_constrained = if question.may_have_tools() {

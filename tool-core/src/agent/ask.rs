@@ -1,5 +1,6 @@
 //! One question to an agent.
 
+use std::any::TypeId;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -7,13 +8,15 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::build_error::USER_IN_CONTEXT;
 use super::driver::HeldLease;
-use super::question::{Question, Start};
+use super::question::{AskedQuestion, Start};
+use super::question_rules::QuestionError;
 use crate::agent::{Agent, Decider, Event, EventStream, OnDrop, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, RunUser, ToolChoice};
-use crate::run::{Answer, Run, RunError, RunId, RunLimits, StepError};
+use crate::run::{Answer, Run, RunError, RunId, RunLimits, StepError, UserMessage};
 use crate::tool::Injectable;
 use crate::toolset::{IntoToolSet, ToolSet};
 
@@ -21,7 +24,7 @@ use crate::toolset::{IntoToolSet, ToolSet};
 /// [stored](crate::agent::OnDrop).
 #[must_use = "no request is sent until it is awaited or streamed: write `.await` behind it"]
 pub struct Ask {
-    pub(super) question: Question,
+    pub(super) question: AskedQuestion,
     /// The lease of the run, if a decision has taken it.
     lease: Option<HeldLease>,
 }
@@ -30,13 +33,7 @@ impl Agent {
     /// Asks a question. Await the result for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for the
     /// events on the way. No request is sent before that.
     pub fn ask(&self, question: impl Into<Content>) -> Ask {
-        Question::new(self.clone(), question.into()).into()
-    }
-
-    /// Starts a run that the caller drives step by step; no request is sent yet. Short for
-    /// [`ask(..).start()`](Ask::start).
-    pub fn start(&self, question: impl Into<Content>) -> RunDriver {
-        self.ask(question).start()
+        AskedQuestion::new(self.clone(), question.into()).into()
     }
 
     /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
@@ -57,7 +54,7 @@ impl Agent {
     /// # }
     /// ```
     pub fn resume(&self, run: Run) -> Ask {
-        Question::resume(self.clone(), run).into()
+        AskedQuestion::resume(self.clone(), run).into()
     }
 
     /// Starts another run that begins with the first messages of an earlier one, as many as `position` states, and asks the model next. Await
@@ -130,8 +127,12 @@ impl Ask {
     }
 
     /// Passes a value to the tools of this run: the value itself, not a [`ToolContext`](crate::ToolContext). It takes precedence over the
-    /// agent's value of the same type.
+    /// agent's value of the same type. A [`RunUser`] is refused: see [`user`](Self::user).
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
+        if TypeId::of::<T>() == TypeId::of::<RunUser>() {
+            self.question.rules.error.get_or_insert_with(|| QuestionError(USER_IN_CONTEXT.to_owned()));
+            return self;
+        }
         self.question.tools.context = self.question.tools.context.with(value);
         self
     }
@@ -140,8 +141,9 @@ impl Ask {
     ///
     /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.question.tools.offered = self.question.tools.offered.and_then(|earlier| earlier.union(tools));
+    pub fn tools<K: ?Sized>(mut self, tools: impl IntoToolSet<K>) -> Self {
+        self.question.tools.offered =
+            self.question.tools.offered.and_then(|earlier| earlier.union(tools.into_tool_set()?));
         self
     }
 
@@ -177,8 +179,8 @@ impl Ask {
     ///
     /// If the agent [hands the run over](crate::agent::AgentBuilder::handoff_to), the other agent has its own tools and none of
     /// these.
-    pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.question.tools.offered = ToolSet::default().union(tools);
+    pub fn only_tools<K: ?Sized>(mut self, tools: impl IntoToolSet<K>) -> Self {
+        self.question.tools.offered = tools.into_tool_set().and_then(|tools| ToolSet::default().union(tools));
         self.question.tools.replaces = true;
         self
     }
@@ -189,20 +191,12 @@ impl Ask {
         self.context(id.into())
     }
 
-    /// Sets the id of the run, by which the application finds it again. It must be unique. Has no effect on a resumed run.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn run_id(mut self, run: impl Into<RunId>) -> Self {
-        if let Start::Question { id, .. } = &mut self.question.start {
-            *id = Some(run.into());
-        }
-        self
-    }
-
     /// States whose run it is, by the application's own identifier, such as the principal of an authentication. The run stores the user:
     /// [lists](crate::memory::RunFilter::user) contain it, and tools inject it as [`RunUser`], at any depth of agents and after a resume. A run
     /// of another user is not continued.
-    pub fn user(self, id: impl Into<RunUser>) -> Self {
-        self.context(id.into())
+    pub fn user(mut self, id: impl Into<RunUser>) -> Self {
+        self.question.tools.context = self.question.tools.context.with(id.into());
+        self
     }
 
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
@@ -253,8 +247,8 @@ impl Ask {
     }
 
     /// Continues a stored run although it has [expired](crate::memory::RunStatus::Expired), because a person has decided that.
-    pub fn despite_age(mut self) -> Self {
-        self.question.rules.ignores_age = true;
+    pub fn ignore_expiry(mut self) -> Self {
+        self.question.rules.ignores_expiry = true;
         self
     }
 
@@ -276,20 +270,6 @@ impl Ask {
     /// [handoff](crate::agent::AgentBuilder::handoff_to).
     pub fn decider(mut self, decider: impl Decider + 'static) -> Self {
         self.question.rules.deciders.push(Arc::new(decider));
-        self
-    }
-
-    /// Sets the decider that is asked last, about what the agent's defer.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn last_decider(mut self, decider: impl Decider + 'static) -> Self {
-        self.question.rules.last_decider = Some(Arc::new(decider));
-        self
-    }
-
-    /// Makes a run whose calls are all [parked](crate::tool::Asker::park) wait, instead of being held until they are due.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn leave_parked(mut self) -> Self {
-        self.question.rules.leaves_parked = true;
         self
     }
 
@@ -333,23 +313,6 @@ impl Ask {
         })
     }
 
-    /// Starts the run for a caller that drives it step by step, and returns its events, which the driver waits to be read.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + use<>) {
-        let (sender, events) = futures_channel::mpsc::channel(16);
-        self.question.emitter.stream_into(sender);
-        let events = futures_util::StreamExt::filter_map(events, |event| std::future::ready(event.ok()));
-        (self.start(), events)
-    }
-
-    /// Drives the run for a caller that records each step of the whole tree, and sets its time. What layers have judged in an earlier step
-    /// is not judged again, and nothing is waited for.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn elsewhere(mut self) -> Self {
-        self.question.rules.is_elsewhere = true;
-        self
-    }
-
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
@@ -357,8 +320,76 @@ impl Ask {
     }
 }
 
-impl From<Question> for Ask {
-    fn from(question: Question) -> Self {
+/// What a world sets for a question or a run that goes on, beyond what programs with agents do.
+pub trait AskExt: Sized {
+    /// Sets the id of the run, by which the application finds it again. It must be unique. Has no effect on a resumed run.
+    fn run_id(self, run: impl Into<RunId>) -> Self;
+
+    /// Adds a message of the user to the stored run that the question continues, behind the results of the open calls, like [`Run::say`]. It is
+    /// stored with what is decided in the same request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::store::MessageVolume).
+    fn with_message(self, message: impl Into<UserMessage>) -> Result<Self, StepError>;
+
+    /// Sets the decider that is asked last, about what the agent's defer.
+    fn last_decider(self, decider: impl Decider + 'static) -> Self;
+
+    /// Makes a run whose calls are all [parked](crate::tool::Asker::park) wait, instead of being held until they are due.
+    fn return_when_parked(self) -> Self;
+
+    /// Starts the run for a caller that drives it step by step, and returns its events, which the driver waits to be read.
+    fn start_streamed(self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + 'static);
+
+    /// Drives the run for a caller that records each step of the whole tree, and sets its time. What layers have judged in an earlier step
+    /// is not judged again, and nothing is waited for.
+    fn remote(self) -> Self;
+}
+
+impl AskExt for Ask {
+    fn run_id(mut self, run: impl Into<RunId>) -> Self {
+        if let Start::Question { id, .. } = &mut self.question.start {
+            *id = Some(run.into());
+        }
+        self
+    }
+
+    fn with_message(mut self, message: impl Into<UserMessage>) -> Result<Self, StepError> {
+        match &mut self.question.start {
+            Start::Run(run) => run.say(message)?,
+            Start::Question { .. } => {
+                return Err(StepError("a new question has no run yet that a message is added to"));
+            }
+        }
+        Ok(self)
+    }
+
+    fn last_decider(mut self, decider: impl Decider + 'static) -> Self {
+        self.question.rules.last_decider = Some(Arc::new(decider));
+        self
+    }
+
+    fn return_when_parked(mut self) -> Self {
+        self.question.rules.returns_when_parked = true;
+        self
+    }
+
+    fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + 'static) {
+        let (sender, events) = futures_channel::mpsc::channel(16);
+        self.question.emitter.stream_into(sender);
+        let events = futures_util::StreamExt::filter_map(events, |event| std::future::ready(event.ok()));
+        (self.start(), events)
+    }
+
+    fn remote(mut self) -> Self {
+        self.question.rules.is_remote = true;
+        self
+    }
+}
+
+impl From<AskedQuestion> for Ask {
+    fn from(question: AskedQuestion) -> Self {
         Self { question, lease: None }
     }
 }

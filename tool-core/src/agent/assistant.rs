@@ -124,12 +124,12 @@ pub fn ask_message(agent: &Agent, instructions: &[Piece<'_>], message: impl Mess
     note = "write `Result<T, RunError>`, where `T` is `String`, `Answer`, or a type that implements `serde::Deserialize` and `schemars::JsonSchema`",
     note = "without `async`, a method can return `EventStream`, `Ask` or `TypedAsk<T>`"
 )]
-pub trait Reply: Sized {
+pub trait AssistantReply: Sized {
     /// Sends the question and returns the answer.
     fn receive(ask: Ask) -> Asking<Self>;
 }
 
-impl<T: ReplyValue, E: ReplyError> Reply for Result<T, E> {
+impl<T: ReplyValue, E: ReplyError> AssistantReply for Result<T, E> {
     fn receive(ask: Ask) -> Asking<Self> {
         let receiving = T::receive(ask);
         Box::pin(async { Ok(receiving.await?) })
@@ -215,8 +215,8 @@ impl FromAsk for EventStream {
     }
 }
 
-/// Calls [`Reply::receive`].
-pub fn reply<R: Reply>(ask: Ask) -> Asking<R> {
+/// Calls [`AssistantReply::receive`].
+pub fn reply<R: AssistantReply>(ask: Ask) -> Asking<R> {
     R::receive(ask)
 }
 

@@ -5,6 +5,10 @@ use std::fmt;
 use crate::run::RunErrorKind;
 use crate::toolset::ToolSetError;
 
+/// Why a user is refused where a value for tools is expected.
+pub(super) const USER_IN_CONTEXT: &str =
+    "a `RunUser` is no value for tools; say whose run it is with `Ask::user`";
+
 /// The reason that an agent could not be built.
 #[derive(thiserror::Error)]
 #[error(transparent)]
@@ -50,7 +54,7 @@ pub enum BuildErrorKind {
     /// The tool that undoes another requires an argument that the other tool does not have.
     #[error(
         "the tool `{tool}` is undone by `{undo}`, which requires `{parameter}` but receives the arguments of `{tool}`; \
-         read the output of the undone call instead, with `#[inject] undone: &Undone`"
+         read the output of the undone call instead, with `#[inject] undone: &CallToUndo`"
     )]
     MissingUndoArgument {
         /// The tool to undo.
@@ -66,6 +70,9 @@ pub enum BuildErrorKind {
     /// The agent has an [output store](crate::agent::AgentBuilder::output_store), but no limit beyond which outputs are stored.
     #[error("an output store needs a limit, or nothing is stored; set `AgentBuilder::max_output_chars`")]
     NoOutputLimit,
+    /// The agent has a [`RunUser`](crate::model::RunUser) for all of its runs.
+    #[error("{USER_IN_CONTEXT}")]
+    UserInContext,
     /// The agent [keeps finished runs](crate::agent::AgentBuilder::keep_finished), but stores none.
     #[error("finished runs are kept in a run store; set `AgentBuilder::run_store`")]
     NoRunStore,

@@ -7,6 +7,7 @@
 //! Tools that undo are given to the builder apart (`undo_tools`), and those in place of the agent's to the question (`only_tools`), because
 //! nobody calls the first but the run, and the second say what the model may not do: neither is another way to offer tools.
 
+use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
@@ -18,11 +19,11 @@ use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::arguments::nearest_name;
 use crate::content::Content;
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::memory::OutputStore;
-use crate::model::{ChatModel, ModelOptions, ToolChoice, ToolDefinition, ToolKind};
+use crate::model::{ChatModel, ModelOptions, RunUser, ToolChoice, ToolDefinition, ToolKind};
 use crate::run::{ErrorPolicies, RunLimits};
-use crate::tool::{Injectable, Tool, ToolContext};
+use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolProvider, ToolSet, ToolSetError};
 
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
@@ -36,6 +37,8 @@ pub struct AgentBuilder {
     pub(super) undo_tools: Result<ToolSet, ToolSetError>,
     max_output_chars: Option<usize>,
     output_store: Option<Arc<dyn OutputStore>>,
+    /// A value for tools is a user, which `build` refuses.
+    has_user_in_context: bool,
 }
 
 impl Agent {
@@ -80,12 +83,19 @@ impl AgentBuilder {
             trace: Default::default(),
             prices: None,
             budgets: Vec::new(),
-            per_run: None,
+            run_setup: None,
             has_warned: OnceLock::new(),
             model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
-        Self { agent, tools, undo_tools, max_output_chars: None, output_store: None }
+        Self {
+            agent,
+            tools,
+            undo_tools,
+            max_output_chars: None,
+            output_store: None,
+            has_user_in_context: false,
+        }
     }
 }
 
@@ -120,7 +130,7 @@ impl AgentBuilder {
     ///
     /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
     /// calls.
-    pub fn send_history(mut self, send: bool) -> Self {
+    pub fn send_earlier_turns(mut self, send: bool) -> Self {
         self.agent.sends_earlier_turns = send;
         self
     }
@@ -150,6 +160,9 @@ impl AgentBuilder {
     /// [`keep_finished`](Self::keep_finished) a [run store](Self::run_store).
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
+        if self.has_user_in_context {
+            return Err(BuildErrorKind::UserInContext.into());
+        }
         self.agent.undo_tools = self.undo_tools?;
         match (self.max_output_chars, self.output_store) {
             // Layers see the whole output before.
@@ -158,7 +171,7 @@ impl AgentBuilder {
             (None, Some(_)) => return Err(BuildErrorKind::NoOutputLimit.into()),
             (None, None) => {}
         }
-        if self.agent.stored_runs.keep_finished.is_some() && self.agent.run_store.get().is_none() {
+        if self.agent.stored_runs.keep_finished.get().is_some() && self.agent.run_store.get().is_none() {
             return Err(BuildErrorKind::NoRunStore.into());
         }
         if self.agent.compaction.as_ref().is_some_and(|compaction| compaction.offers_tool) {
@@ -192,27 +205,28 @@ impl AgentBuilder {
 
 /// # Tools
 impl AgentBuilder {
-    /// Offers tools to the model. Further calls add more.
-    pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
-        self
-    }
-
-    /// Offers one more tool to the model: a closure as a tool, or any other [`Tool`].
+    /// Offers tools to the model: a [`ToolSet`], a [toolbox](macro@crate::toolbox), or one [`Tool`](crate::Tool) such as a closure or an
+    /// [agent](Agent::as_tool). Further calls add more.
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, FunctionTool};
+    /// use tool_core::{Agent, FunctionTool, tool, tools};
+    ///
+    /// #[tool("Sums two numbers")]
+    /// fn sum(a: f64, b: f64) -> f64 {
+    ///     a + b
+    /// }
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
     /// let now = FunctionTool::new("now", || "12:30").description("Returns the time");
-    /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
-    /// assert_eq!(agent.tools().len(), 1);
+    /// let agent = Agent::builder(ScriptedModel::new()).tools(tools![sum]).tools(now).build()?;
+    /// assert_eq!(agent.tools().len(), 2);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        self.tools = self.tools.and_then(|earlier| earlier.union(&ToolSet::default().with(tool)?));
+    pub fn tools<K: ?Sized>(mut self, tools: impl IntoToolSet<K>) -> Self {
+        let tools = tools.into_tool_set();
+        self.tools = self.tools.and_then(|earlier| earlier.union(tools?));
         self
     }
 
@@ -222,15 +236,17 @@ impl AgentBuilder {
         self
     }
 
-    /// Passes a value to the tools of every run, through their [`ToolContext`]: the value itself, not a context.
+    /// Passes a value to the tools of every run, through their [`ToolContext`]: the value itself, not a context. A [`RunUser`] is refused:
+    /// [`Ask::user`](crate::agent::Ask::user) says whose run it is.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
+        self.has_user_in_context |= TypeId::of::<T>() == TypeId::of::<RunUser>();
         self.agent.context = self.agent.context.with(value);
         self
     }
 
-    /// Passes the values of a context to the tools of every run, unless the agent has others of their types.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn values_of(mut self, context: &ToolContext) -> Self {
+    /// Passes the values of a context to the tools of every run, unless the agent has others of their types: for servers whose tools and
+    /// agents have one context. Whose run it is takes precedence over a [`RunUser`] in it.
+    pub fn inherit_context(mut self, context: &ToolContext) -> Self {
         self.agent.context = self.agent.context.with_defaults(context);
         self
     }
@@ -323,8 +339,9 @@ impl AgentBuilder {
     /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
     /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
+    pub fn undo_tools<K: ?Sized>(mut self, tools: impl IntoToolSet<K>) -> Self {
+        let tools = tools.into_tool_set();
+        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools?));
         self
     }
 }
@@ -337,7 +354,7 @@ fn check_layers(agent: &Shared) -> Result<(), BuildError> {
             return Err(BuildErrorKind::SameLayerName(name.to_owned()).into());
         }
         let mistake = layer.mistake().or_else(|| {
-            let is_endless = layer.sees(Phase::Answer) && agent.limits.max_wrong_answers == u32::MAX;
+            let is_endless = layer.sees(LayerPhase::Answer) && agent.limits.max_wrong_answers == u32::MAX;
             is_endless.then(|| "it can send back answers without end; lower `max_wrong_answers`".to_owned())
         });
         if let Some(reason) = mistake {

@@ -8,7 +8,7 @@ use super::layers::Layers;
 use crate::agent::AgentTool;
 use crate::model::ToolDefinition;
 use crate::run::may_be_undo;
-use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture, ToolOutput, Undone};
+use crate::tool::{CallToUndo, Injection, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
 
 // Messages about types that are no tools name those that programs create most.
 #[diagnostic::do_not_recommend]
@@ -44,8 +44,9 @@ async fn ask(tool: &AgentTool, question: String, context: &ToolContext) -> Resul
         return asking.ask(question).await;
     }
     // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
-    let undoes_itself = |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
-    match context.get::<Undone>() {
+    let undoes_itself =
+        |undone: &CallToUndo| context.call().is_some_and(|call| call.name == undone.call.name);
+    match context.get::<CallToUndo>() {
         Some(undone) if undoes_itself(undone) => {
             return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
         }

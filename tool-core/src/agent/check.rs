@@ -14,7 +14,7 @@ impl Agent {
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::toolset::FindingKind;
+    /// use tool_core::signatures::FindingKind;
     /// use tool_core::Agent;
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::run::{FULL, ResolveError};
 use crate::tool::DecisionRecord;
 
-/// The reason that a [decision](crate::Agent::decide) about a stored run, or a [message](crate::Agent::say) to it, has no effect.
+/// The reason that a [decision](crate::Agent::decide) about a stored run, a [message](crate::Agent::say) to it, or its [cancellation](crate::Agent::cancel), has no effect.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 pub struct CommandError(#[from] CommandErrorKind);
@@ -21,7 +21,7 @@ pub enum CommandErrorKind {
     /// The run does not wait for this, it was decided before, or the decision does not fit.
     #[error(transparent)]
     Refused(ResolveError),
-    /// The application's [`PerRun`](crate::agent::PerRun::may_decide) does not let this person or system decide.
+    /// The application's [`RunSetup`](crate::agent::RunSetup::may_decide) does not let this person or system decide.
     #[error("{} may not decide about this", by.as_deref().unwrap_or("somebody unknown"))]
     NotAllowed {
         /// Who wanted to decide, as the decision states it.
@@ -30,15 +30,15 @@ pub enum CommandErrorKind {
     /// The answer is secret, so it is not stored for the driver that works on the run.
     #[error("another driver works on the run, and a secret answer is not stored for it; answer again")]
     RunningElsewhere,
-    /// The run has ended, or is being undone, and takes no more messages.
-    #[error("the run has ended and takes no more messages; ask a new question")]
+    /// The run has ended, or takes no more messages because it is being undone.
+    #[error("the run has ended; a further message is a new question")]
     Ended,
-    /// The message is too long, or the run has [too many](crate::run::MessageLoad).
+    /// The message is too long, or the run has [too many](crate::store::MessageVolume).
     #[error("the message was not sent: {FULL}")]
     Full,
-    /// The run store has no [inboxes](crate::memory::RunStore::post).
+    /// The run store has no [inboxes](crate::store::RunStore::post).
     #[error(
-        "the run store has no inboxes, which messages to a run need; implement `RunStore::post` and `posted`"
+        "the run store has no inboxes, which commands to a run need; implement `RunStore::post` and `posted`"
     )]
     NoInbox,
     /// The store failed.

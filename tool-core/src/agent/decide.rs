@@ -15,12 +15,12 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::driver::HeldLease;
-use super::per_run::may_decide;
+use super::run_setup::may_decide as ask_setup;
 use super::waiting_tools::waiting_tools;
 use crate::agent::{Agent, Ask, CommandError, CommandErrorKind, RunInfo};
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
-use crate::run::{Decision, ResolveError, Run, RunId, StepError, UserMessage, Wait};
+use crate::run::{Decision, ResolveError, Run, RunId, UserMessage, Wait};
 use crate::tool::{DecisionKind, DecisionRecord, Timestamp, Tool, ToolContext, WaitId};
 
 /// How long a secret answer waits for a driver that works on the run, and the time between two attempts.
@@ -30,14 +30,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A decision that is recorded, returned by [`Agent::decide`]. If nobody drives the run, this holds its lease until it is
 /// [resumed](Self::resume) or dropped.
 #[must_use = "nobody else may continue the run: call `resume`"]
-pub struct Decided {
+pub struct DecisionReceipt {
     decisions: Vec<(Wait, DecisionRecord)>,
     run: Run,
     /// Nothing if another driver works on the run.
     resumed: Option<(Agent, Option<HeldLease>)>,
 }
 
-impl Decided {
+impl DecisionReceipt {
     /// Returns what was decided about, with the record of each decision.
     #[must_use]
     pub fn decisions(&self) -> &[(Wait, DecisionRecord)] {
@@ -55,16 +55,6 @@ impl Decided {
         self.resumed.is_none()
     }
 
-    /// Adds a message of the user, which follows the results of the open calls, like [`Run::say`]. It is stored once the run is resumed.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::run::MessageLoad).
-    pub fn say(mut self, message: impl Into<UserMessage>) -> Result<Self, StepError> {
-        self.run.say(message)?;
-        Ok(self)
-    }
-
     /// Returns the question that continues the run, like [`Agent::resume`], or `None` if another driver
     /// [works](Self::is_driven_elsewhere) on the run.
     pub fn resume(self) -> Option<Ask> {
@@ -74,9 +64,9 @@ impl Decided {
 }
 
 /// Omits the run, because conversations are private.
-impl fmt::Debug for Decided {
+impl fmt::Debug for DecisionReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decided").field("decisions", &self.decisions).finish_non_exhaustive()
+        f.debug_struct("DecisionReceipt").field("decisions", &self.decisions).finish_non_exhaustive()
     }
 }
 
@@ -118,29 +108,31 @@ impl Agent {
     ///
     /// Fails if no run of the agent is stored under this id, if the run does not wait for this, if it was
     /// [decided before](CommandError::decided), if the decision does not fit, if the application does not
-    /// [let](crate::agent::PerRun::may_decide) this person decide, or if the store fails.
+    /// [let](crate::agent::RunSetup::may_decide) this person decide, or if the store fails.
     pub async fn decide(
         &self,
-        run: &str,
-        wait: &WaitId,
+        run: impl Into<RunId>,
+        wait: impl Into<WaitId>,
         decision: Decision,
-    ) -> Result<Decided, CommandError> {
-        self.decide_all(run, vec![(wait.clone(), decision)]).await
+    ) -> Result<DecisionReceipt, CommandError> {
+        self.decide_all(run, vec![(wait.into(), decision)]).await
     }
 
-    /// Decides about several things that a stored run waits for, like [`decide`](Self::decide). If one of the decisions is refused, none is
-    /// recorded, unless another process decides in the same moment.
+    /// Decides about several things that a stored run waits for, at once. After the first of several calls of [`decide`](Self::decide), the
+    /// run can be continued elsewhere, and a later one can be refused; if one of these decisions is refused, none is recorded, unless another
+    /// process decides in the same moment.
     ///
     /// # Errors
     ///
     /// Fails for the same reasons as [`decide`](Self::decide).
     pub async fn decide_all(
         &self,
-        run: &str,
+        run: impl Into<RunId>,
         decisions: Vec<(WaitId, Decision)>,
-    ) -> Result<Decided, CommandError> {
+    ) -> Result<DecisionReceipt, CommandError> {
+        let run = run.into();
         match self.0.run_store.get() {
-            Some(store) => Decider { store, id: run, agent: Some(self) }.decide(decisions).await,
+            Some(store) => Decider { store, id: &run, agent: Some(self) }.decide(decisions).await,
             None => Err(CommandErrorKind::UnknownRun.into()),
         }
     }
@@ -167,7 +159,7 @@ impl Agent {
     /// agent.say(run.id(), "By train, please").await?;
     /// run.resolve_all(|_| tool_core::run::Decision::approve())?;
     /// let answer = agent.resume(run).await?;
-    /// assert_eq!(answer.messages()[3].text(), "By train, please");
+    /// assert_eq!(answer.new_messages()[3].text(), "By train, please");
     /// # Ok(())
     /// # }
     /// ```
@@ -175,7 +167,7 @@ impl Agent {
     /// # Errors
     ///
     /// Fails if no run of the agent is stored under this id, if the run has ended or has an answer in its last turn, or if the store fails.
-    /// Also fails if the message is too long, or if the run has [too many](crate::run::MessageLoad); decisions and cancellations are taken
+    /// Also fails if the message is too long, or if the run has [too many](crate::store::MessageVolume); decisions and cancellations are taken
     /// then, too.
     /// A message that arrives while the run ends can fail to be read: ask a new question if the answer does not take it into account.
     pub async fn say(
@@ -183,14 +175,56 @@ impl Agent {
         run: impl Into<RunId>,
         message: impl Into<UserMessage>,
     ) -> Result<(), CommandError> {
-        let (run, message) = (run.into(), message.into());
+        self.post(run.into(), RunCommand::Say(message.into()), Run::takes_messages).await
+    }
+
+    /// Cancels a stored run, whether another process drives it or nobody does: a driver that works on it is interrupted within a tenth of its
+    /// [lease](crate::agent::AgentBuilder::run_lease), undoes what its calls have done, as far as their tools support it, and returns
+    /// [`Stopped`](crate::RunErrorKind::Stopped). If nobody drives the run, the next one that [continues](Agent::resume) or
+    /// [recovers](Agent::recover) it does so; [`undo_and_end`](Agent::undo_and_end) does it now.
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::memory::{InMemoryStore, RunStatus};
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().fails("the line is dead");
+    /// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
+    /// let failed = agent.ask("Hello").await.unwrap_err().into_run();
+    /// agent.cancel(failed.id()).await?;
+    /// assert_eq!(agent.stored_run(failed.id()).await?.unwrap().status, RunStatus::Cancelled);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if no run of the agent is stored under this id, if the run has ended, or if the store fails.
+    pub async fn cancel(&self, run: impl Into<RunId>) -> Result<(), CommandError> {
+        self.post(run.into(), RunCommand::Cancel, |run| !run.is_done()).await
+    }
+
+    async fn post(
+        &self,
+        run: RunId,
+        command: RunCommand,
+        takes: impl Fn(&Run) -> bool,
+    ) -> Result<(), CommandError> {
         let store = self.0.run_store.get().ok_or(CommandErrorKind::UnknownRun)?;
         let decider = Decider { store, id: &run, agent: Some(self) };
-        if !decider.load().await?.takes_messages() {
-            return Err(CommandErrorKind::Ended.into());
+        match decider.load().await {
+            Ok(run) if !takes(&run) => return Err(CommandErrorKind::Ended.into()),
+            // A driver of another version may read it.
+            Err(error)
+                if !matches!((error.kind(), &command), (CommandErrorKind::Store(_), RunCommand::Cancel)) =>
+            {
+                return Err(error);
+            }
+            _ => {}
         }
-        let command = PostedCommand::new(RunCommand::Say(message));
-        match store.post(&run, &command).await.map_err(CommandErrorKind::Store)? {
+        match store.post(&run, &PostedCommand::new(command)).await.map_err(CommandErrorKind::Store)? {
             PostOutcome::Posted => Ok(()),
             PostOutcome::Full => Err(CommandErrorKind::Full.into()),
             PostOutcome::UnknownRun => Err(CommandErrorKind::UnknownRun.into()),
@@ -204,12 +238,36 @@ impl Agent {
 /// # Errors
 ///
 /// Fails like [`Agent::decide`]. Secret answers are refused.
-pub async fn decide_elsewhere(
+pub async fn decide_in_store(
     store: &Arc<dyn RunStore>,
     run: &str,
     decisions: Vec<(WaitId, Decision)>,
-) -> Result<Decided, CommandError> {
+) -> Result<DecisionReceipt, CommandError> {
     Decider { store, id: run, agent: None }.decide(decisions).await
+}
+
+/// Asks the application whether somebody may decide about something that a run of the agent waits for, as [`Agent::decide`] does:
+/// [`RunSetup::may_decide`](crate::agent::RunSetup::may_decide). Layers record a refusal. For worlds that have no messages of the run: its id,
+/// its user and its conversation suffice.
+///
+/// # Errors
+///
+/// Fails if the person or system may not.
+pub async fn may_decide(
+    agent: &Agent,
+    run: &Run,
+    wait: &Wait,
+    decision: &Decision,
+) -> Result<(), CommandError> {
+    let Some(record) = decision.record(&wait.id) else { return Ok(()) };
+    let Some(run_setup) = &agent.0.run_setup else { return Ok(()) };
+    if ask_setup(&**run_setup, &RunInfo::of(run), wait, record.by.as_deref()).await {
+        return Ok(());
+    }
+    let by = record.by.clone();
+    // It is refused also if a layer cannot write it down.
+    let _ = agent.resume(run.clone()).start().record_refusal(wait, record).await;
+    Err(CommandErrorKind::NotAllowed { by }.into())
 }
 
 struct Decider<'a> {
@@ -219,7 +277,7 @@ struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    async fn decide(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, CommandError> {
+    async fn decide(&self, decisions: Vec<(WaitId, Decision)>) -> Result<DecisionReceipt, CommandError> {
         let now = Timestamp::now();
         let decisions = decisions.into_iter().map(|(wait, decision)| (wait, decision.or_at(now))).collect();
         let mut run = self.load().await?;
@@ -263,7 +321,7 @@ impl Decider<'_> {
                     None
                 }
                 (state, lease) => {
-                    if agent.0.per_run.is_some() {
+                    if agent.0.run_setup.is_some() {
                         // One can have gone on while the application was asked.
                         run = self.refuse_later(&checked).await?;
                     }
@@ -273,7 +331,7 @@ impl Decider<'_> {
             },
             _ => None,
         };
-        Ok(Decided { decisions: records(&checked), run, resumed })
+        Ok(DecisionReceipt { decisions: records(&checked), run, resumed })
     }
 
     async fn load(&self) -> Result<Run, CommandError> {
@@ -307,15 +365,10 @@ impl Decider<'_> {
 
     /// Asks the application whether this may be decided.
     async fn ask_leave(&self, run: &Run, wait: &Wait, decision: &Decision) -> Result<(), CommandError> {
-        let (Some(agent), Some(record)) = (self.agent, decision.record(&wait.id)) else { return Ok(()) };
-        let Some(per_run) = &agent.0.per_run else { return Ok(()) };
-        if may_decide(&**per_run, &RunInfo::of(run), wait, record.by.as_deref()).await {
-            return Ok(());
+        match self.agent {
+            Some(agent) => may_decide(agent, run, wait, decision).await,
+            None => Ok(()),
         }
-        let by = record.by.clone();
-        // It is refused also if a layer cannot write it down.
-        let _ = agent.resume(run.clone()).start().record_refusal(wait, record).await;
-        Err(CommandErrorKind::NotAllowed { by }.into())
     }
 
     /// Checks new arguments against the tool. Returns `true` if it has the definition to which the approval is bound: the driver then
@@ -343,7 +396,7 @@ impl Decider<'_> {
     }
 
     /// Applies decisions to the run without storing them first.
-    async fn apply(&self, checked: Vec<(Wait, Decision)>) -> Result<Decided, CommandError> {
+    async fn apply(&self, checked: Vec<(Wait, Decision)>) -> Result<DecisionReceipt, CommandError> {
         let agent = self.agent.ok_or(CommandErrorKind::RunningElsewhere)?;
         let started = Instant::now();
         let lease = loop {
@@ -369,7 +422,7 @@ impl Decider<'_> {
         }
         let decisions = records(&checked);
         let lease = lease.map(|lease| lease.hand_over(posted));
-        Ok(Decided { decisions, run, resumed: Some((agent.clone(), lease)) })
+        Ok(DecisionReceipt { decisions, run, resumed: Some((agent.clone(), lease)) })
     }
 
     /// Returns the run as it is now. Fails if a driver has taken another decision in place of one of these.

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, Either, Ready, ready};
 use futures_util::{FutureExt, SinkExt};
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::event::EventSender;
+use super::event_stream::EventSender;
 use super::lock::lock;
 use crate::agent::Event;
 use crate::model::ToolCall;

@@ -11,8 +11,8 @@ use super::trace::{CallSpan, CallTrace};
 use crate::agent::{AgentTool, Event};
 use crate::model::{ToolCall, ToolKind};
 use crate::tool::{
-    AgentNote, Asker, Asking, AskingAgent, Attempt, AttemptContext, Outcome, Progress, Returned, Tool,
-    ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
+    AgentNote, Asker, Asking, AskingAgent, Attempt, AttemptContext, CallToUndo, Outcome, Progress, Returned,
+    Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution,
 };
 use crate::toolset::ToolSet;
 
@@ -26,7 +26,7 @@ pub(super) struct CallExecutor {
     /// The token of the run, parent of the calls' tokens.
     pub(super) cancellation: CancellationToken,
     pub(super) timeout: Option<Duration>,
-    pub(super) undone: Option<Undone>,
+    pub(super) undone: Option<CallToUndo>,
 }
 
 /// A call that asks its agent, and is executed again with the answer.

@@ -70,7 +70,7 @@ impl AgentBuilder {
         let definition = tool.definition().clone();
         let policy = definition.policy().clone().with_return_direct(ReturnDirect::Never);
         self.agent.handoffs.push((definition.name().to_owned(), other.clone()));
-        self.tool(redefined(tool, definition.with_policy(policy).with_kind(ToolKind::Handoff)))
+        self.tools(redefined(tool, definition.with_policy(policy).with_kind(ToolKind::Handoff)))
     }
 }
 

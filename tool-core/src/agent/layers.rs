@@ -13,11 +13,11 @@ use super::compaction::{LongOutputs, own_limit};
 use super::interruption::run_until_interrupted;
 use super::lock::lock;
 use super::spending::Spending;
-use crate::agent::{Agent, Event, RunParts};
+use crate::agent::{Agent, Event, RunResources};
 use crate::content::Content;
 use crate::layer::{
-    Account, Accounts, AnswerVerdict, CallEntry, Layer, LayerError, LayerFailure, Phase, Place,
-    QuestionVerdict, Review, RunEnded, Seat,
+    Accounts, AnswerVerdict, Layer, LayerContext, LayerError, LayerFailure, LayerPhase, QuestionVerdict,
+    RecordedCall, Review, RunEnded, Seat, UsageReporter,
 };
 use crate::model::{ToolDefinition, Usage};
 use crate::run::{Run, RunErrorKind, RunLimits, RunView};
@@ -131,7 +131,7 @@ impl Layers {
     }
 
     /// Adds what the application gives the run: its layers inside of the agent's, values for them, and budgets.
-    pub(super) fn open(&mut self, context: &ToolContext, parts: &RunParts) {
+    pub(super) fn open(&mut self, context: &ToolContext, parts: &RunResources) {
         if let Some(own) = self.levels.first_mut() {
             own.of_run.clone_from(&parts.layers);
             own.context = context.clone();
@@ -171,35 +171,35 @@ impl Layers {
         self
     }
 
-    fn that_see(&self, phase: Phase) -> impl Iterator<Item = &Placed> {
+    fn that_see(&self, phase: LayerPhase) -> impl Iterator<Item = &Placed> {
         self.all.iter().filter(move |placed| placed.layer.sees(phase))
     }
 
     /// Returns `true` if a layer sees calls before they are executed.
     pub(super) fn see_calls(&self) -> bool {
-        [Phase::Offer, Phase::Rewrite, Phase::Judge].into_iter().any(|part| self.see(part))
+        [LayerPhase::Offer, LayerPhase::Rewrite, LayerPhase::Judge].into_iter().any(|part| self.see(part))
     }
 
     /// Returns `true` if a layer sees this phase. Only layers of the run itself see its answer.
-    pub(super) fn see(&self, phase: Phase) -> bool {
-        let is_shortened = phase == Phase::Output && self.outputs().is_some();
-        is_shortened || self.that_see(phase).any(|placed| placed.level == 0 || phase != Phase::Answer)
+    pub(super) fn see(&self, phase: LayerPhase) -> bool {
+        let is_shortened = phase == LayerPhase::Output && self.outputs().is_some();
+        is_shortened || self.that_see(phase).any(|placed| placed.level == 0 || phase != LayerPhase::Answer)
     }
 
     /// Returns the name of a layer of the run itself that judges answers.
     pub(super) fn answer_guard(&self) -> Option<&str> {
-        self.that_see(Phase::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
+        self.that_see(LayerPhase::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
     }
 
     /// Returns the layers that see the requests to the model, with their places.
-    pub(super) fn of_model<'a>(&'a self, run: &'a RunView) -> Vec<(&'a dyn Layer, Place<'a>)> {
-        self.that_see(Phase::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
+    pub(super) fn of_model<'a>(&'a self, run: &'a RunView) -> Vec<(&'a dyn Layer, LayerContext<'a>)> {
+        self.that_see(LayerPhase::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
     }
 
     /// Returns `true` if the model is offered this tool in the turn of the run.
     pub(super) fn offer(&self, tool: &ToolDefinition, run: &RunView) -> Result<bool, RunErrorKind> {
-        for placed in self.that_see(Phase::Offer) {
-            let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
+        for placed in self.that_see(LayerPhase::Offer) {
+            let place = LayerContext { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
             let failed = |error: LayerError| LayerFailure { layer: placed.layer.name().to_owned(), error };
             if !offers.map_err(|panic| failed(Panicked::new(&*panic).into()))? {
@@ -212,13 +212,13 @@ impl Layers {
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
         let (layer, inside) = ended.by.unwrap_or_default();
-        let levels: Vec<_> = self.that_see(Phase::Model).map(|placed| placed.level).collect();
+        let levels: Vec<_> = self.that_see(LayerPhase::Model).map(|placed| placed.level).collect();
         let level = levels.iter().rev().nth(inside).copied().unwrap_or_default();
         VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
     }
 
-    fn place<'a>(&'a self, placed: &'a Placed, run: &'a RunView) -> Place<'a> {
-        Place {
+    fn place<'a>(&'a self, placed: &'a Placed, run: &'a RunView) -> LayerContext<'a> {
+        LayerContext {
             agents: &self.paths[placed.level],
             turn: run.turn,
             messages: run.messages(),
@@ -246,7 +246,7 @@ impl Layers {
 
     /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
-        let own = self.that_see(Phase::Question).filter(|placed| placed.level == 0);
+        let own = self.that_see(LayerPhase::Question).filter(|placed| placed.level == 0);
         let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
         let open = own.flat_map(|placed| {
             let key = question_key(placed);
@@ -292,7 +292,7 @@ impl Layers {
 
     /// Returns the layers that can still rewrite a call.
     fn rewriters<'a>(&'a self, call_id: &'a str, run: &'a Run) -> impl Iterator<Item = &'a Placed> {
-        let placed = self.that_see(Phase::Rewrite);
+        let placed = self.that_see(LayerPhase::Rewrite);
         placed.filter(move |placed| run.can_be_rewritten(call_id, placed.level, placed.layer.name()))
     }
 
@@ -334,12 +334,12 @@ impl Layers {
 
     /// Returns `true` if layers see this outcome, or it is too long for the model.
     pub(super) fn see_output(&self, execution: &ToolExecution) -> bool {
-        self.see(Phase::Output) || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
+        self.see(LayerPhase::Output) || self.outputs().is_some_and(|outputs| outputs.is_long(execution))
     }
 
     /// Returns `true` if a layer can see outcomes of calls, also those that are long alone.
     pub(super) fn may_see_outputs(&self) -> bool {
-        self.see(Phase::Output) || self.outputs().is_some()
+        self.see(LayerPhase::Output) || self.outputs().is_some()
     }
 
     /// Returns where long outputs of the run are stored, if the agent that the run is of stores them.
@@ -362,7 +362,7 @@ impl Layers {
     ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
         let (mut records, mut ruling) = (Vec::new(), ReplyRuling::Pass);
         let review = self.review(&run);
-        for placed in self.that_see(Phase::Answer).filter(|placed| placed.level == 0) {
+        for placed in self.that_see(LayerPhase::Answer).filter(|placed| placed.level == 0) {
             let text = if let ReplyRuling::Replace(text) = &ruling { text } else { text };
             let kind;
             let seat = self.seat(placed, &run);
@@ -389,17 +389,21 @@ impl Layers {
     /// Reports to the layers what happened to a call, if the event states it.
     pub(super) async fn record(&self, event: &Event, run: &RunView) -> Result<(), RunErrorKind> {
         match event {
-            Event::CallDecided(decision) => self.record_entry(CallEntry::Decided(decision), run).await,
-            Event::CallFinished(execution) => self.record_entry(CallEntry::Finished(execution), run).await,
+            Event::CallDecided(decision) => self.record_entry(RecordedCall::Decided(decision), run).await,
+            Event::CallFinished(execution) => self.record_entry(RecordedCall::Finished(execution), run).await,
             _ => Ok(()),
         }
     }
 
     /// Reports to the layers that record what happened to a call. All of them get the report, also if one fails. Neither a cancellation nor the
     /// limit of the run interrupts them, because they record its end as well.
-    pub(super) async fn record_entry(&self, entry: CallEntry<'_>, run: &RunView) -> Result<(), RunErrorKind> {
+    pub(super) async fn record_entry(
+        &self,
+        entry: RecordedCall<'_>,
+        run: &RunView,
+    ) -> Result<(), RunErrorKind> {
         let mut told = Ok(());
-        for placed in self.that_see(Phase::Record) {
+        for placed in self.that_see(LayerPhase::Record) {
             let seat = self.seat(placed, run);
             let recorded = seat.ask(&entry, |layer, entry, at| layer.record(*entry, at)).boxed();
             let recorded = run_until_interrupted(recorded, None, Some(RECORD_PATIENCE)).await;
@@ -420,9 +424,9 @@ impl Layers {
 }
 
 impl Accounts for Layers {
-    fn account(&self, layer: &str) -> Account {
+    fn account(&self, layer: &str) -> UsageReporter {
         let (layer, spending, charges) = (layer.to_owned(), self.spending.clone(), Arc::clone(&self.charges));
-        Account::new(move |usage| {
+        UsageReporter::new(move |usage| {
             spending.charge(usage.cost);
             lock(&charges).push((layer.clone(), usage));
         })
@@ -431,7 +435,7 @@ impl Accounts for Layers {
 
 impl RunRules for Layers {
     fn charge(&self, layer: &str, usage: Usage) {
-        self.account(layer).charge(usage);
+        self.account(layer).report(usage);
     }
 }
 

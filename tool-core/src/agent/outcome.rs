@@ -59,7 +59,6 @@ impl Ask {
 
 impl RunDriver {
     /// Drives the run to its end, like [`Ask::outcome`].
-    #[doc(hidden)] // For the crates of this project.
     pub async fn outcome(self) -> Outcome {
         self.drive().await.into()
     }

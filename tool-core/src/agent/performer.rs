@@ -9,10 +9,10 @@ use futures_util::future::BoxFuture;
 
 use super::emitter::EventEmitter;
 use super::layers::Layers;
-use super::per_run::open_run;
+use super::run_setup::open_run;
 use super::run_tools::RunTools;
 use super::spending::Spending;
-use crate::agent::{Agent, RunInfo, RunParts};
+use crate::agent::{Agent, RunInfo, RunResources};
 use crate::memory::RunStore;
 use crate::model::ToolCall;
 use crate::run::RunErrorKind;
@@ -76,13 +76,16 @@ impl Performer {
     }
 
     /// Asks the application what the run has, if it says that.
-    pub(super) fn open(&self, run: RunInfo) -> Option<BoxFuture<'static, Result<RunParts, RunErrorKind>>> {
-        let per_run = self.origin.0.per_run.clone()?;
-        Some(async move { open_run(&*per_run, &run).await }.boxed())
+    pub(super) fn open(
+        &self,
+        run: RunInfo,
+    ) -> Option<BoxFuture<'static, Result<RunResources, RunErrorKind>>> {
+        let run_setup = self.origin.0.run_setup.clone()?;
+        Some(async move { open_run(&*run_setup, &run).await }.boxed())
     }
 
     /// Adds what the run has, with those of its tools that the run is given.
-    pub(super) fn give(&mut self, parts: &RunParts, given: &ToolSet) {
+    pub(super) fn give(&mut self, parts: &RunResources, given: &ToolSet) {
         for tools in self.earlier_tools.iter_mut().chain([&mut self.tools]) {
             tools.add_context(&parts.context);
             tools.give(given.clone());

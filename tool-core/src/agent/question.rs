@@ -12,7 +12,7 @@ use crate::run::{Ledger, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::ToolContext;
 
 /// A question to an agent, or a run that it resumes.
-pub(super) struct Question {
+pub(super) struct AskedQuestion {
     pub(super) agent: Agent,
     pub(super) start: Start,
     pub(super) tools: QuestionTools,
@@ -47,7 +47,7 @@ impl Begun {
     }
 }
 
-impl Question {
+impl AskedQuestion {
     pub(super) fn new(agent: Agent, question: Content) -> Self {
         let (id, instructions, history) = (None, None, Vec::new());
         Self::starting_from(agent, Start::Question { id, instructions, question, history })
@@ -115,7 +115,7 @@ impl Question {
             }
             Start::Run(run) => *run,
         };
-        if !agent.0.handoffs.is_empty() || agent.0.per_run.is_some() {
+        if !agent.0.handoffs.is_empty() || agent.0.run_setup.is_some() {
             run = run.with_question_settings(of_question);
         }
         if let Some(limits) = limits {

@@ -18,7 +18,7 @@ pub(super) struct QuestionRules {
     /// Decides about what they defer.
     pub(super) last_decider: Option<Arc<dyn Decider>>,
     /// A run that has expired goes on.
-    pub(super) ignores_age: bool,
+    pub(super) ignores_expiry: bool,
     /// What the run has used before and its limits do not count.
     pub(super) uncounted: Uncounted,
     /// What the run is charged to.
@@ -27,9 +27,9 @@ pub(super) struct QuestionRules {
     pub(super) on_drop: Option<OnDrop>,
     /// Others record each step of the run, set its time, ask for decisions, and apply the policies of tools: a call keeps the tool that was
     /// offered when it was recorded. What layers have judged in an earlier step stays judged.
-    pub(super) is_elsewhere: bool,
+    pub(super) is_remote: bool,
     /// A run whose calls are all parked waits, instead of being held until they are due.
-    pub(super) leaves_parked: bool,
+    pub(super) returns_when_parked: bool,
     /// The place of a run that a recovery continues.
     pub(super) recovery_place: Option<RecoveryPlace>,
     /// The answer is read as a value of a type.

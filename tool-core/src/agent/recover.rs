@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::question_rules::Uncounted;
 use super::recovery_place::{RecoveryPlace, RecoveryPlaces};
 use super::trace::warn_of_unreadable_runs;
-use crate::agent::{Agent, Ask, OnDrop, Outcome};
+use crate::agent::{Agent, AgentExt, Ask, OnDrop, Outcome};
 use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunFilter, RunStatus, RunSummary};
 use crate::run::{Handoff, RunErrorKind};
 use crate::tool::Timestamp;
@@ -82,7 +82,7 @@ impl Agent {
     /// without a name, to that agent. The agent's [deciders](crate::agent::AgentBuilder::decider) are asked about what a run waits for, unless they
     /// were asked about all of it before and have left it to people. A run that only a decider of an
     /// [agent inside](crate::Agent::as_tool) could decide is left to people, also if its process died while that was asked. Runs that cannot be
-    /// [read](crate::memory::RunStore::unreadable_runs) are not continued; with the feature `tracing`, a warning names them at each look. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
+    /// [read](crate::store::RunStore::unreadable_runs) are not continued; with the feature `tracing`, a warning names them at each look. A run that has [expired](RunStatus::Expired) is continued only if its calls had no
     /// effects, and a run with a [budget of its own](crate::agent::Ask::budget) only by its program. In a store without leases, runs that were
     /// interrupted are not continued, also while a decider was asked, because they look like those that are being driven.
     ///
@@ -126,7 +126,6 @@ impl Recovery {
 
     /// Drives all runs at once by this function, which limits and stops them as it does others. It receives the id of a run, and a future that
     /// loads it, so that runs that wait for their turn take no memory. It returns `None` for a run that it leaves to others.
-    #[doc(hidden)] // For the crates of this project.
     pub fn drive_by(
         mut self,
         drive: impl Fn(String, BoxFuture<'static, Option<Ask>>) -> BoxFuture<'static, Option<Outcome>>
@@ -329,7 +328,6 @@ impl RecoveryTask {
     }
 
     /// Returns `true` if it has ended, with its runtime.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()

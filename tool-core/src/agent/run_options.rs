@@ -1,21 +1,21 @@
 //! Options for the runs of an agent: limits, errors, layers, memory, money and hooks.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Compaction, Decider, Event, OnDrop, PerRun, WhileWaiting};
+use crate::agent::{AgentBuilder, Compaction, Decider, Event, OnDrop, RunSetup, WhileWaiting};
+use crate::layer::Layer;
 #[cfg(doc)]
-use crate::layer::Place;
-use crate::layer::{Layer, OutputVerdict, guard};
+use crate::layer::LayerContext;
 use crate::memory::{ChatMemory, IntoKeyedBudget, RunStore};
-use crate::model::{Prices, ToolCall};
+use crate::model::Prices;
 use crate::run::{ErrorPolicy, RunLimits};
-use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
+use crate::tool::ToolErrorKind;
 
 /// # Limits and errors
 impl AgentBuilder {
     /// Changes the [limits](RunLimits) of each run. A run that would exceed one of them stops with an error that carries all the work done so
-    /// far. A question, an agent that is a tool, and the application [for each run](crate::agent::RunParts::limits) change them further.
+    /// far. A question, an agent that is a tool, and the application [for each run](crate::agent::RunResources::limits) change them further.
     ///
     /// ```
     /// use std::time::Duration;
@@ -78,43 +78,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
-    /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
-    ///
-    /// Short for a [layer](Self::layer) named `on_tool_error`, a [`guard::output`].
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::tool::ToolErrorKind;
-    /// use tool_core::{Agent, ToolOutput};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("google", r#"{"q": "rust"}"#).says("I cannot search.");
-    /// let agent = Agent::builder(model)
-    ///     .on_tool_error(|call, error| {
-    ///         let is_unknown = error.kind() == ToolErrorKind::UnknownTool;
-    ///         is_unknown.then(|| Ok(ToolOutput::text(format!("`{}` is switched off", call.name))))
-    ///     })
-    ///     .build()?;
-    /// let answer = agent.ask("What is Rust?").await?;
-    /// assert_eq!(answer.messages()[2].text(), "`google` is switched off");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn on_tool_error(
-        self,
-        handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
-    ) -> Self {
-        self.layer(
-            guard::output(move |execution| {
-                let outcome = execution.error().and_then(|error| handler(execution.call(), error));
-                outcome.map_or(OutputVerdict::Pass, OutputVerdict::Replace)
-            })
-            .named("on_tool_error"),
-        )
-    }
-
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
     /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
@@ -163,7 +126,7 @@ impl AgentBuilder {
     /// answer, in every run of this agent, however it is driven. Layers are asked in the order in which they were added.
     ///
     /// They also see requests, calls and outputs in runs of [agents](crate::Agent::as_tool) that the calls ask, at any depth and before
-    /// the layers of those agents, and after a [handoff](Self::handoff_to), in addition to the other agent's. [`Place::agents`] names the
+    /// the layers of those agents, and after a [handoff](Self::handoff_to), in addition to the other agent's. [`LayerContext::agents`] names the
     /// agents that lead there.
     ///
     /// ```
@@ -192,7 +155,7 @@ impl AgentBuilder {
     ///     }))
     ///     .build()?;
     /// let answer = agent.ask("What is Rust?").await?;
-    /// assert_eq!((&*answer.messages()[2].text(), answer.text()), ("…: rust", "Done."));
+    /// assert_eq!((&*answer.new_messages()[2].text(), answer.text()), ("…: rust", "Done."));
     /// # Ok(())
     /// # }
     /// ```
@@ -213,7 +176,7 @@ impl AgentBuilder {
 impl AgentBuilder {
     /// Stores conversations: the earlier messages of a question's [conversation](crate::agent::Ask::conversation) are sent before
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
-    /// run one after the other. Takes a [`ChatMemory`] or a [store](crate::memory::ChatStore); agents that share conversations
+    /// run one after the other. Takes a [`ChatMemory`] or a [store](crate::store::ChatStore); agents that share conversations
     /// share a clone of one memory.
     ///
     /// ```
@@ -239,7 +202,7 @@ impl AgentBuilder {
     }
 
     /// Stores each run under its [id](crate::run::RunId) while it is in progress: before each call and after each result. A run
-    /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_runs) and
+    /// that was interrupted with its process, or awaits approval, can be [loaded](crate::Agent::stored_run) and
     /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
     ///
     /// Only the copy of a run that continues the stored state executes calls, because decisions about a call and its start are
@@ -254,9 +217,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Computes what each run has from whose run it is, wherever it starts or goes on: see [`PerRun`].
-    pub fn per_run(mut self, per_run: impl PerRun + 'static) -> Self {
-        self.agent.per_run = Some(Arc::new(per_run));
+    /// Computes what each run has from whose run it is, wherever it starts or goes on: see [`RunSetup`].
+    pub fn run_setup(mut self, run_setup: impl RunSetup + 'static) -> Self {
+        self.agent.run_setup = Some(Arc::new(run_setup));
         self
     }
 
@@ -284,14 +247,14 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn keep_finished(mut self, time: Duration) -> Self {
-        self.agent.stored_runs.keep_finished = Some(time);
+        self.agent.stored_runs.keep_finished = OnceLock::from(time);
         self
     }
 
     /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired), by default never. Resuming a run that nobody has
     /// continued for this time ends it, unless its calls may have had effects: then it fails with
     /// [`RunErrorKind::Expired`](crate::RunErrorKind::Expired), and a person decides whether it goes on
-    /// ([`despite_age`](crate::agent::Ask::despite_age)), is undone ([`discard`](crate::Agent::discard)) or ends as it is
+    /// ([`ignore_expiry`](crate::agent::Ask::ignore_expiry)), is undone ([`undo_and_end`](crate::Agent::undo_and_end)) or ends as it is
     /// ([`end`](crate::Agent::end)). Nothing is undone because of its age alone.
     pub fn max_run_age(mut self, age: Duration) -> Self {
         self.agent.stored_runs.max_age = Some(age);

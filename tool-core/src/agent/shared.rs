@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use super::compaction::{Compaction, LongOutputs};
 use super::emitter::Hook;
-use super::per_run::OpenRun;
+use super::run_setup::OpenRun;
 use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
 use super::undo_tools::UndoTools;
-use crate::agent::{Decider, Event, ToolSearch};
+use crate::agent::{Decider, ToolSearch};
 use crate::content::{self, Content};
-use crate::layer::{Layer, Phase};
+use crate::layer::Layer;
 use crate::memory::{ChatMemory, KeyedBudget, RunStore};
 use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, RunUser, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
@@ -92,7 +92,7 @@ pub(super) struct Shared {
     pub(super) trace: trace::Settings,
     pub(super) prices: Option<Prices>,
     pub(super) budgets: Vec<KeyedBudget>,
-    pub(super) per_run: Option<Arc<dyn OpenRun>>,
+    pub(super) run_setup: Option<Arc<dyn OpenRun>>,
     /// It was said that runs lose values.
     pub(super) has_warned: OnceLock<()>,
     /// What the agent's models are known to allow.
@@ -154,88 +154,10 @@ impl Agent {
         self.0.memory.as_ref()
     }
 
-    /// Returns `true` if the agent has a [decider](crate::agent::AgentBuilder::decider).
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_decider(&self) -> bool {
-        !self.0.deciders.is_empty()
-    }
-
-    /// Returns `true` if the agent has an [output store](crate::agent::AgentBuilder::output_store).
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_output_store(&self) -> bool {
-        self.0.outputs.is_some()
-    }
-
     /// Returns the agent's [run store](crate::agent::AgentBuilder::run_store), for example to show its runs.
     #[must_use]
     pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
         self.0.run_store.get()
-    }
-
-    /// Returns the agent's run store. If it has none, the later runs of this agent and its clones are stored in this one, so that others
-    /// can decide about those that wait.
-    ///
-    /// ```
-    /// use tool_core::Agent;
-    /// use tool_core::memory::InMemoryStore;
-    /// use tool_core::testing::ScriptedModel;
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let agent = Agent::builder(ScriptedModel::new()).build()?;
-    /// agent.run_store_or(InMemoryStore::new());
-    /// assert!(agent.clone().run_store().is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(hidden)] // For the crates of this project.
-    pub fn run_store_or(&self, store: impl RunStore + 'static) -> &Arc<dyn RunStore> {
-        self.0.run_store.get_or_init(|| Arc::new(store))
-    }
-
-    /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
-    /// starts or is resumed, and returns a [hook](crate::agent::AgentBuilder::on_event) that receives the events of that run and of the
-    /// agents that its calls ask. The hook is dropped with the driver of the run.
-    ///
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    ///
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Event};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
-    /// let done = Arc::new(Mutex::new(Vec::new()));
-    /// let ids = Arc::clone(&done);
-    /// agent.watch(move |run| {
-    ///     let (id, ids) = (run.id().clone(), Arc::clone(&ids));
-    ///     move |event: &Event| {
-    ///         if let Event::Done(_) = event {
-    ///             ids.lock().unwrap().push(id.clone());
-    ///         }
-    ///     }
-    /// });
-    /// agent.ask("Hello").await?;
-    /// assert_eq!(done.lock().unwrap().len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(hidden)] // For the crates of this project.
-    pub fn watch<H>(&self, watcher: impl Fn(&Run) -> H + Send + Sync + 'static)
-    where
-        H: Fn(&Event) + Send + Sync + 'static,
-    {
-        let mut watchers = self.0.watchers.write().unwrap_or_else(PoisonError::into_inner);
-        watchers.push(Box::new(move |run| Arc::new(watcher(run))));
-    }
-
-    /// Registers a watcher of the requests to the model in all later turns of this agent and its clones. It receives the id of the run and
-    /// the number of the turn, too.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static) {
-        self.0.request_watchers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
     }
 
     pub(super) fn watch_request(&self, run: &RunId, turn: u32, request: &ChatRequest<'_>) {
@@ -260,29 +182,6 @@ impl Agent {
         if !lost.is_empty() && self.0.has_warned.set(()).is_ok() {
             trace::warn_of_lost_values(&lost.join(", "));
         }
-    }
-
-    /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_handoffs(&self) -> bool {
-        !self.0.handoffs.is_empty()
-    }
-
-    /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this phase.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_layer_for(&self, phase: Phase) -> bool {
-        // What the application gives a run is known only to its drivers.
-        let is_shortened = phase == Phase::Output && self.0.outputs.is_some();
-        is_shortened || self.0.per_run.is_some() || self.0.layers.iter().any(|layer| layer.sees(phase))
-    }
-
-    /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn max_concurrent_calls(&self) -> usize {
-        self.0.max_concurrent_calls
     }
 
     /// Creates a run with the instructions, the history and the question.

@@ -4,6 +4,7 @@
 //! `OnDrop::Cancel` it is cancelled there, and the undo waits for the next resume, because nothing may execute a tool after the caller has
 //! let go of the run.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The duration of the lease of a run, unless it is set.
@@ -42,7 +43,8 @@ pub enum WhileWaiting {
 pub(super) struct StoredRunOptions {
     pub(super) lease: Duration,
     pub(super) max_age: Option<Duration>,
-    pub(super) keep_finished: Option<Duration>,
+    /// Set once: by the application, or by who shows its runs.
+    pub(super) keep_finished: OnceLock<Duration>,
     pub(super) on_drop: OnDrop,
     pub(super) while_waiting: WhileWaiting,
 }
@@ -52,7 +54,7 @@ impl Default for StoredRunOptions {
         Self {
             lease: DEFAULT_LEASE,
             max_age: None,
-            keep_finished: None,
+            keep_finished: OnceLock::new(),
             on_drop: OnDrop::default(),
             while_waiting: WhileWaiting::default(),
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::matching::{has_type, is_infinite};
 use crate::content::first_chars;
-use crate::schema::{Bound, Kind, Length, Limits, Node, NodeId, Shape, integer};
+use crate::schema::{Bound, Kind, Length, Limits, NodeId, Shape, ShapeNode, integer};
 
 /// The maximum length of a description, in characters.
 const MAX_CHARS: usize = 1000;
@@ -26,7 +26,7 @@ pub(crate) fn describe_instead_of(shape: &Shape, node: NodeId, found: &str) -> S
     if !has_type(shape.node(node), found) {
         return cut(text);
     }
-    let Node { types, choices, others, .. } = shape.node(node);
+    let ShapeNode { types, choices, others, .. } = shape.node(node);
     if let Some(factor) = others.get("multipleOf") {
         text.push_str(&format!(" that is a multiple of {factor}"));
     }
@@ -91,7 +91,7 @@ fn describe_parts(shape: &Shape, parts: &[NodeId], found: &str) -> Option<String
     (!descriptions.is_empty()).then(|| descriptions.join(" or "))
 }
 
-fn describe_type(node: &Node, name: &str, found: &str) -> String {
+fn describe_type(node: &ShapeNode, name: &str, found: &str) -> String {
     let limits = &node.limits;
     match name {
         "integer" => format!("an integer{}", describe_range(limits, node.range, found)),

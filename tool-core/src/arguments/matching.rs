@@ -5,22 +5,24 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::members::Members;
-use crate::schema::{Kind, Node, NodeId, Shape, integer};
+use crate::schema::{Kind, NodeId, Shape, ShapeNode, integer};
 
 /// Returns the alternatives of a schema that probably describe a value, among those that may hold: by its tags, or else by its
 /// names.
 pub(super) fn probable_choices(
     shape: &Shape,
-    node: &Node,
+    node: &ShapeNode,
     text: &str,
-    may_hold: impl Fn(&Node) -> bool,
+    may_hold: impl Fn(&ShapeNode) -> bool,
 ) -> Vec<NodeId> {
     let Members(members) = Members::of(text);
-    let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members, is_one_of);
+    let has_tags =
+        |choice: &ShapeNode| is_one_of(choice, text) && has_tags(shape, choice, &members, is_one_of);
     let has_similar_tags =
-        |choice: &Node| has_tags(choice) || self::has_tags(shape, choice, &members, is_similar);
-    let has_required =
-        |choice: &Node| choice.required.iter().all(|name| members.iter().any(|(other, _)| other == name));
+        |choice: &ShapeNode| has_tags(choice) || self::has_tags(shape, choice, &members, is_similar);
+    let has_required = |choice: &ShapeNode| {
+        choice.required.iter().all(|name| members.iter().any(|(other, _)| other == name))
+    };
     let choices = node.choices.iter().copied();
     let choices = choices.filter(|choice| !shape.node(*choice).is_never && may_hold(shape.node(*choice)));
     let tagged = narrowed(shape, narrowed(shape, choices.collect(), has_tags), has_similar_tags);
@@ -31,7 +33,7 @@ pub(super) fn probable_choices(
 pub(super) fn narrowed(
     shape: &Shape,
     choices: Vec<NodeId>,
-    predicate: impl Fn(&Node) -> bool,
+    predicate: impl Fn(&ShapeNode) -> bool,
 ) -> Vec<NodeId> {
     let narrowed: Vec<_> = choices.iter().copied().filter(|choice| predicate(shape.node(*choice))).collect();
     if narrowed.is_empty() { choices } else { narrowed }
@@ -40,9 +42,9 @@ pub(super) fn narrowed(
 /// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
 fn has_tags(
     shape: &Shape,
-    node: &Node,
+    node: &ShapeNode,
     members: &[(Cow<'_, str>, &str)],
-    is_one_of: fn(&Node, &str) -> bool,
+    is_one_of: fn(&ShapeNode, &str) -> bool,
 ) -> bool {
     members.iter().all(|(name, value)| match node.properties.get(&**name) {
         Some(property) if is_tag(shape.node(property.node)) => is_one_of(shape.node(property.node), value),
@@ -51,12 +53,12 @@ fn has_tags(
 }
 
 /// Returns `true` if only one value is valid.
-pub(super) fn is_tag(node: &Node) -> bool {
+pub(super) fn is_tag(node: &ShapeNode) -> bool {
     node.constants.as_ref().is_some_and(|constants| constants.len() == 1)
 }
 
 /// Returns `true` if the value has the `type`, if there is one.
-pub(super) fn has_type(node: &Node, text: &str) -> bool {
+pub(super) fn has_type(node: &ShapeNode, text: &str) -> bool {
     let matches = |name: &str| match (name, Kind::of(text)) {
         ("integer", Some(Kind::Number)) => {
             integer(text).is_some_and(|integer| !node.is_plain_integer || integer == text)
@@ -72,7 +74,7 @@ pub(super) fn is_infinite(text: &str) -> bool {
 }
 
 /// Returns `true` if an integer is in the range of its type.
-pub(super) fn is_in_range(node: &Node, text: &str) -> bool {
+pub(super) fn is_in_range(node: &ShapeNode, text: &str) -> bool {
     let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {
         return true;
     };
@@ -82,7 +84,7 @@ pub(super) fn is_in_range(node: &Node, text: &str) -> bool {
 }
 
 /// Returns `true` if `enum` and `const` allow the value, if they are present.
-pub(super) fn is_one_of(node: &Node, text: &str) -> bool {
+pub(super) fn is_one_of(node: &ShapeNode, text: &str) -> bool {
     let Some(constants) = &node.constants else { return true };
     let Ok(value) = serde_json::from_str::<Value>(text) else { return true };
     let is_equal = |other: &Value| *other == value || (other.is_number() && other.as_f64() == value.as_f64());
@@ -90,7 +92,7 @@ pub(super) fn is_one_of(node: &Node, text: &str) -> bool {
 }
 
 /// Returns `true` if `enum` or `const` allows the value in another case.
-fn is_similar(node: &Node, text: &str) -> bool {
+fn is_similar(node: &ShapeNode, text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<String>(text) else { return false };
     let names = node.constants.iter().flatten().filter_map(Value::as_str);
     names.map(str::to_lowercase).any(|name| name == value.to_lowercase())

@@ -26,7 +26,7 @@ pub(crate) mod schemas;
 mod watched;
 mod validators;
 mod target;
-mod repair;
+pub(crate) mod repair;
 mod explain;
 mod contract;
 mod decode;
@@ -39,7 +39,7 @@ pub(crate) use self::members::{Members, write_object};
 pub(crate) use self::names::{MAX_NAME_CHARS, list_names, nearest_name};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
-pub use self::repair::Repair;
+pub(crate) use self::repair::Repair;
 pub(crate) use self::repair::without_omitted_arguments;
 pub(crate) use self::report::ArgumentErrors;
 #[cfg(feature = "dynamic")]
@@ -54,8 +54,8 @@ pub(crate) use self::wording::duplicate_member;
 /// The items of this module that generated code refers to.
 pub(crate) mod private {
     pub use super::parameter::{
-        FromText, NotShown, Omittable, OptionalProbe, Parameter, RequiredByDefault, Shown, ToolParameter,
-        example, not_required,
+        FromText, NotShown, Omittable, Parameter, ParameterKind, ParameterProbe, RequiredByDefault, Shown,
+        ToolParameter, example, not_required,
     };
     pub use super::parameter_limits::{Bounds, Limit, Measured, Ranged, Textual};
     pub use crate::schema::Bound;

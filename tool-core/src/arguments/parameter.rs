@@ -19,6 +19,7 @@ pub struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) description: Option<&'static str>,
     pub(crate) is_required: bool,
+    pub(crate) kind: ParameterKind,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -29,8 +30,9 @@ impl Parameter {
         name: &'static str,
         description: Option<&'static str>,
         is_required: bool,
+        kind: ParameterKind,
     ) -> Self {
-        Self { name, description, is_required, schema: SchemaGenerator::subschema_for::<T> }
+        Self { name, description, is_required, kind, schema: SchemaGenerator::subschema_for::<T> }
     }
 }
 
@@ -63,25 +65,71 @@ pub const fn not_required<T: Omittable>() -> bool {
     false
 }
 
-/// Detects by type, not by name, whether a parameter is an `Option`: the inherent constant takes precedence over the one of
-/// the trait.
-///
-/// The constant is looked up where the user's traits are in scope, so it has a name that no other trait uses.
-#[derive(Debug)]
-pub struct OptionalProbe<T: ?Sized>(PhantomData<T>);
+/// What the values of a parameter are in JSON, as far as that is known when the program is compiled. `null` is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ParameterKind {
+    Bool,
+    Integer,
+    Number,
+    Text,
+    List,
+    Object,
+    /// It depends on the type, which serde knows.
+    Other,
+}
 
-impl<T> OptionalProbe<Option<T>> {
+/// Detects by type, not by name, what a parameter is: an inherent constant takes precedence over the one of the trait.
+///
+/// The constants are looked up where the user's traits are in scope, so they have names that no other trait uses.
+#[derive(Debug)]
+pub struct ParameterProbe<T: ?Sized>(PhantomData<T>);
+
+impl<T> ParameterProbe<Option<T>> {
     /// An `Option` is not required.
     pub const __TOOL_CORE_IS_REQUIRED: bool = false;
 }
 
-/// The default for types other than `Option`.
+/// The defaults for all other types.
 pub trait RequiredByDefault {
-    /// Any other type is required.
+    /// Any type but `Option` is required.
     const __TOOL_CORE_IS_REQUIRED: bool = true;
+    /// Any type but the simplest.
+    const __TOOL_CORE_KIND: ParameterKind = ParameterKind::Other;
 }
 
-impl<T: ?Sized> RequiredByDefault for OptionalProbe<T> {}
+impl<T: ?Sized> RequiredByDefault for ParameterProbe<T> {}
+
+macro_rules! kinds {
+    ($($kind:ident: $($ty:ty)+;)*) => {$($(
+        #[allow(missing_docs)]
+        impl ParameterProbe<$ty> {
+            pub const __TOOL_CORE_KIND: ParameterKind = ParameterKind::$kind;
+        }
+
+        #[allow(missing_docs)]
+        impl ParameterProbe<Option<$ty>> {
+            pub const __TOOL_CORE_KIND: ParameterKind = ParameterKind::$kind;
+        }
+    )+)*};
+}
+
+kinds! {
+    Bool: bool;
+    Integer: i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize;
+    Number: f32 f64;
+    Text: char String;
+}
+
+#[allow(missing_docs)]
+impl<T> ParameterProbe<Vec<T>> {
+    pub const __TOOL_CORE_KIND: ParameterKind = ParameterKind::List;
+}
+
+#[allow(missing_docs)]
+impl<T> ParameterProbe<Option<Vec<T>>> {
+    pub const __TOOL_CORE_KIND: ParameterKind = ParameterKind::List;
+}
 
 /// A type of parameters that accepts a string literal as default.
 #[diagnostic::on_unimplemented(

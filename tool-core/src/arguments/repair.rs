@@ -16,7 +16,7 @@ use super::budget::Budget;
 use super::matching::{has_type, probable_choices};
 use super::members::{Members, items, write_object};
 use super::tokens::duplicate_members;
-use crate::schema::{Kind, Node, NodeId, SchemaOf, Shape, integer};
+use crate::schema::{Kind, NodeId, SchemaOf, Shape, ShapeNode, integer};
 
 /// The maximum number of lists that are nested around a single value.
 const MAX_ADDED_LISTS: u8 = 3;
@@ -177,7 +177,12 @@ impl<'s> Repairer<'s> {
         Some(repaired)
     }
 
-    fn repair_by_choices<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_by_choices<'a>(
+        &mut self,
+        node: &ShapeNode,
+        text: &'a str,
+        depth: usize,
+    ) -> Option<Cow<'a, str>> {
         if node.choices.is_empty() {
             return Some(Cow::Borrowed(text));
         }
@@ -209,7 +214,12 @@ impl<'s> Repairer<'s> {
     }
 
     /// Repairs a value by the keywords of a schema itself.
-    fn repair_by_itself<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_by_itself<'a>(
+        &mut self,
+        node: &ShapeNode,
+        text: &'a str,
+        depth: usize,
+    ) -> Option<Cow<'a, str>> {
         if let Some(constants) = &node.constants {
             self.budget.spend(constants.len().saturating_mul(CASE_INSENSITIVE_COMPARISON), depth)?;
             return self.repair_constant(constants, text);
@@ -237,7 +247,7 @@ impl<'s> Repairer<'s> {
     }
 
     /// Puts a single value into the list that is required.
-    fn repair_single<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_single<'a>(&mut self, node: &ShapeNode, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if !node.names_type("array") || !node.limits.items.allows(1) || self.lists == MAX_ADDED_LISTS {
             return None;
         }
@@ -250,7 +260,7 @@ impl<'s> Repairer<'s> {
         Some(Cow::Owned(format!("[{}]", item?)))
     }
 
-    fn repair_list<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_list<'a>(&mut self, node: &ShapeNode, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let values = items(text).into_iter().enumerate();
         let values = values.map(|(index, value)| self.repair_part(node.item(index), value, depth));
         let values: Vec<_> = values.collect::<Option<_>>()?;
@@ -258,7 +268,7 @@ impl<'s> Repairer<'s> {
         Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(format!("[{}]", values.join(","))) })
     }
 
-    fn repair_object<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_object<'a>(&mut self, node: &ShapeNode, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Members(members) = serde_json::from_str(text).ok()?;
         self.budget.spend(node.required.len().saturating_mul(members.len()) / COMPARISONS_PER_BYTE, depth)?;
         let has_member = |name: &String| members.iter().any(|(other, _)| other == name);
@@ -324,7 +334,7 @@ fn overlaps(addresses: &Range<usize>, text: &str) -> bool {
 }
 
 /// Returns the value that a string contains, if the schema requires such a value.
-fn decoded(node: &Node, text: &str) -> Option<String> {
+fn decoded(node: &ShapeNode, text: &str) -> Option<String> {
     let string: String = serde_json::from_str(text).ok()?;
     let string = string.trim();
     let is_allowed = match Kind::of(string) {

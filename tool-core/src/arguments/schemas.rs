@@ -47,9 +47,10 @@ mod tests {
 
     use super::*;
     use crate::arguments::ToolParameter;
+    use crate::arguments::private::ParameterKind;
 
     fn schema_of<T: ToolParameter>() -> Value {
-        parameters_schema(&[Parameter::new::<T>("it", None, true)])
+        parameters_schema(&[Parameter::new::<T>("it", None, true, ParameterKind::Other)])
     }
 
     fn property_of<T: ToolParameter>() -> Value {
@@ -134,9 +135,9 @@ mod tests {
     #[test]
     fn parameters_keep_their_order_and_descriptions() {
         let schema = parameters_schema(&[
-            Parameter::new::<Place>("to", Some("where to"), true),
-            Parameter::new::<Place>("from", None, true),
-            Parameter::new::<Option<u32>>("days", None, false),
+            Parameter::new::<Place>("to", Some("where to"), true, ParameterKind::Other),
+            Parameter::new::<Place>("from", None, true, ParameterKind::Other),
+            Parameter::new::<Option<u32>>("days", None, false, ParameterKind::Other),
         ]);
         let names: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["to", "from", "days"]);

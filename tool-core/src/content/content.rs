@@ -72,7 +72,7 @@ impl Content {
         })
     }
 
-    /// Returns the concatenated text of all parts. Each [`JsonText`](crate::content::JsonText) is on lines of its own.
+    /// Returns the concatenated text of all parts. Each [`JsonText`](crate::provider::JsonText) is on lines of its own.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0 {

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The value is stored as text to preserve every digit of its numbers.
 ///
 /// ```
-/// use tool_core::content::JsonText;
+/// use tool_core::provider::JsonText;
 ///
 /// let json = JsonText::serialize(&[1, 2])?;
 /// assert_eq!(json.as_str(), "[1,2]");
@@ -83,7 +83,7 @@ impl fmt::Debug for JsonText {
 /// The text must be valid JSON; what is returned for any other text is unspecified.
 ///
 /// ```
-/// use tool_core::__internals::compact_json;
+/// use tool_core::provider::compact_json;
 ///
 /// assert_eq!(compact_json("{ \"a b\": [1, 2.50] }"), "{\"a b\":[1,2.50]}");
 /// ```

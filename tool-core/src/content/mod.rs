@@ -1,7 +1,7 @@
 //! The content of messages and tool outputs: text, images, files and JSON.
 
-mod depth;
-mod printable;
+pub(crate) mod depth;
+pub(crate) mod printable;
 mod data_url;
 mod file;
 mod image;
@@ -13,13 +13,13 @@ mod content;
 use std::borrow::Cow;
 
 pub use self::content::Content;
-pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
+pub(crate) use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
 pub use self::file::File;
 pub use self::image::Image;
-pub use self::json::JsonText;
+pub(crate) use self::json::JsonText;
 pub(crate) use self::json::compact_json;
 pub use self::part::Part;
-pub use self::printable::printable;
+pub(crate) use self::printable::printable;
 
 /// Returns the beginning of a text with at most `max_chars` characters.
 pub(crate) fn first_chars(text: &str, max_chars: usize) -> &str {

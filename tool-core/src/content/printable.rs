@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// Use it for every text that another party wrote and a person decides by. [`ToolCall`](crate::ToolCall)'s `Display` does.
 ///
 /// ```
-/// use tool_core::content::printable;
+/// use tool_core::provider::printable;
 ///
 /// assert_eq!(printable("größe 東京 👩‍🚀\n"), "größe 東京 👩‍🚀\n");
 /// assert_eq!(printable("invoice\u{202e}fdp.exe"), r"invoice\u{202e}fdp.exe");

@@ -6,9 +6,9 @@ use std::future::ready;
 
 use serde::{Deserialize, Serialize};
 
-use super::call_entry::CallEntry;
-use super::layer_trait::{Layer, LayerFuture, Phase};
-use super::place::Place;
+use super::context::LayerContext;
+use super::layer_trait::{Layer, LayerFuture, LayerPhase};
+use super::recorded_call::RecordedCall;
 use crate::content::printable;
 use crate::model::{RunUser, ToolCall};
 use crate::tool::{
@@ -62,7 +62,7 @@ pub struct Audit {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditRecord {
-    /// The names of the agents that lead to the one whose run this is, like [`Place::agents`].
+    /// The names of the agents that lead to the one whose run this is, like [`LayerContext::agents`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
     /// The [id](crate::run::RunId) of the run, unless it was outside of one, as in a [set of tools](crate::ToolSet::layer).
@@ -75,7 +75,7 @@ pub struct AuditRecord {
     pub user: Option<RunUser>,
     /// What happened.
     #[serde(flatten)]
-    pub entry: AuditEntry,
+    pub event: AuditEvent,
     /// The id of the call that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
@@ -91,12 +91,12 @@ pub struct AuditRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum AuditEntry {
+pub enum AuditEvent {
     /// A layer decided.
     Verdict(VerdictRecord),
     /// A person or a program decided about a call that waited, or its time was up.
     Decision(DecisionRecord),
-    /// Somebody wanted to decide so who [may not](crate::agent::PerRun::may_decide).
+    /// Somebody wanted to decide so who [may not](crate::agent::RunSetup::may_decide).
     Refused(DecisionRecord),
     /// A call has ended, with this kind of error if it failed.
     Called(Option<ToolErrorKind>),
@@ -122,13 +122,19 @@ impl Audit {
 }
 
 impl Audit {
-    fn report(&self, at: &Place<'_>, entry: AuditEntry, call: Option<(&str, &str)>, arguments: Option<&str>) {
+    fn report(
+        &self,
+        at: &LayerContext<'_>,
+        event: AuditEvent,
+        call: Option<(&str, &str)>,
+        arguments: Option<&str>,
+    ) {
         (self.sink)(AuditRecord {
             agents: at.agents.to_vec(),
             run: at.run().map(str::to_owned),
             user: at.context.get().cloned(),
             at: Timestamp::now(),
-            entry,
+            event,
             call_id: call.map(|(id, _)| id.to_owned()),
             tool: call.map(|(_, tool)| tool.to_owned()),
             arguments: arguments.filter(|_| self.has_arguments).map(str::to_owned),
@@ -141,34 +147,34 @@ impl Layer for Audit {
         &self.name
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Record
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Record
     }
 
     fn decided<'a>(
         &'a self,
         verdict: &'a VerdictRecord,
         call: Option<&'a ToolCall>,
-        at: &'a Place<'a>,
+        at: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, ()> {
         let about = call.map(|call| (&*call.id, &*call.name));
         let arguments = call.map(|call| &*call.arguments);
-        self.report(at, AuditEntry::Verdict(verdict.clone()), about, arguments);
+        self.report(at, AuditEvent::Verdict(verdict.clone()), about, arguments);
         Box::pin(ready(Ok(())))
     }
 
-    fn record<'a>(&'a self, entry: CallEntry<'a>, at: &'a Place<'a>) -> LayerFuture<'a, ()> {
+    fn record<'a>(&'a self, entry: RecordedCall<'a>, at: &'a LayerContext<'a>) -> LayerFuture<'a, ()> {
         match entry {
-            CallEntry::Decided(CallDecision { call_id, tool, record }) => {
-                self.report(at, AuditEntry::Decision(record.clone()), Some((call_id, tool)), None);
+            RecordedCall::Decided(CallDecision { call_id, tool, record }) => {
+                self.report(at, AuditEvent::Decision(record.clone()), Some((call_id, tool)), None);
             }
-            CallEntry::Refused(CallDecision { call_id, tool, record }) => {
-                self.report(at, AuditEntry::Refused(record.clone()), Some((call_id, tool)), None);
+            RecordedCall::Refused(CallDecision { call_id, tool, record }) => {
+                self.report(at, AuditEvent::Refused(record.clone()), Some((call_id, tool)), None);
             }
-            CallEntry::Finished(execution) => {
+            RecordedCall::Finished(execution) => {
                 let (call, error) = (execution.call(), execution.error().map(ToolError::kind));
                 let about = Some((&*call.id, &*call.name));
-                self.report(at, AuditEntry::Called(error), about, Some(&call.arguments));
+                self.report(at, AuditEvent::Called(error), about, Some(&call.arguments));
             }
         }
         Box::pin(ready(Ok(())))
@@ -196,8 +202,8 @@ impl AuditRecord {
             .as_ref()
             .zip(self.call_id.as_ref())
             .map(|(tool, id)| format!("the call `{tool}` ({id})"));
-        let why = match &self.entry {
-            AuditEntry::Verdict(verdict) => {
+        let why = match &self.event {
+            AuditEvent::Verdict(verdict) => {
                 let about = call.as_deref().unwrap_or(match verdict.kind {
                     VerdictKind::Passed | VerdictKind::Answered | VerdictKind::Rewritten => "the question",
                     _ => "a text",
@@ -205,7 +211,7 @@ impl AuditRecord {
                 write!(f, "`{}` {} {about}", verdict.layer, did(verdict.kind))?;
                 verdict.why.as_deref()
             }
-            AuditEntry::Decision(decision) => {
+            AuditEvent::Decision(decision) => {
                 let by = decision.by.as_deref().unwrap_or("somebody");
                 let call = call.unwrap_or_default();
                 match decision.kind {
@@ -224,16 +230,16 @@ impl AuditRecord {
                 }
                 decision.why.as_deref()
             }
-            AuditEntry::Refused(decision) => {
+            AuditEvent::Refused(decision) => {
                 let by = decision.by.as_deref().unwrap_or("somebody");
                 write!(f, "{by} may not decide about {}", call.unwrap_or_default())?;
                 None
             }
-            AuditEntry::Called(None) => {
+            AuditEvent::Called(None) => {
                 write!(f, "{} succeeded", call.unwrap_or_default())?;
                 None
             }
-            AuditEntry::Called(Some(kind)) => {
+            AuditEvent::Called(Some(kind)) => {
                 write!(f, "{} failed: {}", call.unwrap_or_default(), kind.as_str())?;
                 None
             }
@@ -264,7 +270,7 @@ impl fmt::Debug for AuditRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuditRecord")
             .field("agents", &self.agents)
-            .field("entry", &self.entry)
+            .field("event", &self.event)
             .field("call_id", &self.call_id)
             .field("tool", &self.tool)
             .finish_non_exhaustive()

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 
-use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
-use super::place::Place;
+use super::context::LayerContext;
+use super::layer_trait::{Layer, LayerError, LayerFuture, LayerPhase, NextLayer};
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
 use crate::model::{ChatRequest, ChatStream, Delta, ToolCall, ToolDefinition};
@@ -69,11 +69,11 @@ macro_rules! into_verdict {
 
 into_verdict!(QuestionVerdict, CallVerdict, OutputVerdict, AnswerVerdict, Option<String>);
 
-type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send + Sync>;
+type Judge<T, V> = Box<dyn Fn(&T, &LayerContext<'_>) -> LayerFuture<'static, V> + Send + Sync>;
 
-type Offers = dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync;
+type Offers = dyn Fn(&ToolDefinition, &LayerContext<'_>) -> bool + Send + Sync;
 
-type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
+type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &LayerContext<'_>) -> ChatRequest<'a> + Send + Sync;
 
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
@@ -117,16 +117,16 @@ impl Layer for ClosureLayer {
         &self.name
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         phase
             == match self.closure {
-                Closure::Question(_) => Phase::Question,
-                Closure::Offer(_) => Phase::Offer,
-                Closure::Request(_) | Closure::Text(..) => Phase::Model,
-                Closure::Rewrite(_) => Phase::Rewrite,
-                Closure::Call(_) => Phase::Judge,
-                Closure::Output(_) => Phase::Output,
-                Closure::Answer(_) => Phase::Answer,
+                Closure::Question(_) => LayerPhase::Question,
+                Closure::Offer(_) => LayerPhase::Offer,
+                Closure::Request(_) | Closure::Text(..) => LayerPhase::Model,
+                Closure::Rewrite(_) => LayerPhase::Rewrite,
+                Closure::Call(_) => LayerPhase::Judge,
+                Closure::Output(_) => LayerPhase::Output,
+                Closure::Answer(_) => LayerPhase::Answer,
             }
     }
 
@@ -139,39 +139,47 @@ impl Layer for ClosureLayer {
         is_empty.then(|| "its window has no characters".to_owned())
     }
 
-    fn question<'a>(&'a self, question: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
+    fn question<'a>(
+        &'a self,
+        question: &'a Content,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, QuestionVerdict> {
         match &self.closure {
             Closure::Question(judge) => judge(question, at),
             _ => QuestionVerdict::Pass.into_verdict(),
         }
     }
 
-    fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
+    fn offers(&self, tool: &ToolDefinition, at: &LayerContext<'_>) -> bool {
         match &self.closure {
             Closure::Offer(offers) => offers(tool, at),
             _ => true,
         }
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         match &self.closure {
             Closure::Request(rewrite) => {
                 let before = request.clone();
-                next.call(rewrite(request, next.place()).with_results_of(&before))
+                next.call(rewrite(request, next.context()).with_results_of(&before))
             }
             Closure::Text(window, judge) => self.watch_text(*window, &**judge, next.call(request)),
             _ => next.call(request),
         }
     }
 
-    fn rewrite<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(
+        &'a self,
+        call: &'a ToolCall,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, Option<String>> {
         match &self.closure {
             Closure::Rewrite(rewrite) => rewrite(call, at),
             _ => None.into_verdict(),
         }
     }
 
-    fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+    fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
         match &self.closure {
             Closure::Call(judge) => judge(call, at),
             _ => CallVerdict::Pass.into_verdict(),
@@ -181,7 +189,7 @@ impl Layer for ClosureLayer {
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
-        at: &'a Place<'a>,
+        at: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
         match &self.closure {
             Closure::Output(judge) => judge(execution, at),
@@ -189,7 +197,7 @@ impl Layer for ClosureLayer {
         }
     }
 
-    fn answer<'a>(&'a self, text: &'a str, at: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
+    fn answer<'a>(&'a self, text: &'a str, at: &'a LayerContext<'a>) -> LayerFuture<'a, AnswerVerdict> {
         match &self.closure {
             Closure::Answer(judge) => judge(text, at),
             _ => AnswerVerdict::Pass.into_verdict(),
@@ -203,14 +211,14 @@ impl ClosureLayer {
         &'a self,
         window: usize,
         judge: &'a (dyn Fn(&str) -> TextVerdict + Send + Sync),
-        deltas: Deltas<'a>,
-    ) -> Deltas<'a> {
+        deltas: ChatStream<'a>,
+    ) -> ChatStream<'a> {
         let mut seen = String::new();
         let mut shown = String::new();
         let mut judge_more = move |text: &str| {
             seen.push_str(text);
             if let TextVerdict::End(reason) = judge(&seen) {
-                return Err(Next::end_run(reason));
+                return Err(NextLayer::end_run(reason));
             }
             let kept = seen.char_indices().rev().take(window).last();
             seen.drain(..kept.map_or(seen.len(), |(start, _)| start));
@@ -269,7 +277,7 @@ impl Layer for QuestionGuard {
         self.layer.name()
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         self.layer.sees(phase)
     }
 
@@ -277,7 +285,11 @@ impl Layer for QuestionGuard {
         self.is_beside
     }
 
-    fn question<'a>(&'a self, question: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
+    fn question<'a>(
+        &'a self,
+        question: &'a Content,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, QuestionVerdict> {
         self.layer.question(question, at)
     }
 }

@@ -1,7 +1,7 @@
 //! Guards from closures: they judge, and rewrite nothing.
 
 use super::closure::{Closure, ClosureLayer, IntoVerdict, QuestionGuard};
-use super::place::Place;
+use super::context::LayerContext;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
 use crate::model::{ToolCall, ToolDefinition};
@@ -27,14 +27,14 @@ use crate::tool::ToolExecution;
 pub fn question<R: IntoVerdict<QuestionVerdict>>(
     judge: impl Fn(&Content) -> R + Send + Sync + 'static,
 ) -> QuestionGuard {
-    question_at(move |question, _| judge(question))
+    question_with_context(move |question, _| judge(question))
 }
 
-/// Judges the question of each run, with its [`Place`].
-pub fn question_at<R: IntoVerdict<QuestionVerdict>>(
-    judge: impl Fn(&Content, &Place<'_>) -> R + Send + Sync + 'static,
+/// Judges the question of each run, with its [`LayerContext`].
+pub fn question_with_context<R: IntoVerdict<QuestionVerdict>>(
+    judge: impl Fn(&Content, &LayerContext<'_>) -> R + Send + Sync + 'static,
 ) -> QuestionGuard {
-    let judge = Box::new(move |question: &Content, at: &Place<'_>| judge(question, at).into_verdict());
+    let judge = Box::new(move |question: &Content, at: &LayerContext<'_>| judge(question, at).into_verdict());
     QuestionGuard::new(ClosureLayer::new("guard::question", Closure::Question(judge)))
 }
 
@@ -57,18 +57,18 @@ pub fn question_at<R: IntoVerdict<QuestionVerdict>>(
 ///     .calls("search", r#"{"query": "rust"}"#)
 ///     .expects(|request| request.tools().is_empty())
 ///     .says("Found.");
-/// let one_search = guard::offer_at(|tool, at| tool.name() != "search" || at.executions.is_empty());
+/// let one_search = guard::offer_with_context(|tool, at| tool.name() != "search" || at.executions.is_empty());
 /// Agent::builder(model).tools(tools![search]).layer(one_search).build()?.ask("What is Rust?").await?;
 /// # Ok(())
 /// # }
 /// ```
 pub fn offer(offers: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> ClosureLayer {
-    offer_at(move |tool, _| offers(tool))
+    offer_with_context(move |tool, _| offers(tool))
 }
 
-/// Chooses the tools of each turn, with its [`Place`].
-pub fn offer_at(
-    offers: impl Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync + 'static,
+/// Chooses the tools of each turn, with its [`LayerContext`].
+pub fn offer_with_context(
+    offers: impl Fn(&ToolDefinition, &LayerContext<'_>) -> bool + Send + Sync + 'static,
 ) -> ClosureLayer {
     ClosureLayer::new("guard::offer", Closure::Offer(Box::new(offers)))
 }
@@ -88,21 +88,21 @@ pub fn offer_at(
 /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 1}"#).says("Later.");
 /// let closed = guard::call(|_: &ToolCall| CallVerdict::deny("not at night"));
 /// let agent = Agent::builder(model).tools(tools![pay]).layer(closed).build()?;
-/// assert_eq!(agent.ask("Pay").await?.messages()[2].text(), "the call was denied: not at night");
+/// assert_eq!(agent.ask("Pay").await?.new_messages()[2].text(), "the call was denied: not at night");
 /// # Ok(())
 /// # }
 /// ```
 pub fn call<R: IntoVerdict<CallVerdict>>(
     judge: impl Fn(&ToolCall) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
-    call_at(move |call, _| judge(call))
+    call_with_context(move |call, _| judge(call))
 }
 
-/// Judges each call with its final arguments and its [`Place`].
-pub fn call_at<R: IntoVerdict<CallVerdict>>(
-    judge: impl Fn(&ToolCall, &Place<'_>) -> R + Send + Sync + 'static,
+/// Judges each call with its final arguments and its [`LayerContext`].
+pub fn call_with_context<R: IntoVerdict<CallVerdict>>(
+    judge: impl Fn(&ToolCall, &LayerContext<'_>) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
-    let judge = Box::new(move |call: &ToolCall, at: &Place<'_>| judge(call, at).into_verdict());
+    let judge = Box::new(move |call: &ToolCall, at: &LayerContext<'_>| judge(call, at).into_verdict());
     ClosureLayer::new("guard::call", Closure::Call(judge))
 }
 
@@ -171,22 +171,22 @@ pub fn needs_approval(needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static)
 /// });
 /// let model = ScriptedModel::new().calls("page", "{}").says("No.");
 /// let agent = Agent::builder(model).tools(tools![page]).layer(injections).build()?;
-/// assert_eq!(agent.ask("Read it").await?.messages()[2].text(), "the page tries to give orders");
+/// assert_eq!(agent.ask("Read it").await?.new_messages()[2].text(), "the page tries to give orders");
 /// # Ok(())
 /// # }
 /// ```
 pub fn output<R: IntoVerdict<OutputVerdict>>(
     judge: impl Fn(&ToolExecution) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
-    output_at(move |execution, _| judge(execution))
+    output_with_context(move |execution, _| judge(execution))
 }
 
-/// Judges the outcome of each call, with its [`Place`].
-pub fn output_at<R: IntoVerdict<OutputVerdict>>(
-    judge: impl Fn(&ToolExecution, &Place<'_>) -> R + Send + Sync + 'static,
+/// Judges the outcome of each call, with its [`LayerContext`].
+pub fn output_with_context<R: IntoVerdict<OutputVerdict>>(
+    judge: impl Fn(&ToolExecution, &LayerContext<'_>) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
     let judge =
-        Box::new(move |execution: &ToolExecution, at: &Place<'_>| judge(execution, at).into_verdict());
+        Box::new(move |execution: &ToolExecution, at: &LayerContext<'_>| judge(execution, at).into_verdict());
     ClosureLayer::new("guard::output", Closure::Output(judge))
 }
 
@@ -211,14 +211,14 @@ pub fn output_at<R: IntoVerdict<OutputVerdict>>(
 pub fn answer<R: IntoVerdict<AnswerVerdict>>(
     judge: impl Fn(&str) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
-    answer_at(move |text, _| judge(text))
+    answer_with_context(move |text, _| judge(text))
 }
 
-/// Judges the text of each reply, with its [`Place`].
-pub fn answer_at<R: IntoVerdict<AnswerVerdict>>(
-    judge: impl Fn(&str, &Place<'_>) -> R + Send + Sync + 'static,
+/// Judges the text of each reply, with its [`LayerContext`].
+pub fn answer_with_context<R: IntoVerdict<AnswerVerdict>>(
+    judge: impl Fn(&str, &LayerContext<'_>) -> R + Send + Sync + 'static,
 ) -> ClosureLayer {
-    let judge = Box::new(move |text: &str, at: &Place<'_>| judge(text, at).into_verdict());
+    let judge = Box::new(move |text: &str, at: &LayerContext<'_>| judge(text, at).into_verdict());
     ClosureLayer::new("guard::answer", Closure::Answer(judge))
 }
 

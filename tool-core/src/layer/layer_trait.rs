@@ -12,8 +12,8 @@ use std::pin::Pin;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 
-use super::call_entry::CallEntry;
-use super::place::Place;
+use super::context::LayerContext;
+use super::recorded_call::RecordedCall;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatModel, ChatRequest, ChatStream, Meter, ModelError, ToolCall, ToolDefinition};
@@ -34,7 +34,7 @@ pub type LayerFuture<'a, V> = Pin<Box<dyn Future<Output = Result<V, LayerError>>
 /// A phase of a run in which layers are asked, one per method of [`Layer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum LayerPhase {
     /// [`Layer::question`]
     Question,
     /// [`Layer::offers`]
@@ -61,7 +61,7 @@ pub enum Phase {
 /// they were added, outer agents' layers first. A panic or an error of a layer lets nothing pass.
 ///
 /// ```
-/// use tool_core::layer::{CallVerdict, Layer, LayerFuture, Phase, Place};
+/// use tool_core::layer::{CallVerdict, Layer, LayerFuture, LayerPhase, LayerContext};
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, ToolCall, tool, tools};
 ///
@@ -75,11 +75,11 @@ pub enum Phase {
 ///         "read_only"
 ///     }
 ///
-///     fn sees(&self, phase: Phase) -> bool {
-///         phase == Phase::Judge
+///     fn sees(&self, phase: LayerPhase) -> bool {
+///         phase == LayerPhase::Judge
 ///     }
 ///
-///     fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+///     fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
 ///         Box::pin(async move {
 ///             Ok(if call.name == "delete" { CallVerdict::deny("read only") } else { CallVerdict::Pass })
 ///         })
@@ -91,7 +91,7 @@ pub enum Phase {
 /// let model = ScriptedModel::new().calls("delete", r#"{"path": "/"}"#).says("I may not.");
 /// let agent = Agent::builder(model).tools(tools![delete]).layer(ReadOnly).build()?;
 /// let answer = agent.ask("Delete all").await?;
-/// assert_eq!(answer.messages()[2].text(), "the call was denied: read only");
+/// assert_eq!(answer.new_messages()[2].text(), "the call was denied: read only");
 /// # Ok(())
 /// # }
 /// ```
@@ -104,7 +104,7 @@ pub trait Layer: Send + Sync {
     fn name(&self) -> &str;
 
     /// Returns `false` for a phase that the layer does not concern: it is then not asked, and text that nobody judges is streamed at once.
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         let _ = phase;
         true
     }
@@ -127,7 +127,11 @@ pub trait Layer: Send + Sync {
     }
 
     /// Judges the question of a run, before the model is asked.
-    fn question<'a>(&'a self, question: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
+    fn question<'a>(
+        &'a self,
+        question: &'a Content,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, QuestionVerdict> {
         let _ = (question, at);
         Box::pin(ready(Ok(QuestionVerdict::Pass)))
     }
@@ -137,25 +141,29 @@ pub trait Layer: Send + Sync {
     ///
     /// The layer is asked before each turn, and again if a request is repeated or a run is resumed in the middle of a turn; the messages are
     /// those before the reply. While the same tools are left out, the prompt cache of the provider is hit.
-    fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
+    fn offers(&self, tool: &ToolDefinition, at: &LayerContext<'_>) -> bool {
         let _ = (tool, at);
         true
     }
 
-    /// Sends a request of the agent to the model, through [`Next::call`].
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    /// Sends a request of the agent to the model, through [`NextLayer::call`].
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         next.call(request)
     }
 
     /// Rewrites the arguments of a call, before anything judges it. `None` leaves them as they are.
-    fn rewrite<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(
+        &'a self,
+        call: &'a ToolCall,
+        at: &'a LayerContext<'a>,
+    ) -> LayerFuture<'a, Option<String>> {
         let _ = (call, at);
         Box::pin(ready(Ok(None)))
     }
 
     /// Judges a call with its final arguments. A call that has waited, or that another process continues or repeats, is judged again before
     /// it is executed.
-    fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+    fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a LayerContext<'a>) -> LayerFuture<'a, CallVerdict> {
         let _ = (call, at);
         Box::pin(ready(Ok(CallVerdict::Pass)))
     }
@@ -167,14 +175,14 @@ pub trait Layer: Send + Sync {
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
-        at: &'a Place<'a>,
+        at: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
         let _ = (execution, at);
         Box::pin(ready(Ok(OutputVerdict::Pass)))
     }
 
     /// Judges the text of a reply before anybody sees it: the answer, and text beside calls.
-    fn answer<'a>(&'a self, text: &'a str, at: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
+    fn answer<'a>(&'a self, text: &'a str, at: &'a LayerContext<'a>) -> LayerFuture<'a, AnswerVerdict> {
         let _ = (text, at);
         Box::pin(ready(Ok(AnswerVerdict::Pass)))
     }
@@ -185,7 +193,7 @@ pub trait Layer: Send + Sync {
         &'a self,
         verdict: &'a VerdictRecord,
         call: Option<&'a ToolCall>,
-        at: &'a Place<'a>,
+        at: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, ()> {
         let _ = (verdict, call, at);
         Box::pin(ready(Ok(())))
@@ -194,32 +202,29 @@ pub trait Layer: Send + Sync {
     /// Receives what was decided about a call that waited, and the outcome of each call, once it is recorded: in the order of the events of
     /// the run, with those of agents that calls ask. Nothing interrupts it, but a layer that takes longer than 10 seconds has failed. If this fails, the
     /// other layers and hooks are told, and the run returns with the error and can be resumed, without this entry.
-    fn record<'a>(&'a self, entry: CallEntry<'a>, at: &'a Place<'a>) -> LayerFuture<'a, ()> {
+    fn record<'a>(&'a self, entry: RecordedCall<'a>, at: &'a LayerContext<'a>) -> LayerFuture<'a, ()> {
         let _ = (entry, at);
         Box::pin(ready(Ok(())))
     }
 }
 
-/// The chunks of a reply; the last one is [`Delta::Done`](crate::model::Delta::Done) with the whole response. Without a reader of the stream, it is the only one.
-pub type Deltas<'a> = ChatStream<'a>;
-
 /// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
 #[derive(Clone, Copy)]
-pub struct Next<'a> {
+pub struct NextLayer<'a> {
     route: Route<'a>,
-    place: &'a Place<'a>,
+    place: &'a LayerContext<'a>,
 }
 
-impl<'a> Next<'a> {
+impl<'a> NextLayer<'a> {
     /// Sends a request through the remaining layers to the model. What it costs is counted for the run, also if the layer has created
     /// it.
-    pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
+    pub fn call(self, request: ChatRequest<'a>) -> ChatStream<'a> {
         self.route.send(request)
     }
 
-    /// Returns the place of the request.
+    /// Returns the context of the request.
     #[must_use]
-    pub fn place(&self) -> &'a Place<'a> {
+    pub fn context(&self) -> &'a LayerContext<'a> {
         self.place
     }
 
@@ -263,18 +268,18 @@ impl<'a> Next<'a> {
 /// The way of a request: the layers that see it, and the model.
 #[derive(Clone, Copy)]
 pub(crate) struct Route<'a> {
-    pub(crate) layers: &'a [(&'a dyn Layer, Place<'a>)],
+    pub(crate) layers: &'a [(&'a dyn Layer, LayerContext<'a>)],
     pub(crate) model: &'a dyn ChatModel,
     pub(crate) meter: Option<&'a dyn Meter>,
     pub(crate) is_streamed: bool,
 }
 
 impl<'a> Route<'a> {
-    pub(crate) fn send(self, request: ChatRequest<'a>) -> Deltas<'a> {
+    pub(crate) fn send(self, request: ChatRequest<'a>) -> ChatStream<'a> {
         let request = request.metered(self.meter);
         match self.layers.split_first() {
             Some(((layer, place), layers)) => {
-                through(*layer, request, Next { route: Self { layers, ..self }, place })
+                through(*layer, request, NextLayer { route: Self { layers, ..self }, place })
             }
             None => catch_panics(
                 || {
@@ -291,9 +296,9 @@ impl<'a> Route<'a> {
 
 /// Converts a panic into an error, so that it is known whose it is.
 fn catch_panics<'a>(
-    start: impl FnOnce() -> Deltas<'a>,
+    start: impl FnOnce() -> ChatStream<'a>,
     error: impl Fn(Panicked) -> ModelError + Send + 'a,
-) -> Deltas<'a> {
+) -> ChatStream<'a> {
     match catch_unwind(AssertUnwindSafe(start)) {
         Ok(deltas) => {
             let deltas = AssertUnwindSafe(deltas).catch_unwind();
@@ -306,7 +311,7 @@ fn catch_panics<'a>(
 }
 
 /// Sends a request through a layer. A panic is an error of the layer, and the end of a run is of its level.
-fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
     let deltas = catch_panics(
         || layer.model(request, next),
         |panic| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), panic }).permanent(),
@@ -325,7 +330,7 @@ fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -
     }))
 }
 
-impl fmt::Debug for Next<'_> {
+impl fmt::Debug for NextLayer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Next").field("place", self.place).finish_non_exhaustive()
     }

@@ -13,7 +13,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::sync::Mutex;
 
-use super::layer_trait::{Deltas, Layer, Next, Phase};
+use super::layer_trait::{Layer, LayerPhase, NextLayer};
 use crate::model::{
     Attempt, Begun, ChatRequest, ChatStream, EarlierAttempt, Meter, ModelError, ModelInfo, TokensPerText,
     Usage,
@@ -173,15 +173,15 @@ impl Layer for RateLimit {
         self.name.as_deref().unwrap_or("rate_limit")
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Model
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Model
     }
 
     fn mistake(&self) -> Option<String> {
         self.has_zero.then(|| "it permits nothing: a limit is zero".to_owned())
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         ChatStream::sent_by(|mut sender| async move {
             let (inner, may_send) = (next.meter(), AtomicBool::new(false));
             let meter = Paced { limit: self, inner, may_send, attempts: SyncMutex::default() };

@@ -15,8 +15,8 @@ use futures_util::stream::{self, StreamExt};
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
-use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Phase};
-use super::place::Place;
+use super::context::LayerContext;
+use super::layer_trait::{Layer, LayerError, LayerFuture, LayerPhase, NextLayer};
 use super::verdict::OutputVerdict;
 use crate::content::{Content, JsonText, Part as ContentPart};
 use crate::model::{
@@ -311,11 +311,11 @@ impl Layer for Redact {
         self.name.as_deref().unwrap_or("redact")
     }
 
-    fn sees(&self, phase: Phase) -> bool {
+    fn sees(&self, phase: LayerPhase) -> bool {
         match phase {
-            Phase::Model => true,
-            Phase::Output => self.direction != Direction::FromModel,
-            Phase::Rewrite => self.direction != Direction::ToModel,
+            LayerPhase::Model => true,
+            LayerPhase::Output => self.direction != Direction::FromModel,
+            LayerPhase::Rewrite => self.direction != Direction::ToModel,
             _ => false,
         }
     }
@@ -324,7 +324,7 @@ impl Layer for Redact {
         self.mistake.clone()
     }
 
-    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
         let is_typed = request.tools().iter().any(|tool| tool.name() == FINAL_TOOL);
         let is_json = is_typed || request.response_format().is_some();
         let redacted = match self.direction {
@@ -339,18 +339,18 @@ impl Layer for Redact {
         if self.direction == Direction::ToModel {
             return deltas;
         }
-        let mut reply = Reply { redact: self, is_json, held: AssistantMessage::default() };
+        let mut reply = RedactedReply { redact: self, is_json, held: AssistantMessage::default() };
         ChatStream::new(deltas.flat_map(move |delta| stream::iter(reply.push(delta))))
     }
 
-    fn rewrite<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+    fn rewrite<'a>(&'a self, call: &'a ToolCall, _: &'a LayerContext<'a>) -> LayerFuture<'a, Option<String>> {
         Box::pin(ready(self.check(self.redact_json(&call.arguments))))
     }
 
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
-        _: &'a Place<'a>,
+        _: &'a LayerContext<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
         let redacted = match execution.outcome() {
             Ok(output) => self
@@ -363,14 +363,14 @@ impl Layer for Redact {
 }
 
 /// A reply that is being streamed.
-struct Reply<'a> {
+struct RedactedReply<'a> {
     redact: &'a Redact,
     is_json: bool,
     /// The ends of its texts, which more text can make a secret.
     held: AssistantMessage,
 }
 
-impl Reply<'_> {
+impl RedactedReply<'_> {
     /// Adds a delta. Returns those that are final.
     fn push(&mut self, mut delta: Result<Delta, ModelError>) -> Vec<Result<Delta, ModelError>> {
         let (held, chunk) = match &mut delta {

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use super::layer_trait::{Layer, LayerError, LayerFuture, Phase, await_verdict, refused_rewrite};
-use super::place::Place;
+use super::context::LayerContext;
+use super::layer_trait::{Layer, LayerError, LayerFuture, LayerPhase, await_verdict, refused_rewrite};
 use super::verdict::{CallVerdict, OutputVerdict};
 use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
@@ -18,7 +18,7 @@ pub(crate) struct Seat<'a> {
     pub(crate) level: usize,
     /// The position of the layer's agent among the agents of its run.
     pub(crate) agent: usize,
-    pub(crate) place: Place<'a>,
+    pub(crate) place: LayerContext<'a>,
 }
 
 /// The failure of a layer. What the model reads has only its name, because the error is for the application.
@@ -53,7 +53,7 @@ impl<'a> Seat<'a> {
     pub(crate) async fn ask<T: ?Sized, V>(
         &self,
         subject: &T,
-        ask: impl for<'s> FnOnce(&'s dyn Layer, &'s T, &'s Place<'s>) -> LayerFuture<'s, V>,
+        ask: impl for<'s> FnOnce(&'s dyn Layer, &'s T, &'s LayerContext<'s>) -> LayerFuture<'s, V>,
     ) -> Result<V, LayerFailure> {
         let verdict = await_verdict(self.layer, |layer| ask(layer, subject, &self.place)).await;
         verdict.map_err(|error| LayerFailure { layer: self.layer.name().to_owned(), error })
@@ -69,7 +69,7 @@ impl<'a> Review<'a> {
         Self(seats.collect())
     }
 
-    fn that_see(&self, phase: Phase) -> impl Iterator<Item = &Seat<'a>> {
+    fn that_see(&self, phase: LayerPhase) -> impl Iterator<Item = &Seat<'a>> {
         self.0.iter().filter(move |seat| seat.layer.sees(phase))
     }
 
@@ -99,7 +99,7 @@ impl<'a> Review<'a> {
         if !is_checked && let Err(error) = check(call) {
             return Ok(Some(error));
         }
-        for seat in self.that_see(Phase::Rewrite).filter(|seat| can_rewrite(seat)) {
+        for seat in self.that_see(LayerPhase::Rewrite).filter(|seat| can_rewrite(seat)) {
             let rewritten = seat.ask(&*call, |layer, it, at| layer.rewrite(it, at)).await?;
             if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
                 call.arguments = arguments;
@@ -128,7 +128,7 @@ impl<'a> Review<'a> {
     async fn rule(&self, call: &ToolCall) -> Result<(Vec<VerdictRecord>, Ruling), LayerFailure> {
         let mut records = Vec::new();
         let (mut approval, mut is_left_to_caller) = (None, false);
-        for seat in self.that_see(Phase::Judge) {
+        for seat in self.that_see(LayerPhase::Judge) {
             let ruling = match seat.ask(call, |layer, it, at| layer.judge(it, at)).await? {
                 CallVerdict::Pass => continue,
                 CallVerdict::NeedsApproval => {
@@ -200,7 +200,7 @@ impl<'a> Review<'a> {
     ) -> Result<Option<VerdictRecord>, LayerFailure> {
         let mut judged = execution.clone();
         let mut end = None;
-        for seat in self.that_see(Phase::Output).filter(|seat| sees(seat)) {
+        for seat in self.that_see(LayerPhase::Output).filter(|seat| sees(seat)) {
             match seat.ask(&judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
                 OutputVerdict::Replace(outcome) => {
@@ -234,7 +234,7 @@ impl<'a> Review<'a> {
 
     /// Returns `true` if a layer sees outputs.
     pub(crate) fn sees_output(&self) -> bool {
-        self.that_see(Phase::Output).next().is_some()
+        self.that_see(LayerPhase::Output).next().is_some()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::closure::{Closure, ClosureLayer, IntoVerdict};
-use super::place::Place;
+use super::context::LayerContext;
 use super::verdict::{OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatRequest, ToolCall};
@@ -42,17 +42,17 @@ use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
 /// });
 /// let agent = Agent::builder(model).tools(tools![read_file]).layer(short).build()?;
 /// let answer = agent.ask("What is in a.txt?").await?;
-/// assert_eq!(answer.messages()[2].text(), "the long text of a.txt");
+/// assert_eq!(answer.new_messages()[2].text(), "the long text of a.txt");
 /// # Ok(())
 /// # }
 /// ```
 pub fn request(
     rewrite: impl for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync + 'static,
 ) -> ClosureLayer {
-    request_at(move |request, _| rewrite(request))
+    request_with_context(move |request, _| rewrite(request))
 }
 
-/// Rewrites each request to the model, with its [`Place`].
+/// Rewrites each request to the model, with its [`LayerContext`].
 ///
 /// ```
 /// use tool_core::layer::rewrite;
@@ -64,7 +64,7 @@ pub fn request(
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = ScriptedModel::new().expects(|request| request.messages()[0].text() == "You help Ada.").says("Hello");
-/// let personal = rewrite::request_at(|request, at| match at.context.get() {
+/// let personal = rewrite::request_with_context(|request, at| match at.context.get() {
 ///     Some(User(name)) => request.with_instructions(format!("You help {name}.")),
 ///     None => request,
 /// });
@@ -72,8 +72,8 @@ pub fn request(
 /// # Ok(())
 /// # }
 /// ```
-pub fn request_at(
-    rewrite: impl for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync + 'static,
+pub fn request_with_context(
+    rewrite: impl for<'a> Fn(ChatRequest<'a>, &LayerContext<'_>) -> ChatRequest<'a> + Send + Sync + 'static,
 ) -> ClosureLayer {
     ClosureLayer::new("rewrite::request", Closure::Request(Box::new(rewrite)))
 }
@@ -92,14 +92,14 @@ pub fn request_at(
 /// let layer = rewrite::question(move |question| Some(redact.text(&question.text()).into_owned()));
 /// let agent = Agent::builder(ScriptedModel::new().says("Done.")).layer(layer).build()?;
 /// let answer = agent.ask("Write to ada@example.com").await?;
-/// assert_eq!(answer.messages()[0].text(), "Write to [e-mail address]");
+/// assert_eq!(answer.new_messages()[0].text(), "Write to [e-mail address]");
 /// # Ok(())
 /// # }
 /// ```
 pub fn question<Q: Into<Content>>(
     rewrite: impl Fn(&Content) -> Option<Q> + Send + Sync + 'static,
 ) -> ClosureLayer {
-    let judge = Box::new(move |question: &Content, _: &Place<'_>| {
+    let judge = Box::new(move |question: &Content, _: &LayerContext<'_>| {
         rewrite(question).map_or(QuestionVerdict::Pass, QuestionVerdict::rewrite).into_verdict()
     });
     ClosureLayer::new("rewrite::question", Closure::Question(judge))
@@ -107,7 +107,7 @@ pub fn question<Q: Into<Content>>(
 
 /// Rewrites the arguments of calls, as JSON text, before anything judges them. `None` leaves them as they are.
 pub fn call(rewrite: impl Fn(&ToolCall) -> Option<String> + Send + Sync + 'static) -> ClosureLayer {
-    let rewrite = Box::new(move |call: &ToolCall, _: &Place<'_>| rewrite(call).into_verdict());
+    let rewrite = Box::new(move |call: &ToolCall, _: &LayerContext<'_>| rewrite(call).into_verdict());
     ClosureLayer::new("rewrite::call", Closure::Rewrite(rewrite))
 }
 
@@ -148,7 +148,7 @@ pub fn arguments<T: ToolArguments + serde::Serialize>(
 ) -> ClosureLayer {
     let tool: Arc<str> = tool.into().into();
     let concerned = Arc::clone(&tool);
-    let rewrite = Box::new(move |call: &ToolCall, _: &Place<'_>| {
+    let rewrite = Box::new(move |call: &ToolCall, _: &LayerContext<'_>| {
         let rewritten = (*call.name == *concerned).then(|| {
             // Arguments that the type refuses must not pass unchanged.
             let arguments = call.arguments_as().map_err(crate::layer::LayerError::from)?;
@@ -177,14 +177,14 @@ pub fn arguments<T: ToolArguments + serde::Serialize>(
 /// let redact = rewrite::output(|_, output| ToolOutput::text(output.to_string().replace(char::is_numeric, "*")));
 /// let agent = Agent::builder(model).tools(tools![customer]).layer(redact).build()?;
 /// let answer = agent.ask("Who is it?").await?;
-/// assert_eq!(answer.messages()[2].text(), "Ada, ****************");
+/// assert_eq!(answer.new_messages()[2].text(), "Ada, ****************");
 /// # Ok(())
 /// # }
 /// ```
 pub fn output<O: Into<ToolOutput>>(
     rewrite: impl Fn(&ToolCall, &ToolOutput) -> O + Send + Sync + 'static,
 ) -> ClosureLayer {
-    let judge = Box::new(move |execution: &ToolExecution, _: &Place<'_>| {
+    let judge = Box::new(move |execution: &ToolExecution, _: &LayerContext<'_>| {
         let verdict = match execution.outcome() {
             Ok(output) => OutputVerdict::replace(rewrite(execution.call(), output)),
             Err(_) => OutputVerdict::Pass,

@@ -12,7 +12,7 @@ pub enum QuestionVerdict {
     /// The question is asked.
     Pass,
     /// This question is asked instead. The run, its conversation and its events have only this one. A layer that judges the question
-    /// [beside](super::QuestionGuard::beside) the model cannot rewrite it.
+    /// [beside](crate::signatures::QuestionGuard::beside) the model cannot rewrite it.
     Rewrite(Content),
     /// The model is not asked: this is the answer. Neither is stored in a conversation.
     Answer(String),

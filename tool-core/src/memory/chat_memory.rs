@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::Operation;
 use super::locks::{ConversationLock, ConversationLocks};
-use crate::memory::{ChatStore, ConversationSummary, InMemoryStore, MemoryError, Window};
+use crate::memory::{ChatStore, CompactionSummary, InMemoryStore, MemoryError, Window};
 use crate::model::{ConversationId, Message, repair_history};
 
 /// The memory of conversations, backed by a store. Clones share it.
@@ -83,7 +83,8 @@ impl ChatMemory {
     /// # Errors
     ///
     /// Returns an error if the store cannot load the conversation, which then stays free.
-    pub async fn open(&self, id: &ConversationId) -> Result<OpenConversation, MemoryError> {
+    pub async fn open(&self, id: impl Into<ConversationId>) -> Result<OpenConversation, MemoryError> {
+        let id = &id.into();
         let lock = self.locks.lock(id).await;
         let mut messages = self.messages(id).await?;
         let stored_len = messages.len();
@@ -99,7 +100,8 @@ impl ChatMemory {
     /// # Errors
     ///
     /// Returns an error if the store cannot store the messages. None of them is stored then.
-    pub async fn commit(&self, id: &ConversationId, added: &[Message]) -> Result<(), MemoryError> {
+    pub async fn commit(&self, id: impl Into<ConversationId>, added: &[Message]) -> Result<(), MemoryError> {
+        let id = &id.into();
         let _lock = self.locks.lock(id).await;
         append(&*self.store, id, added, None).await
     }
@@ -112,7 +114,7 @@ impl ChatMemory {
         id: &ConversationId,
         added: &[Message],
         previous_len: Option<usize>,
-        summary: Option<&ConversationSummary>,
+        summary: Option<&CompactionSummary>,
     ) -> Result<(), MemoryError> {
         let _lock = self.locks.lock(id).await;
         let messages = self.messages(id).await?;
@@ -132,7 +134,8 @@ impl ChatMemory {
     /// # Errors
     ///
     /// Returns an error if the store cannot load the messages.
-    pub async fn messages(&self, id: &ConversationId) -> Result<Vec<Message>, MemoryError> {
+    pub async fn messages(&self, id: impl Into<ConversationId>) -> Result<Vec<Message>, MemoryError> {
+        let id = &id.into();
         let failed = |error| MemoryError::new(Operation::Load(id.clone()), error);
         let messages = self.store.load(id).await.map_err(failed)?;
         let Cow::Owned(repaired) = repair_history(&messages) else { return Ok(messages) };
@@ -145,7 +148,12 @@ impl ChatMemory {
     /// # Errors
     ///
     /// Returns an error if the store cannot replace the messages.
-    pub async fn replace(&self, id: &ConversationId, messages: &[Message]) -> Result<(), MemoryError> {
+    pub async fn replace(
+        &self,
+        id: impl Into<ConversationId>,
+        messages: &[Message],
+    ) -> Result<(), MemoryError> {
+        let id = &id.into();
         let _lock = self.locks.lock(id).await;
         let failed = |error| MemoryError::new(Operation::Replace(id.clone()), error);
         self.store.replace(id, messages).await.map_err(failed)
@@ -156,7 +164,8 @@ impl ChatMemory {
     /// # Errors
     ///
     /// Returns an error if the store cannot remove the messages.
-    pub async fn clear(&self, id: &ConversationId) -> Result<(), MemoryError> {
+    pub async fn clear(&self, id: impl Into<ConversationId>) -> Result<(), MemoryError> {
+        let id = &id.into();
         let _lock = self.locks.lock(id).await;
         let failed = |error| MemoryError::new(Operation::Clear(id.clone()), error);
         self.store.clear(id).await.map_err(failed)
@@ -204,7 +213,7 @@ impl OpenConversation {
     }
 
     /// Returns what the model reads in place of the first messages.
-    pub(crate) async fn summary(&self) -> Result<Option<ConversationSummary>, MemoryError> {
+    pub(crate) async fn summary(&self) -> Result<Option<CompactionSummary>, MemoryError> {
         let failed = |error| MemoryError::new(Operation::Load(self.id().clone()), error);
         self.store.load_summary(self.id()).await.map_err(failed)
     }
@@ -213,7 +222,7 @@ impl OpenConversation {
     pub(crate) async fn append(
         &self,
         added: &[Message],
-        summary: Option<&ConversationSummary>,
+        summary: Option<&CompactionSummary>,
     ) -> Result<(), MemoryError> {
         // Another process can have added messages meanwhile, which the summary does not count.
         let is_unchanged = match summary {
@@ -231,7 +240,7 @@ async fn append(
     store: &dyn ChatStore,
     id: &ConversationId,
     added: &[Message],
-    summary: Option<&ConversationSummary>,
+    summary: Option<&CompactionSummary>,
 ) -> Result<(), MemoryError> {
     let failed = |error| MemoryError::new(Operation::Commit(id.clone()), error);
     store.append(id, added).await.map_err(failed)?;
@@ -278,14 +287,14 @@ mod tests {
             memory.commit_once(&id, &added, previous_len, summary).now_or_never().unwrap().unwrap();
             memory.open(&id).now_or_never().unwrap().unwrap().summary().now_or_never().unwrap().unwrap()
         };
-        let summary = ConversationSummary { messages: 1, text: "One was asked.".to_owned(), details: None };
+        let summary = CompactionSummary { messages: 1, text: "One was asked.".to_owned(), details: None };
         for previous_len in [None, Some(7)] {
             assert_eq!(commit("Is it?", previous_len, Some(&summary)), None, "{previous_len:?}");
         }
         let stored = memory.messages(&id).now_or_never().unwrap().unwrap().len();
         assert_eq!(commit("Was it?", Some(stored), Some(&summary)), Some(summary.clone()));
         // Another process adds messages to an open conversation.
-        let other = ConversationSummary { messages: 2, ..summary.clone() };
+        let other = CompactionSummary { messages: 2, ..summary.clone() };
         for (is_changed, expected) in [(true, summary), (false, other.clone())] {
             let open = memory.open(&id).now_or_never().unwrap().unwrap();
             if is_changed {

@@ -8,7 +8,8 @@ use crate::model::ConversationId;
 /// An error of an operation on stored conversations or runs. It contains the error of the store.
 ///
 /// ```
-/// use tool_core::memory::{ChatStore, MemoryErrorKind, StoreFuture};
+/// use tool_core::memory::MemoryErrorKind;
+/// use tool_core::store::{ChatStore, StoreFuture};
 /// use tool_core::model::ConversationId;
 /// use tool_core::{ChatMemory, Message};
 ///
@@ -32,7 +33,7 @@ use crate::model::ConversationId;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let error = ChatMemory::new(Broken).open(&"user-7".into()).await.unwrap_err();
+/// let error = ChatMemory::new(Broken).open("user-7").await.unwrap_err();
 /// assert_eq!(error.kind(), MemoryErrorKind::Load);
 /// assert_eq!(error.to_string(), "could not load the conversation `user-7`: the disk is gone");
 /// # }
@@ -60,8 +61,6 @@ pub enum MemoryErrorKind {
     StoredRuns,
     /// A stored run could not be loaded.
     LoadRun,
-    /// A command could not be posted to a stored run.
-    Post,
     /// The file of a store could not be opened.
     Open,
 }
@@ -83,8 +82,6 @@ pub(super) enum Operation {
     StoredRuns,
     #[error("load the run `{}`", .0.escape_debug())]
     LoadRun(String),
-    #[error("post a command to the run `{}`", .0.escape_debug())]
-    Post(String),
     #[cfg(feature = "sqlite")]
     #[error("open the store `{}`", .0.display())]
     Open(std::path::PathBuf),
@@ -107,7 +104,6 @@ impl MemoryError {
             Operation::List => MemoryErrorKind::List,
             Operation::StoredRuns => MemoryErrorKind::StoredRuns,
             Operation::LoadRun(_) => MemoryErrorKind::LoadRun,
-            Operation::Post(_) => MemoryErrorKind::Post,
             #[cfg(feature = "sqlite")]
             Operation::Open(_) => MemoryErrorKind::Open,
         }
@@ -128,7 +124,7 @@ impl MemoryError {
     #[must_use]
     pub fn run(&self) -> Option<&str> {
         match &self.operation {
-            Operation::LoadRun(id) | Operation::Post(id) => Some(id),
+            Operation::LoadRun(id) => Some(id),
             _ => None,
         }
     }
@@ -166,7 +162,7 @@ impl Error for MemoryError {
     }
 }
 
-/// The error of [`RunStore::save_run`](crate::memory::RunStore::save_run) for a copy of a run that is outdated: the run was saved
+/// The error of [`RunStore::save_run`](crate::store::RunStore::save_run) for a copy of a run that is outdated: the run was saved
 /// or removed elsewhere since the copy was loaded. Nothing was stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

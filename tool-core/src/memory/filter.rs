@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::memory::{RunStatus, RunSummary};
 use crate::model::{ConversationId, RunUser, setters};
 
-/// A filter for [lists](crate::memory::RunStore::list_runs) of stored runs. A run must meet all that is set; by default, every run does.
+/// A filter for [lists](crate::store::RunStore::list_runs) of stored runs. A run must meet all that is set; by default, every run does.
 ///
 /// ```
-/// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus, RunStore};
+/// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus};
+/// use tool_core::store::RunStore;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId,
-    LeaseRequest, LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus,
-    RunStore, RunSummary, SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, CompactionSummary, DriverId,
+    LeaseRequest, LeaseState, OutputStore, PostOutcome, PostedCommand, RunCommand, RunFilter, RunLog,
+    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, RunUser, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -37,7 +37,8 @@ const MAX_OUTPUT_BYTES: usize = 256 << 20;
 /// Messages in the inboxes of all runs take at most 128 MiB; further ones are [refused](PostOutcome::Full).
 ///
 /// ```
-/// use tool_core::memory::{ChatStore, InMemoryStore};
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::store::ChatStore;
 /// use tool_core::model::ConversationId;
 /// use tool_core::Message;
 ///
@@ -201,7 +202,10 @@ fn posted_bytes(posted: &PostedCommand) -> usize {
 
 /// A stored run.
 struct Stored {
-    run: Run,
+    run: RunId,
+    /// As JSON, like the log.
+    parts: BTreeMap<String, String>,
+    log: BTreeMap<u64, String>,
     summary: RunSummary,
     at: SystemTime,
     size: RunSize,
@@ -212,7 +216,6 @@ struct Stored {
 #[derive(Clone, Copy, Default)]
 struct RunSize {
     log: usize,
-    /// The parts that the last save has replaced.
     parts: usize,
 }
 
@@ -250,7 +253,7 @@ struct Conversation {
     messages: Vec<Message>,
     bytes: usize,
     changed: u64,
-    summary: Option<ConversationSummary>,
+    summary: Option<CompactionSummary>,
 }
 
 impl Default for Conversations {
@@ -289,7 +292,7 @@ impl Conversations {
         Ok(())
     }
 
-    fn store_summary(&mut self, id: &ConversationId, summary: &ConversationSummary) {
+    fn store_summary(&mut self, id: &ConversationId, summary: &CompactionSummary) {
         let Some(known) = self.by_id.get_mut(id) else { return };
         let earlier = known.summary.replace(summary.clone()).map_or(0, |earlier| earlier.len());
         known.bytes = known.bytes + summary.len() - earlier;
@@ -391,15 +394,17 @@ impl Contents {
         self.leases.remove(id);
         self.inboxes.remove(id);
         self.outputs.remove(id);
-        if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
-            run.ids_of_tree().into_iter().for_each(|id| self.outputs.remove(id.as_str()));
+        if let Some(Stored { run, parts, summary, at, size, .. }) = self.runs.remove(id) {
+            self.outputs.remove(run.as_str());
+            // Of runs inside, whose ids are keys.
+            parts.keys().for_each(|key| self.outputs.remove(key));
             self.by_save.remove(&(is_open(&summary), at, id.to_owned()));
             self.run_bytes -= size.bytes();
             self.forget_owners(&summary);
             if self.removed.len() == MAX_REMOVED {
                 self.removed.pop_front();
             }
-            self.removed.push_back(run.id().clone());
+            self.removed.push_back(run);
         }
     }
 
@@ -428,10 +433,9 @@ impl Contents {
     }
 
     /// Sets the size of a stored run.
-    fn resize(&mut self, id: &str, change: impl FnOnce(&mut RunSize)) {
+    fn resize(&mut self, id: &str, size: RunSize) {
         if let Some(stored) = self.runs.get_mut(id) {
-            self.run_bytes -= stored.size.bytes();
-            change(&mut stored.size);
+            self.run_bytes -= std::mem::replace(&mut stored.size, size).bytes();
             self.run_bytes += stored.size.bytes();
         }
     }
@@ -579,7 +583,7 @@ impl ChatStore for InMemoryStore {
     fn store_summary<'a>(
         &'a self,
         id: &'a ConversationId,
-        summary: &'a ConversationSummary,
+        summary: &'a CompactionSummary,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.contents().conversations.store_summary(id, summary);
@@ -587,7 +591,7 @@ impl ChatStore for InMemoryStore {
         })
     }
 
-    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<CompactionSummary>> {
         Box::pin(async move {
             Ok(self.contents().conversations.by_id.get(id).and_then(|known| known.summary.clone()))
         })
@@ -613,9 +617,7 @@ impl RunStore for InMemoryStore {
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let added_log: usize = changes.entries()?.iter().map(|(_, entry)| entry.len()).sum();
-            let parts =
-                changes.parts()?.into_iter().filter_map(|(_, part)| part).map(|part| part.len()).sum();
+            let (entries, parts) = (changes.entries()?, changes.parts()?);
             let contents = &mut *self.contents();
             let summary = changes.summary().ok_or("the changes are not part of a save")?.clone();
             let stored = match contents.runs.entry(id.to_owned()) {
@@ -625,14 +627,27 @@ impl RunStore for InMemoryStore {
                 Entry::Vacant(vacant)
                     if expected.is_none() && !contents.removed.contains(changes.run_id()) =>
                 {
-                    let (run, at, size) = (Run::new([]), SystemTime::now(), RunSize::default());
+                    let (run, at, size) = (changes.run_id().clone(), SystemTime::now(), RunSize::default());
                     contents.run_bytes += size.bytes();
-                    vacant.insert(Stored { run, summary: summary.clone(), at, size })
+                    let (parts, log) = (BTreeMap::new(), BTreeMap::new());
+                    vacant.insert(Stored { run, parts, log, summary: summary.clone(), at, size })
                 }
                 _ => return Ok(SaveOutcome::Conflict),
             };
-            stored.run.apply_changes(changes)?;
-            stored.run.confirm_save();
+            let mut size = stored.size;
+            if changes.is_whole() {
+                (stored.parts, stored.log, size) = Default::default();
+            }
+            for (key, part) in parts {
+                size.parts += part.as_ref().map_or(0, String::len);
+                let replaced = match part {
+                    Some(part) => stored.parts.insert(key, part),
+                    None => stored.parts.remove(&key),
+                };
+                size.parts -= replaced.map_or(0, |replaced| replaced.len());
+            }
+            size.log += entries.iter().map(|(_, entry)| entry.len()).sum::<usize>();
+            stored.log.extend(entries);
             let now = SystemTime::now();
             let saved_before = std::mem::replace(&mut stored.at, now);
             let earlier = std::mem::replace(&mut stored.summary, summary.clone());
@@ -643,10 +658,7 @@ impl RunStore for InMemoryStore {
                 contents.by_owner.entry(owner).or_default().insert(id.to_owned());
             }
             contents.inboxes.acknowledge(id, changes.acknowledged());
-            contents.resize(id, |size| {
-                size.log = added_log + if changes.is_whole() { 0 } else { size.log };
-                size.parts = parts;
-            });
+            contents.resize(id, size);
             contents.make_room_beside(Some(id));
             Ok(SaveOutcome::Saved)
         })
@@ -656,7 +668,24 @@ impl RunStore for InMemoryStore {
         Box::pin(async move {
             let mut contents = self.contents();
             contents.make_room_beside(None);
-            Ok(contents.runs.get(id).map(|stored| stored.run.clone().into_loaded(1)))
+            let stored = contents.runs.get(id).map(|stored| Run::restore(&stored.parts, stored.log.values()));
+            Ok(stored.transpose()?)
+        })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        Box::pin(async move {
+            let (contents, now) = (self.contents(), SystemTime::now());
+            let Some(stored) = contents.runs.get(id) else { return Ok(None) };
+            let behind = stored.log.range(after.map_or(0, |after| after.saturating_add(1))..);
+            let entries = behind.take(limit).map(|(position, entry)| (*position, entry.clone())).collect();
+            let rest = stored.parts.get(RunChanges::REST).cloned();
+            Ok(Some(RunLog::new(contents.listed(stored, now), entries, rest)))
         })
     }
 
@@ -756,6 +785,10 @@ mod tests {
     use crate::content::{Image, Part};
     use crate::run::Decision;
 
+    async fn ids(store: &InMemoryStore) -> Vec<String> {
+        store.list_runs(&RunFilter::new()).await.unwrap().into_iter().map(|run| run.id).collect()
+    }
+
     #[tokio::test]
     async fn the_oldest_run_that_nobody_drives_is_removed() {
         let store = InMemoryStore::new().max_runs(2);
@@ -769,11 +802,11 @@ mod tests {
         for id in ["a", "b", "c"] {
             save(id).await;
         }
-        assert_eq!(store.runs().await.unwrap(), ["b", "c", "driven"]);
+        assert_eq!(ids(&store).await, ["b", "c", "driven"]);
         // Such a run is removed for good.
         let removed = store.load_run("b").await.unwrap().unwrap();
         save("d").await;
-        assert_eq!(store.runs().await.unwrap(), ["c", "d", "driven"]);
+        assert_eq!(ids(&store).await, ["c", "d", "driven"]);
         let changes = removed.changes().saved_with(removed.summary("b"), &[]);
         let outcome = store.append_run("b", None, &changes).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
@@ -821,10 +854,10 @@ mod tests {
         for (id, is_finished) in [("a", false), ("b", false), ("y", true), ("z", true)] {
             save(id, is_finished).await;
         }
-        assert_eq!(store.runs().await.unwrap(), ["a", "b", "z"]);
+        assert_eq!(ids(&store).await, ["a", "b", "z"]);
         for (id, left) in [("c", ["a", "b", "c"]), ("d", ["b", "c", "d"])] {
             save(id, false).await;
-            assert_eq!(store.runs().await.unwrap(), left);
+            assert_eq!(ids(&store).await, left);
         }
     }
 
@@ -837,13 +870,13 @@ mod tests {
             let take = LeaseRequest::Take(Duration::from_secs(60));
             assert_eq!(store.lease(id, &driver, take).await.unwrap(), LeaseState::Held);
         }
-        assert_eq!(store.runs().await.unwrap(), ["a", "b", "c"]);
+        assert_eq!(ids(&store).await, ["a", "b", "c"]);
         for id in ["a", "b", "c"] {
             let state = store.lease(id, &driver, LeaseRequest::Release).await.unwrap();
             assert_eq!(state, LeaseState::Free);
         }
         store.save_run("d", &mut Run::new([Message::user("Hello")])).await.unwrap();
-        assert_eq!(store.runs().await.unwrap(), ["d"]);
+        assert_eq!(ids(&store).await, ["d"]);
     }
 
     #[tokio::test]
@@ -857,9 +890,9 @@ mod tests {
         let mut run = store.load_run("a").await.unwrap().unwrap();
         run.say(text.clone()).unwrap();
         store.save_run("a", &mut run).await.unwrap();
-        assert_eq!(store.runs().await.unwrap(), ["a", "c", "d"]);
+        assert_eq!(ids(&store).await, ["a", "c", "d"]);
         store.save_run("e", &mut Run::new([Message::user(text)])).await.unwrap();
-        assert_eq!(store.runs().await.unwrap(), ["a", "d", "e"]);
+        assert_eq!(ids(&store).await, ["a", "d", "e"]);
         for id in ["a", "d", "e"] {
             store.remove_run(id).await.unwrap();
         }
@@ -898,7 +931,7 @@ mod tests {
             posted += usize::from(store.post("works", &say).await.unwrap() == PostOutcome::Posted);
         }
         assert_eq!((posted, store.posted("works").await.unwrap().len()), (41, 41), "4 MiB");
-        assert_eq!(store.runs().await.unwrap(), ["waits", "works"]);
+        assert_eq!(ids(&store).await, ["waits", "works"]);
     }
 
     #[tokio::test]
@@ -915,11 +948,11 @@ mod tests {
         assert_eq!(store.post("b", &second).await.unwrap(), PostOutcome::Posted);
         assert_eq!(store.post("c", &say()).await.unwrap(), PostOutcome::Full);
         assert_eq!(store.post("b", &second).await.unwrap(), PostOutcome::Posted, "it is there");
-        let denies = RunCommand::resolve(&"wait".into(), Decision::deny("x".repeat(4_000)));
+        let denies = RunCommand::resolve("wait", Decision::deny("x".repeat(4_000)));
         for command in [denies, RunCommand::Cancel].map(PostedCommand::new) {
             assert_eq!(store.post("c", &command).await.unwrap(), PostOutcome::Posted);
         }
-        assert_eq!(store.runs().await.unwrap(), ["a", "b", "c"]);
+        assert_eq!(ids(&store).await, ["a", "b", "c"]);
         // Taken by a driver, and removed with its run.
         store.save_run_after("a", &mut runs[0].1, &[first.id]).await.unwrap();
         assert_eq!(store.post("c", &say()).await.unwrap(), PostOutcome::Posted);
@@ -942,11 +975,11 @@ mod tests {
         for id in ["driven", "waits"] {
             store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
         }
-        assert_eq!(store.runs().await.unwrap(), ["driven", "waits"]);
+        assert_eq!(ids(&store).await, ["driven", "waits"]);
         let store = store.max_run_age(Duration::ZERO);
         while SystemTime::now() <= store.contents().runs["waits"].at {}
         assert!(store.load_run("waits").await.unwrap().is_none());
-        assert_eq!(store.runs().await.unwrap(), ["driven"]);
+        assert_eq!(ids(&store).await, ["driven"]);
         assert_eq!(store.lease("driven", &driver, LeaseRequest::Release).await.unwrap(), LeaseState::Free);
         assert!(store.load_run("driven").await.unwrap().is_none());
     }

@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::unique_id;
 use crate::run::summary::RunSummary;
-use crate::run::{Decision, MessageLoad, Run, UserMessage};
+use crate::run::{Decision, MessageVolume, Run, UserMessage};
 use crate::tool::{DecisionRecord, WaitId};
 
 /// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
 ///
 /// ```
-/// use tool_core::memory::RunCommand;
+/// use tool_core::store::RunCommand;
 /// use tool_core::run::Decision;
 ///
-/// let approve = RunCommand::resolve(&"3f2a".into(), Decision::approve().by("ada"));
+/// let approve = RunCommand::resolve("3f2a", Decision::approve().by("ada"));
 /// assert_eq!(format!("{approve:?}"), "Resolve(WaitId(\"3f2a\"), Decision(Approved))");
 /// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +50,9 @@ pub enum RunCommand {
 impl RunCommand {
     /// Creates the command that records a decision about this wait.
     #[must_use]
-    pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
+    pub fn resolve(wait: impl Into<WaitId>, decision: Decision) -> Self {
         let has_checked_arguments = decision.has_checked_arguments;
-        Self::Resolve { wait: wait.clone(), decision, has_checked_arguments }
+        Self::Resolve { wait: wait.into(), decision, has_checked_arguments }
     }
 
     /// Returns the message, if the command adds one.
@@ -64,11 +64,11 @@ impl RunCommand {
         }
     }
 
-    /// Returns `true` if a run [takes](MessageLoad::takes) the command. `load` is that of the [stored run](crate::memory::RunSummary::message_load)
+    /// Returns `true` if a run [takes](MessageVolume::takes) the command. `volume` is that of the [stored run](crate::memory::RunSummary::message_volume)
     /// with the messages in its inbox. Decisions and cancellations always fit.
     #[must_use]
-    pub fn fits(&self, load: MessageLoad) -> bool {
-        self.message().is_none_or(|message| load.takes(message))
+    pub fn fits(&self, volume: MessageVolume) -> bool {
+        self.message().is_none_or(|message| volume.takes(message))
     }
 
     /// Returns the decision about this wait, if the command records one.
@@ -121,7 +121,8 @@ impl fmt::Debug for RunCommand {
 /// A command in the inbox of a run, with an id that is unique in this inbox.
 ///
 /// ```
-/// use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStore};
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::store::{PostOutcome, PostedCommand, RunCommand, RunStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -152,10 +153,10 @@ impl PostedCommand {
     /// one, and a decision about what is decided there, because the first decision is final. A store does not add it then.
     ///
     /// ```
-    /// use tool_core::memory::{PostedCommand, RunCommand};
+    /// use tool_core::store::{PostedCommand, RunCommand};
     /// use tool_core::run::Decision;
     ///
-    /// let decides = |decision| PostedCommand::new(RunCommand::resolve(&"3f2a".into(), decision));
+    /// let decides = |decision| PostedCommand::new(RunCommand::resolve("3f2a", decision));
     /// let inbox = [decides(Decision::deny("too expensive"))];
     /// assert!(decides(Decision::approve()).is_in(&inbox));
     /// assert!(!PostedCommand::new(RunCommand::Cancel).is_in(&inbox));
@@ -170,11 +171,11 @@ impl PostedCommand {
     #[must_use]
     pub fn fits(&self, run: &RunSummary, inbox: &[Self]) -> bool {
         let messages = inbox.iter().filter_map(|posted| posted.command.message());
-        self.command.fits(messages.fold(run.message_load, |load, one| load.with_unread(1, one.bytes())))
+        self.command.fits(messages.fold(run.message_volume, |volume, one| volume.with_unread(1, one.bytes())))
     }
 }
 
-/// The outcome of [`RunStore::post`](crate::memory::RunStore::post).
+/// The outcome of [`RunStore::post`](crate::store::RunStore::post).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the command may not have been stored"]
 pub enum PostOutcome {
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_inbox_has_one_decision_about_each_wait_and_one_cancellation() {
-        let decides = |wait: &str, decision| RunCommand::resolve(&wait.into(), decision);
+        let decides = |wait: &str, decision| RunCommand::resolve(wait, decision);
         let [approve, deny, defer] = [Decision::approve(), Decision::deny("no"), Decision::defer()];
         let table = [
             (RunCommand::Cancel, RunCommand::Cancel, true),

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{impl_id, unique_id};
 
-/// The unique id of a driver that can hold the [lease](crate::memory::RunStore::lease) of a run. Each
+/// The unique id of a driver that can hold the [lease](crate::store::RunStore::lease) of a run. Each
 /// [`RunDriver`](crate::agent::RunDriver) has its own, also within one process.
 ///
 /// ```
-/// use tool_core::memory::DriverId;
+/// use tool_core::store::DriverId;
 ///
 /// assert_ne!(DriverId::unique(), DriverId::unique());
 /// assert_eq!(DriverId::from("worker-1".to_owned()).as_str(), "worker-1");

@@ -16,12 +16,13 @@ use crate::run::RunId;
 /// # Contract
 ///
 /// - An output belongs to one run, and is read only by that run.
-/// - A [`RunStore`](crate::memory::RunStore) that also stores outputs removes those of a run, and of the runs inside, together with the run.
+/// - A [`RunStore`](crate::store::RunStore) that also stores outputs removes those of a run, and of the runs inside, together with the run.
 /// - An operation sees the effects of those that were started earlier, and no operation blocks its thread.
 ///
 /// ```
 /// use tool_core::Message;
-/// use tool_core::memory::{InMemoryStore, OutputStore};
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::store::OutputStore;
 /// use tool_core::run::Run;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -3,15 +3,18 @@
 use std::error::Error;
 use std::time::Duration;
 
+use crate::memory::run_reader::{RunNews, RunReader};
 use crate::memory::{
     DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunFilter,
     RunStatus, RunStore, RunSummary,
 };
 use crate::model::{AssistantMessage, ChatResponse, Message, ToolCall};
-use crate::run::{Decision, MessageLoad, Run, UserMessage};
+use crate::run::event::Event;
+use crate::run::{Decision, MessageVolume, Run, UserMessage};
 use crate::tool::{ToolExecution, ToolOutput};
 
-type Checked = Result<(), Box<dyn Error + Send + Sync>>;
+type BoxError = Box<dyn Error + Send + Sync>;
+type Checked = Result<(), BoxError>;
 
 /// Long enough for any machine.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -35,6 +38,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// Returns an error of the store, or the rule that it violates.
 pub async fn check_run_store(store: &dyn RunStore) -> Checked {
     check_states(store).await?;
+    check_entries(store).await?;
     check_leases(store).await?;
     check_inboxes(store).await?;
     check_messages(store).await?;
@@ -72,8 +76,8 @@ async fn check_states(store: &dyn RunStore) -> Checked {
     store.remove_run(a).await?;
     store.save_run(b, &mut new_run()).await?;
     store.save_run(a, &mut run).await?;
-    let ids = store.runs().await?;
-    let own: Vec<_> = ids.iter().filter(|id| id.starts_with("check-")).collect();
+    let listed = store.list_runs(&RunFilter::new()).await?;
+    let own: Vec<_> = listed.iter().map(|run| &*run.id).filter(|id| id.starts_with("check-")).collect();
     ensure(own == [a, b], "a list has all stored runs, sorted by id")?;
     let mut copy = store.load_run(a).await?.ok_or("a stored run can be loaded")?;
     ensure(copy.revision() == run.revision(), "the loaded run has the revision of the stored state")?;
@@ -104,6 +108,61 @@ async fn check_states(store: &dyn RunStore) -> Checked {
     store.save_run(a, &mut new_run()).await?;
     store.remove_run(a).await?;
     store.remove_run(b).await
+}
+
+async fn check_entries(store: &dyn RunStore) -> Checked {
+    let id = "check-entries";
+    ensure(store.entries(id, None, 10).await?.is_none(), "an unknown run has no entries")?;
+    let mut run = new_run();
+    store.save_run(id, &mut run).await?;
+    let calls = ["first", "second"].map(|id| ToolCall::new(id, "work", "{}"));
+    run.record_response(ChatResponse::new(AssistantMessage::text("Well.").with_tool_calls(calls)))?;
+    store.save_run(id, &mut run).await?;
+    run.begin_call("first")?;
+    let call = run.current_calls().next().map(|(call, _)| call.clone()).ok_or("the call is open")?;
+    run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("Done."))))?;
+    run.require_approval("second")?;
+    store.save_run(id, &mut run).await?;
+    let mut copy = store.load_run(id).await?.ok_or("a stored run can be loaded")?;
+    let log = async |after, limit| {
+        store.entries(id, after, limit).await?.ok_or_else(|| BoxError::from("a stored run has entries"))
+    };
+    let all = log(None, 100).await?;
+    let positions: Vec<_> = all.positions().collect();
+    ensure(positions.len() == 5, "the entries of a run are those of all saves")?;
+    ensure(
+        positions.is_sorted() && positions.first() == Some(&0),
+        "entries are in the order of their positions",
+    )?;
+    ensure(
+        Some(&all.summary().revision) == run.revision(),
+        "entries come with the summary of the last save",
+    )?;
+    for (at, after) in positions.iter().enumerate() {
+        let rest: Vec<_> = log(Some(*after), 100).await?.positions().collect();
+        ensure(rest == positions[at + 1..], "entries are those behind a position")?;
+        let first: Vec<_> = log(None, at).await?.positions().collect();
+        ensure(first == positions[..at], "there are at most so many entries, the first ones")?;
+    }
+    let (mut reader, mut again) = (RunReader::new(id), RunReader::new(id));
+    let read = reader.read(store).await?.ok_or("a stored run can be read")?;
+    let rests = |news: &RunNews| matches!(news.events.last().map(|last| &last.event), Some(Event::Waiting(waits)) if waits.len() == 1);
+    ensure(rests(&read), "entries come with the part of the state that states how the run rests")?;
+    copy.resolve_all(|_| Decision::deny("no"))?;
+    store.save_run(id, &mut copy).await?;
+    let read = reader.read(store).await?.ok_or("a stored run can be read")?;
+    ensure(
+        !read.is_beginning && !read.events.is_empty() && !rests(&read),
+        "a save adds entries to the log, and removes that part",
+    )?;
+    let mut copy: Run = serde_json::from_str(&serde_json::to_string(&copy)?)?;
+    store.save_run(id, &mut copy).await?;
+    let read = reader.read(store).await?.ok_or("a stored run can be read")?;
+    ensure(read.is_beginning, "a whole run begins the log anew")?;
+    let whole = again.read(store).await?.ok_or("a stored run can be read")?;
+    ensure(whole.events.len() == read.events.len(), "all readers read the same")?;
+    store.remove_run(id).await?;
+    ensure(store.entries(id, None, 10).await?.is_none(), "a removed run has no entries")
 }
 
 async fn check_leases(store: &dyn RunStore) -> Checked {
@@ -163,7 +222,7 @@ async fn check_leases(store: &dyn RunStore) -> Checked {
 
 async fn check_inboxes(store: &dyn RunStore) -> Checked {
     let id = "check-inbox";
-    let approval = RunCommand::resolve(&"check-wait".into(), Decision::deny("no"));
+    let approval = RunCommand::resolve("check-wait", Decision::deny("no"));
     let commands = [PostedCommand::new(approval), PostedCommand::new(RunCommand::Cancel)];
     match store.post(id, &commands[0]).await? {
         PostOutcome::Unsupported => return Ok(()),
@@ -175,7 +234,7 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
         let outcome = store.post(id, command).await?;
         ensure(outcome == PostOutcome::Posted, "commands can be posted to a stored run")?;
     }
-    let second = RunCommand::resolve(&"check-wait".into(), Decision::approve());
+    let second = RunCommand::resolve("check-wait", Decision::approve());
     for command in [second, RunCommand::Cancel].map(PostedCommand::new) {
         let outcome = store.post(id, &command).await?;
         let rule =
@@ -231,7 +290,7 @@ async fn check_messages(store: &dyn RunStore) -> Checked {
     ensure(posted.len() == 100, "a message that is refused is not in the inbox")?;
     let again = posted.first().ok_or("the inbox has messages")?;
     ensure(store.post(id, again).await? == PostOutcome::Posted, "a command is not refused if it is there")?;
-    let approval = RunCommand::resolve(&"check-wait".into(), Decision::approve());
+    let approval = RunCommand::resolve("check-wait", Decision::approve());
     for command in [approval, RunCommand::Cancel].map(PostedCommand::new) {
         let outcome = store.post(id, &command).await?;
         ensure(outcome == PostOutcome::Posted, "decisions and cancellations are posted to every stored run")?;
@@ -240,7 +299,7 @@ async fn check_messages(store: &dyn RunStore) -> Checked {
     ensure(outcome == PostOutcome::Posted, "the inbox of a run counts for that run alone")?;
     // Taken by a driver, and read.
     let taken: Vec<_> = posted.iter().map(|posted| posted.id.clone()).collect();
-    run.count_message_bytes(MessageLoad::MAX_BYTES - long);
+    run.count_message_bytes(MessageVolume::MAX_BYTES - long);
     store.save_run_after(id, &mut run, &taken).await?;
     let outcome = store.post(id, &say(long)).await?;
     ensure(outcome == PostOutcome::Posted, "a message is posted once a driver has taken the others")?;
@@ -292,7 +351,7 @@ async fn check_lists(store: &dyn RunStore) -> Checked {
         ensure(!listed_run(store, first).await?.is_leased, "a list shows that a lease was released")?;
     }
     for (command, is_cancellation) in
-        [(RunCommand::resolve(&"wait".into(), Decision::approve()), false), (RunCommand::Cancel, true)]
+        [(RunCommand::resolve("wait", Decision::approve()), false), (RunCommand::Cancel, true)]
     {
         if store.post(first, &PostedCommand::new(command)).await? == PostOutcome::Posted {
             let listed = listed_run(store, first).await?;
@@ -302,9 +361,8 @@ async fn check_lists(store: &dyn RunStore) -> Checked {
     }
     store.remove_run(first).await?;
     store.remove_run(second).await?;
-    let mut left = store.runs().await?;
-    left.retain(|id| id.starts_with("check-list"));
-    ensure(left.is_empty(), "a list has no removed run")
+    let left = store.list_runs(&RunFilter::new()).await?;
+    ensure(!left.iter().any(|run| run.id.starts_with("check-list")), "a list has no removed run")
 }
 
 async fn listed_run(store: &dyn RunStore, id: &str) -> Result<RunSummary, Box<dyn Error + Send + Sync>> {

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::memory::{
-    ConversationSummary, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict,
-    RunFilter, RunSummary,
+    CompactionSummary, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict,
+    RunFilter, RunLog, RunSummary,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunChanges, RunRevision};
@@ -35,7 +35,8 @@ pub type StoreFuture<'a, T> =
 /// # Examples
 ///
 /// ```
-/// use tool_core::memory::{ChatStore, InMemoryStore, StoreFuture};
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::store::{ChatStore, StoreFuture};
 /// use tool_core::model::ConversationId;
 /// use tool_core::Message;
 ///
@@ -108,7 +109,7 @@ pub trait ChatStore: Send + Sync {
     fn store_summary<'a>(
         &'a self,
         _id: &'a ConversationId,
-        _summary: &'a ConversationSummary,
+        _summary: &'a CompactionSummary,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -118,7 +119,7 @@ pub trait ChatStore: Send + Sync {
     /// # Errors
     ///
     /// The future resolves to an error if it cannot be read.
-    fn load_summary<'a>(&'a self, _id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+    fn load_summary<'a>(&'a self, _id: &'a ConversationId) -> StoreFuture<'a, Option<CompactionSummary>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -144,7 +145,8 @@ pub trait ChatStore: Send + Sync {
 /// one run, one of them continues, and the other gets a [`RunConflict`] before it has executed anything.
 ///
 /// ```
-/// use tool_core::memory::{InMemoryStore, RunConflict, RunStore};
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::store::{RunConflict, RunStore};
 /// use tool_core::run::Run;
 /// use tool_core::Message;
 ///
@@ -161,7 +163,7 @@ pub trait ChatStore: Send + Sync {
 ///
 /// store.remove_run("order-17").await?;
 /// assert!(store.save_run("order-17", &mut run).await.unwrap_err().is::<RunConflict>());
-/// assert!(store.runs().await?.is_empty());
+/// assert!(store.load_run("order-17").await?.is_none());
 /// # Ok(())
 /// # }
 /// ```
@@ -205,8 +207,9 @@ pub trait ChatStore: Send + Sync {
 /// use std::sync::Mutex;
 /// use std::time::{Duration, Instant};
 ///
-/// use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
-/// use tool_core::run::{Run, RunChanges, RunRevision};
+/// use tool_core::memory::{RunFilter, RunSummary};
+/// use tool_core::store::{RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
+/// use tool_core::run::Run;
 ///
 /// /// A stored run as JSON. A database would have a table of parts and one of entries, and change them in a transaction.
 /// #[derive(Default)]
@@ -215,7 +218,7 @@ pub trait ChatStore: Send + Sync {
 ///     summary: Option<RunSummary>,
 ///     saved_at: Option<Instant>,
 ///     parts: BTreeMap<String, String>,
-///     log: Vec<String>,
+///     log: BTreeMap<u64, String>,
 /// }
 ///
 /// #[derive(Default)]
@@ -249,7 +252,7 @@ pub trait ChatStore: Send + Sync {
 ///                     None => stored.parts.remove(&key),
 ///                 };
 ///             }
-///             stored.log.extend(changes.entries()?.into_iter().map(|(_, entry)| entry));
+///             stored.log.extend(changes.entries()?);
 ///             Ok(SaveOutcome::Saved)
 ///         })
 ///     }
@@ -257,8 +260,19 @@ pub trait ChatStore: Send + Sync {
 ///     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
 ///         Box::pin(async move {
 ///             let (runs, _) = &*self.0.lock().unwrap();
-///             let run = runs.get(id).map(|stored| Run::restore(&stored.parts, &stored.log));
+///             let run = runs.get(id).map(|stored| Run::restore(&stored.parts, stored.log.values()));
 ///             Ok(run.transpose()?)
+///         })
+///     }
+///
+///     fn entries<'a>(&'a self, id: &'a str, after: Option<u64>, limit: usize) -> StoreFuture<'a, Option<RunLog>> {
+///         Box::pin(async move {
+///             let (runs, _) = &*self.0.lock().unwrap();
+///             let Some(stored) = runs.get(id) else { return Ok(None) };
+///             let first = after.map_or(0, |after| after + 1);
+///             let entries = stored.log.range(first..).take(limit).map(|(at, entry)| (*at, entry.clone())).collect();
+///             let rest = stored.parts.get(RunChanges::REST).cloned();
+///             Ok(stored.summary.clone().map(|summary| RunLog::new(summary, entries, rest)))
 ///         })
 ///     }
 ///
@@ -294,8 +308,11 @@ pub trait ChatStore: Send + Sync {
     note = "write `InMemoryStore::new()`, or `SqliteStore::open(\"…\")` with the feature `sqlite`"
 )]
 pub trait RunStore: Send + Sync {
-    /// Stores what has changed in a run whose stored state has the revision `expected`, or reports a conflict and changes nothing. With
-    /// `None`, no state may be stored under the id, the run must not have been removed, and the changes are all that the run has.
+    /// Stores what has changed in a run whose stored state has the revision `expected`, or reports a conflict and changes nothing.
+    ///
+    /// `None` is for a run that was never stored: it is a conflict if any state is stored under the id, whatever its revision, and if a run
+    /// with this [id](RunChanges::run_id) was removed. The changes are then the [whole](RunChanges::is_whole) run. A run that was stored before
+    /// always has a revision, also if it comes from another store, where it is a conflict as long as no state has that revision.
     ///
     /// In one transaction, the store adds the [entries](RunChanges::entries) to the log of the run, replaces or removes its
     /// [parts](RunChanges::parts), sets its [revision](RunChanges::revision) and its [summary](RunChanges::summary), and removes the
@@ -318,6 +335,20 @@ pub trait RunStore: Send + Sync {
     ///
     /// The future resolves to an error if the state cannot be read.
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>>;
+
+    /// Returns what others read of a run: the summary of its last save; the entries of its log behind the position `after`, or from the first
+    /// one, in the order of their positions and at most `limit`; and the part of its state with the key [`RunChanges::REST`]. All of it is of one state. Returns `None` if there is no such run. A [`RunReader`](crate::store::RunReader)
+    /// makes events of it.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the log cannot be read.
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>>;
 
     /// Removes a run, so that no copy of it can be saved any more. Removing an unknown run has no effect.
     ///
@@ -348,25 +379,6 @@ pub trait RunStore: Send + Sync {
     /// The future resolves to an error if the runs cannot be listed.
     fn unreadable_runs(&self) -> StoreFuture<'_, Vec<UnreadableRun>> {
         Box::pin(async { Ok(Vec::new()) })
-    }
-
-    /// Returns the ids of all stored runs, sorted, also of those that cannot be read. Implementations do not override this.
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to an error if the runs cannot be listed.
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async {
-            let runs = self.list_runs(&RunFilter::new()).await?.into_iter().map(|run| run.id);
-            let mut ids: Vec<_> = runs.collect();
-            let unreadable = self.unreadable_runs().await?;
-            if !unreadable.is_empty() {
-                ids.extend(unreadable.into_iter().map(|run| run.id));
-                ids.sort_unstable();
-                ids.dedup();
-            }
-            Ok(ids)
-        })
     }
 
     /// Stores the state of a run and gives it a new revision, unless it was saved or removed elsewhere since this copy was
@@ -464,7 +476,7 @@ pub enum SaveOutcome {
 /// A stored run whose [summary](RunSummary) cannot be read, and the error of a [list](RunStore::list_runs) of this run alone.
 ///
 /// ```
-/// use tool_core::memory::UnreadableRun;
+/// use tool_core::store::UnreadableRun;
 ///
 /// let run = UnreadableRun::new("order-17", None, "the summary is of another version");
 /// assert_eq!((&*run.id, run.error.to_string()), ("order-17", "the summary is of another version".to_owned()));
@@ -512,12 +524,12 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
     fn store_summary<'a>(
         &'a self,
         id: &'a ConversationId,
-        summary: &'a ConversationSummary,
+        summary: &'a CompactionSummary,
     ) -> StoreFuture<'a, ()> {
         (**self).store_summary(id, summary)
     }
 
-    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<CompactionSummary>> {
         (**self).load_summary(id)
     }
 
@@ -531,6 +543,15 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
 }
 
 impl<S: RunStore + ?Sized> RunStore for Arc<S> {
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        (**self).entries(id, after, limit)
+    }
+
     fn append_run<'a>(
         &'a self,
         id: &'a str,

@@ -11,7 +11,7 @@ use crate::run::Run;
 /// What the model reads in place of the first messages of a conversation, because a run of it was
 /// [compacted](crate::agent::Compaction).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConversationSummary {
+pub struct CompactionSummary {
     /// The number of messages that it stands for.
     pub messages: usize,
     /// The text. It is empty if no messages are hidden, but outputs in them.
@@ -22,14 +22,13 @@ pub struct ConversationSummary {
     pub details: Option<String>,
 }
 
-impl ConversationSummary {
+impl CompactionSummary {
     /// Returns its length in bytes.
     pub(super) fn len(&self) -> usize {
         self.text.len() + self.details.as_ref().map_or(0, String::len)
     }
 
     /// Returns the summary that a run leaves to the next one of its conversation, once the run is part of that.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn of_run(run: &Run) -> Option<Self> {
         let (messages, text, carried) = run.compaction_of_conversation()?;
@@ -39,8 +38,8 @@ impl ConversationSummary {
 }
 
 /// Omits the text, because conversations are private.
-impl fmt::Debug for ConversationSummary {
+impl fmt::Debug for CompactionSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConversationSummary").field("messages", &self.messages).finish_non_exhaustive()
+        f.debug_struct("CompactionSummary").field("messages", &self.messages).finish_non_exhaustive()
     }
 }

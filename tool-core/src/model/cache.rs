@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// ```
 /// use tool_core::Message;
-/// use tool_core::__internals::RequestCache;
+/// use tool_core::provider::RequestCache;
 /// use tool_core::model::ChatRequest;
 ///
 /// /// Converts only the new messages, as a provider would.

@@ -106,7 +106,8 @@ impl fmt::Debug for ChatStream<'_> {
 /// # Examples
 ///
 /// ```
-/// use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
+/// use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse};
+/// use tool_core::provider::ModelFuture;
 /// use tool_core::ChatModel;
 ///
 /// struct Parrot;
@@ -119,8 +120,7 @@ impl fmt::Debug for ChatStream<'_> {
 /// }
 /// ```
 ///
-#[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
-#[doc = include_str!("../../docs/provider.md")]
+/// [`provider`](crate::provider) says how a provider is written.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model",
     label = "not a `ChatModel`",

@@ -60,7 +60,7 @@ pub enum ToolKind {
     /// The call asks an [agent](crate::Agent::as_tool), whose run belongs to the call's run.
     Agent,
     /// The caller of the run executes the call, for example in a user's browser, and the tool itself is never called. A run
-    /// [waits](crate::run::WaitReason::CallerResult) for the result, whose [origin](crate::tool::Origin) is always `External`.
+    /// [waits](crate::run::WaitReason::CallerResult) for the result, whose [origin](crate::tool::OutcomeOrigin) is always `External`.
     Caller,
     /// A call that succeeds hands the run over to [another agent](crate::agent::AgentBuilder::handoff_to).
     Handoff,
@@ -288,7 +288,7 @@ impl ToolDefinition {
     /// assert!(strict.is_strict());
     /// let nights = &strict.parameters()["properties"]["nights"];
     /// assert_eq!(*nights, json!({ "type": ["integer", "null"], "description": "`null` means 1." }));
-    /// # Ok::<_, tool_core::model::StrictError>(())
+    /// # Ok::<_, tool_core::provider::StrictError>(())
     /// ```
     ///
     /// # Errors
@@ -349,7 +349,6 @@ impl ToolDefinition {
     }
 
     /// Sets the hash of the whole definition, for one that has only what the rules of a run need.
-    #[doc(hidden)] // For the crates of this project.
     pub fn with_known_hash(mut self, hash: impl Into<String>) -> Self {
         self.known_hash = Some(hash.into());
         self
@@ -430,7 +429,8 @@ impl ToolDefinitions {
     /// setting.
     ///
     /// ```
-    /// use tool_core::model::{ToolDefinition, ToolDefinitions};
+    /// use tool_core::model::ToolDefinition;
+    /// use tool_core::provider::ToolDefinitions;
     ///
     /// struct Names(String);
     ///
@@ -440,7 +440,6 @@ impl ToolDefinitions {
     /// let again = definitions.encoded::<Names>(|_| unreachable!("the encoding is cached"));
     /// assert_eq!(again.0, "now");
     /// ```
-    #[doc(hidden)] // For the crates of this project.
     pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
         let cached = self.encodings().get(&TypeId::of::<T>()).map(Arc::clone);
         if let Some(encoding) = cached.and_then(|cached| cached.downcast().ok()) {

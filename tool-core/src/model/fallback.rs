@@ -25,7 +25,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 /// - A model that failed is left out of the following requests. After a [while](Self::retry_after), one request tries it again;
 ///   the others still leave it out until that one's response starts. If no model is left, all of them are tried.
 /// - A conversation can continue with another model at any turn: each provider sends back only its own [reasoning and
-///   data](crate::model::ProviderData).
+///   data](crate::provider::ProviderData).
 /// - Features that not all of the models support are not used: [typed answers](crate::agent::Ask::answer_as) are then given by a
 ///   tool, and the agent [searches tools](crate::agent::ToolSearch) in place of the provider.
 /// - The model that answered is in the response and the message, in traces, and determines the cost. Failed requests are counted,

@@ -21,7 +21,7 @@ use crate::model::ProviderData;
 /// ```
 ///
 /// `Debug` shows only sizes, because conversations are private. To read one, use [`text`](Self::text) or a
-/// [`Transcript`](crate::transcript::Transcript).
+/// [`Transcript`](crate::signatures::Transcript).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", content = "message", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -212,7 +212,8 @@ impl fmt::Debug for AssistantMessage {
 /// A source that a part of a reply is based on, such as a page that the provider found, or a passage of a file.
 ///
 /// ```
-/// use tool_core::model::{AssistantMessage, Citation};
+/// use tool_core::model::AssistantMessage;
+/// use tool_core::provider::Citation;
 ///
 /// let mut reply = AssistantMessage::text("High tide is at 14:20.");
 /// let mut citation = Citation::new(0..22);

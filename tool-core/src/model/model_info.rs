@@ -4,7 +4,7 @@
 /// not report.
 ///
 /// ```
-/// use tool_core::model::ModelInfo;
+/// use tool_core::provider::ModelInfo;
 ///
 /// let info = ModelInfo::default().with_context_window(200_000).with_max_output_tokens(64_000);
 /// assert_eq!((info.context_window, info.supports_images), (Some(200_000), None));

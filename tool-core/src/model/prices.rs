@@ -28,7 +28,7 @@ use crate::model::{Cost, Currency, ModelInfo, Usage};
 /// )?;
 /// let cost = prices.cost("small", Usage::new(10_000, 500))?;
 /// assert_eq!(cost.to_string(), "0.0048 USD");
-/// # Ok::<_, tool_core::model::PricesError>(())
+/// # Ok::<_, tool_core::signatures::PricesError>(())
 /// ```
 #[derive(Clone)]
 #[must_use]
@@ -45,7 +45,7 @@ type PriceFn = dyn Fn(&str, Usage) -> Option<ModelPrices> + Send + Sync;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum UnknownModel {
+pub enum OnUnknownPrice {
     /// A request to it is an error, before it is sent.
     #[default]
     Error,
@@ -124,13 +124,13 @@ impl ModelPrices {
         self
     }
 
-    /// Sets the largest number of output tokens, for providers that do not [report](crate::model::ModelInfo) it.
+    /// Sets the largest number of output tokens, for providers that do not [report](crate::provider::ModelInfo) it.
     pub fn with_max_output_tokens(mut self, tokens: u64) -> Self {
         self.max_output_tokens = Some(tokens);
         self
     }
 
-    /// Sets the largest number of input tokens, for providers that do not [report](crate::model::ModelInfo) it.
+    /// Sets the largest number of input tokens, for providers that do not [report](crate::provider::ModelInfo) it.
     pub fn with_context_window(mut self, tokens: u64) -> Self {
         self.context_window = Some(tokens);
         self
@@ -176,7 +176,7 @@ struct Table {
     #[serde(default, rename = "as_of")]
     _as_of: Option<String>,
     #[serde(default)]
-    unknown_models: UnknownModel,
+    unknown_models: OnUnknownPrice,
     models: BTreeMap<String, ModelPrices>,
 }
 
@@ -218,7 +218,7 @@ impl Prices {
     ///     output = 1.6
     ///     "#,
     /// )?;
-    /// # Ok::<_, tool_core::model::PricesError>(())
+    /// # Ok::<_, tool_core::signatures::PricesError>(())
     /// ```
     ///
     /// # Errors
@@ -258,19 +258,19 @@ impl Prices {
     /// });
     /// assert_eq!(prices.cost("own", Usage::new(200_000, 0))?.micros(), 20_000);
     /// assert_eq!(prices.cost("own", Usage::new(300_000, 0))?.micros(), 60_000);
-    /// # Ok::<_, tool_core::model::PricesError>(())
+    /// # Ok::<_, tool_core::signatures::PricesError>(())
     /// ```
     pub fn from_fn(
         currency: Currency,
         prices: impl Fn(&str, Usage) -> Option<ModelPrices> + Send + Sync + 'static,
     ) -> Self {
-        let (unknown_models, models) = (UnknownModel::Error, BTreeMap::new());
+        let (unknown_models, models) = (OnUnknownPrice::Error, BTreeMap::new());
         let table = Table { currency, _as_of: None, unknown_models, models };
         Self { table: Arc::new(table), function: Some(Arc::new(prices)) }
     }
 
     /// Sets what a model counts as whose price is not known.
-    pub fn unknown_models(mut self, unknown: UnknownModel) -> Self {
+    pub fn unknown_models(mut self, unknown: OnUnknownPrice) -> Self {
         Arc::make_mut(&mut self.table).unknown_models = unknown;
         self
     }
@@ -284,7 +284,7 @@ impl Prices {
     ///
     /// # Errors
     ///
-    /// Fails if the model is not known, unless it counts as the [worst](UnknownModel::WorstPrice) of the known ones.
+    /// Fails if the model is not known, unless it counts as the [worst](OnUnknownPrice::WorstPrice) of the known ones.
     pub fn cost(&self, model: &str, usage: Usage) -> Result<Cost, PricesError> {
         self.highest(model, usage, |prices| prices.micros(usage))
     }
@@ -317,8 +317,8 @@ impl Prices {
     ) -> Result<Cost, PricesError> {
         let known = match (self.find(model, usage), self.table.unknown_models) {
             (Some(prices), _) => Some(micros(&prices)),
-            (None, UnknownModel::WorstPrice) => self.table.models.values().map(micros).max(),
-            (None, UnknownModel::Error) => None,
+            (None, OnUnknownPrice::WorstPrice) => self.table.models.values().map(micros).max(),
+            (None, OnUnknownPrice::Error) => None,
         };
         let known = known.ok_or_else(|| PricesError::UnknownModel(model.to_owned()))?;
         Ok(Cost::new(known, self.table.currency))
@@ -351,7 +351,7 @@ pub enum PricesError {
     Table(String),
     /// The price of the model with this name is not known.
     #[error(
-        "the price of the model `{0}` is not known; add it to the table, or set `UnknownModel::WorstPrice`"
+        "the price of the model `{0}` is not known; add it to the table, or set `OnUnknownPrice::WorstPrice`"
     )]
     UnknownModel(String),
 }

@@ -17,8 +17,8 @@ use crate::content::JsonText;
 /// name](Self::for_provider), because a conversation can continue with another provider.
 ///
 /// ```
-/// use tool_core::content::JsonText;
-/// use tool_core::model::{AssistantMessage, ProviderData};
+/// use tool_core::provider::{JsonText, ProviderData};
+/// use tool_core::model::AssistantMessage;
 ///
 /// let mut message = AssistantMessage::text("It is noon.");
 /// message.provider_data = Some(ProviderData::new("acme", JsonText::serialize(&["c2lnbmF0dXJl"])?));

@@ -23,7 +23,8 @@ pub(crate) const INTERRUPTED: &str = "the call was interrupted before a result w
 /// ```
 /// use std::borrow::Cow;
 ///
-/// use tool_core::model::{AssistantMessage, repair_history};
+/// use tool_core::model::AssistantMessage;
+/// use tool_core::provider::repair_history;
 /// use tool_core::{Message, ToolCall};
 ///
 /// let call = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "now", "{}")]);

@@ -87,7 +87,6 @@ impl fmt::Debug for Shared<'_> {
     }
 }
 
-#[doc(hidden)] // For the crates of this project.
 impl<'a> ChatRequest<'a> {
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
     pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {

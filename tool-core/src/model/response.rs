@@ -48,6 +48,19 @@ impl ChatResponse {
         }
     }
 
+    /// Returns this response without its message.
+    pub(crate) fn without_message(&self) -> Self {
+        Self {
+            message: AssistantMessage::default(),
+            finish_reason: self.finish_reason.clone(),
+            usage: self.usage,
+            id: self.id.clone(),
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            logprobs: self.logprobs.clone(),
+        }
+    }
+
     /// Returns this response with the number of tokens used.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {

@@ -17,7 +17,8 @@ pub(crate) const FINAL_TOOL: &str = "final_answer";
 ///
 /// ```
 /// use serde_json::json;
-/// use tool_core::model::{ChatRequest, ResponseFormat};
+/// use tool_core::model::ChatRequest;
+/// use tool_core::provider::ResponseFormat;
 /// use tool_core::Message;
 ///
 /// let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });

@@ -26,7 +26,7 @@ use crate::model::{ChatModel, ChatRequest, ChatResponse, ChatStream, DeltaSender
 ///     .model("small", small)
 ///     .model("large", large);
 /// let answer = Agent::builder(model).build()?.ask("Hello").await?;
-/// assert_eq!(answer.messages()[1].as_assistant().unwrap().model.as_deref(), Some("small"));
+/// assert_eq!(answer.new_messages()[1].as_assistant().unwrap().model.as_deref(), Some("small"));
 /// # Ok(())
 /// # }
 /// ```

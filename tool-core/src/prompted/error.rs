@@ -8,7 +8,7 @@ use std::fmt;
 ///
 /// ```
 /// use tool_core::model::ModelError;
-/// use tool_core::prompted::PromptedToolsError;
+/// use tool_core::signatures::PromptedToolsError;
 ///
 /// /// Returns the reply that could not be used.
 /// fn reply(error: &ModelError) -> Option<&str> {

@@ -13,7 +13,7 @@
 //! Other forms are not understood: calls in the objects of an API (`{"tool_calls": […]}`) or as Python code (Llama 4, Gemma), parameters
 //! as XML (Qwen 3 Coder, GLM, MiniMax) and names between special tokens (DeepSeek, Kimi).
 
-mod error;
+pub(crate) mod error;
 mod text_joiner;
 mod prompt;
 mod conversation;
@@ -21,5 +21,4 @@ mod parser;
 mod exchange;
 mod model;
 
-pub use self::error::{PromptedToolsError, PromptedToolsErrorKind};
 pub use self::model::PromptedTools;

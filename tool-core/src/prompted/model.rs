@@ -44,7 +44,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// [requires](crate::model::ToolChoice::Required) a call says so after the last message.
 ///
 /// A model that is constrained to a schema cannot write calls. While there are tools, a
-/// [`ResponseFormat`](crate::model::ResponseFormat) is therefore only described in the prompt. Without tools, or with
+/// [`ResponseFormat`](crate::provider::ResponseFormat) is therefore only described in the prompt. Without tools, or with
 /// [`ToolChoice::None`](crate::model::ToolChoice::None), it is passed to the model, and the text is not parsed.
 ///
 /// # Calls
@@ -67,7 +67,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// If a call cannot be parsed, or a required call is missing, all calls of the reply are discarded, and the model is asked
 /// again with a description of the mistake, by default at most [twice](Self::max_corrections). The usage of all replies is
 /// summed, and their texts are concatenated. If the last correction fails too, the error is a
-/// [`PromptedToolsError`](crate::prompted::PromptedToolsError), because the reply would otherwise look like an answer that needs no
+/// [`PromptedToolsError`](crate::signatures::PromptedToolsError), because the reply would otherwise look like an answer that needs no
 /// tool.
 ///
 /// # Streams

@@ -12,8 +12,13 @@ use crate::tool::ToolExecution;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Amendment {
-    /// Layers rewrote the question in the message at this position.
-    Question { message: usize, question: Content },
+    /// Layers rewrote the question in the message at this position, which is the one with this number.
+    Question {
+        message: usize,
+        question: Content,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<usize>,
+    },
     /// The call at this position has other arguments.
     Arguments { call: usize, arguments: String, is_rewritten: bool },
     /// The answer has another text.

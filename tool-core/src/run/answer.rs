@@ -86,7 +86,7 @@ impl Answer {
     }
 
     /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, which
-    /// [report](crate::layer::Account) it. It is not part of what the [agents](Self::usage_by_agent) used.
+    /// [report](crate::layer::LayerContext::usage_reporter) it. It is not part of what the [agents](Self::usage_by_agent) used.
     #[must_use]
     pub fn usage_by_layer(&self) -> Vec<(String, Usage)> {
         self.usage_by_layer.clone()
@@ -145,10 +145,10 @@ impl Answer {
         &self.compactions
     }
 
-    /// Returns the messages that the run added to the conversation, starting with the user's. Pass them to
+    /// Returns the messages that the run added to the conversation, starting with the user's, like [`Run::new_messages`](crate::run::Run::new_messages). Pass them to
     /// [`Ask::history`](crate::agent::Ask::history) to continue the conversation.
     #[must_use]
-    pub fn messages(&self) -> &[Message] {
+    pub fn new_messages(&self) -> &[Message] {
         &self.messages
     }
 
@@ -179,7 +179,7 @@ impl Answer {
         }
     }
 
-    /// Converts the answer into its [`messages`](Self::messages).
+    /// Converts the answer into its [`new_messages`](Self::new_messages).
     #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
         self.messages

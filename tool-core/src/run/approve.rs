@@ -8,7 +8,7 @@ use super::approval::Approval;
 use super::call_state::{ApprovalScope, CallState};
 use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::{FULL, StepError};
-use super::user_message::{MessageLoad, UserMessage};
+use super::user_message::{MessageVolume, UserMessage};
 use super::wait::{Author, Decision, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
@@ -142,13 +142,13 @@ impl Run {
     }
 
     /// Adds a message of the user to a run that is not done. Calls that await approval are denied, and questions of tools are declined;
-    /// other open calls are executed, and the message follows their results.
+    /// other open calls are executed, and the message follows their results. With [`say`](Self::say), what the run waits for stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run has ended: the message is then a new question. Also fails if the message is too long, or if the run has
-    /// [too many](MessageLoad).
-    pub fn push_user_message(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
+    /// [too many](MessageVolume).
+    pub fn deny_and_say(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
         if self.is_done() {
             return Err(StepError(ENDED));
         }
@@ -162,8 +162,9 @@ impl Run {
         Ok(())
     }
 
-    /// Adds a message of the user to a run that works. It follows the results of the open calls; what the run waits for stays open. A run
-    /// that has an answer asks the model again, unless it has reached its last turn.
+    /// Adds a message of the user to a run that works. It follows the results of the open calls; what the run waits for stays open, unlike
+    /// with [`deny_and_say`](Self::deny_and_say), which takes the message for the reply to it. A run that has an answer asks the
+    /// model again, unless it has reached its last turn.
     ///
     /// ```
     /// use tool_core::Message;
@@ -183,13 +184,13 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the run has ended: the message is then a new question. Also fails if the message is too long, or if the run has
-    /// [too many](MessageLoad).
+    /// [too many](MessageVolume).
     pub fn say(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
         let message = message.into();
         if !self.takes_messages() {
             return Err(StepError(ENDED));
         }
-        if !self.message_load().takes(&message) {
+        if !self.message_volume().takes(&message) {
             return Err(StepError(FULL));
         }
         self.add_posted_message(message)
@@ -222,13 +223,13 @@ impl Run {
 
     /// Returns how much users have sent to the run in messages. What is in its inbox is not part of it.
     #[must_use]
-    pub fn message_load(&self) -> MessageLoad {
+    pub fn message_volume(&self) -> MessageVolume {
         let unread = match &self.stage {
             Stage::Calling(turn) => &*turn.user_messages,
             _ => &[],
         };
         let unread_bytes = unread.iter().map(UserMessage::bytes).sum();
-        MessageLoad { unread: unread.len(), unread_bytes, bytes: self.head.message_bytes }
+        MessageVolume { unread: unread.len(), unread_bytes, bytes: self.head.message_bytes }
     }
 
     /// Returns who sent the message of a user at this position among the [new messages](Self::new_messages), if it is known.

@@ -18,7 +18,7 @@ pub struct CacheUse {
     pub cached_tokens: u64,
     /// The tokens of the request before, as the provider reported them, if this request begins with its messages. It is 0 for the first
     /// request of a run, after a [compaction](crate::agent::Compaction) and a [handoff](crate::agent::AgentBuilder::handoff_to), and if
-    /// [earlier turns](crate::agent::AgentBuilder::send_history) are not sent.
+    /// [earlier turns](crate::agent::AgentBuilder::send_earlier_turns) are not sent.
     pub expected_tokens: u64,
 }
 

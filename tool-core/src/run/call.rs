@@ -29,7 +29,7 @@ use super::call_state::{ApprovalScope, CallState};
 use super::state::{CallRecord, InnerRun, Mark};
 use super::step_error::StepError;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
-use crate::tool::{CallNotes, DecisionKind, Origin, ToolError, ToolExecution};
+use crate::tool::{CallNotes, DecisionKind, OutcomeOrigin, ToolError, ToolExecution};
 
 /// Omits arguments.
 impl fmt::Debug for CallRecord {
@@ -279,7 +279,7 @@ impl CallRecord {
             CallState::AwaitingApproval(_) => {
                 return Err(StepError("the call awaits approval and cannot have a result"));
             }
-            CallState::AwaitingResult => execution.history.origin = Origin::External,
+            CallState::AwaitingResult => execution.history.origin = OutcomeOrigin::External,
             CallState::Finished(_) => return Err(StepError("the call already has a result")),
             CallState::Ready { attempts, .. } => *attempts = attempts.saturating_add(1),
             CallState::Running { attempt, approved } | CallState::Waiting { attempt, approved } => {

@@ -8,6 +8,7 @@
 //! Positions in the log are given when the outermost run is saved, because a run inside does not know what others have recorded.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -16,15 +17,16 @@ use serde::{Deserialize, Serialize};
 use super::call_state::CallState;
 use super::id::RunId;
 use super::revision::RunRevision;
-use super::state::{CallRecord, Head, LogEntry, Recording, Run, Stage};
+use super::state::{CallRecord, Fact, Head, LogEntry, Recording, Run, Stage};
 use super::step_error::StepError;
 use super::summary::RunSummary;
+use crate::tool::Timestamp;
 
 const OTHER_STATE: StepError = StepError("the changes are of another state of the run");
 
 /// What has changed in a run since its last save. It grows with what has happened, and not with the run.
 ///
-/// A [store](crate::memory::RunStore) adds the [entries](Self::entries) to the log of the run, and replaces the [parts](Self::parts)
+/// A [store](crate::store::RunStore) adds the [entries](Self::entries) to the log of the run, and replaces the [parts](Self::parts)
 /// of its state. [`Run::restore`] reads both.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct RunChanges {
@@ -43,6 +45,12 @@ pub struct RunChanges {
     /// What a list shows of the saved run.
     #[serde(skip)]
     summary: Option<RunSummary>,
+    /// The event with which the saved run rests, as JSON, if it has changed.
+    #[serde(skip)]
+    rest: Option<Option<String>>,
+    /// The latest time that the run knew.
+    #[serde(skip)]
+    saved_at: Timestamp,
 }
 
 /// What has changed in one run of a tree.
@@ -81,6 +89,10 @@ struct ChangedHead {
 }
 
 impl RunChanges {
+    /// The key of the [part](Self::parts) that states what a run which nobody drives waits for, or how it has ended. Readers of the log
+    /// [get it](crate::store::RunLog), and nothing else of the state.
+    pub const REST: &str = "/rest";
+
     fn add(&mut self, run: &Run, recording: &Recording) {
         let is_outermost = self.runs.is_empty();
         let closed = recording.closed_calls.iter().map(|id| (id.clone(), None));
@@ -106,6 +118,11 @@ impl RunChanges {
         }
     }
 
+    /// Adds the event with which the run rests, or that it does not any more.
+    pub(super) fn with_rest(self, rest: Option<String>) -> Self {
+        Self { rest: Some(rest), ..self }
+    }
+
     /// Adds what is saved besides the state: what lists show, and the commands that leave the inbox.
     pub(crate) fn saved_with(self, summary: Option<RunSummary>, commands: &[String]) -> Self {
         Self { summary, acknowledged: commands.to_vec(), ..self }
@@ -129,7 +146,7 @@ impl RunChanges {
         self.summary.as_ref().map(|summary| &summary.revision)
     }
 
-    /// Returns what a [list](crate::memory::RunStore::list_runs) shows of the run after this save.
+    /// Returns what a [list](crate::store::RunStore::list_runs) shows of the run after this save.
     #[must_use]
     pub fn summary(&self) -> Option<&RunSummary> {
         self.summary.as_ref()
@@ -158,6 +175,9 @@ impl RunChanges {
                 parts.push((format!("{}/{call}", run.id), changed));
             }
         }
+        if let Some(rest) = &self.rest {
+            parts.push((Self::REST.to_owned(), rest.clone()));
+        }
         Ok(parts)
     }
 
@@ -167,11 +187,24 @@ impl RunChanges {
     ///
     /// Fails if an entry cannot be serialized.
     pub fn entries(&self) -> serde_json::Result<Vec<(u64, String)>> {
+        let rested = LogEntry { time: self.saved_at, fact: Fact::Rested, number: u64::MAX };
+        let rested = matches!(self.rest, Some(Some(_))).then_some((&self.id, &rested));
+        let mut first = Vec::new();
         if let Some(run) = &self.given {
-            return Ok(vec![(0, serde_json::to_string(run)?)]);
+            first.push((0, serde_json::to_string(run)?));
         }
+        let entries = self.entries_in_order().into_iter().chain(rested);
+        let entries = (self.position.max(first.len() as u64)..).zip(entries);
+        let entries = entries.map(|(at, entry)| Ok((at, serde_json::to_string(&entry)?)));
+        first.into_iter().map(Ok).chain(entries).collect()
+    }
+
+    /// Returns the new entries of all runs, each with the id of its run.
+    fn entries_in_order(&self) -> Vec<(&RunId, &LogEntry)> {
         let entries = self.runs.iter().flat_map(|run| run.entries.iter().map(|entry| (&run.id, entry)));
-        (self.position..).zip(entries).map(|(at, entry)| Ok((at, serde_json::to_string(&entry)?))).collect()
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|(_, entry)| entry.number);
+        entries
     }
 
     /// Returns `true` if nothing was changed but the time that the run has taken.
@@ -198,7 +231,16 @@ impl Run {
             given = Some(Box::new(self.clone()));
         }
         let (runs, acknowledged) = (Vec::new(), Vec::new());
-        let mut changes = RunChanges { id, given, runs, position, acknowledged, summary: None };
+        let mut changes = RunChanges {
+            id,
+            given,
+            runs,
+            position,
+            acknowledged,
+            summary: None,
+            rest: None,
+            saved_at: self.now,
+        };
         if let Some(recording) = &self.recording {
             changes.add(self, recording);
         }
@@ -228,7 +270,7 @@ impl Run {
     }
 
     fn apply_changed(&mut self, changed: ChangedRun) -> Result<(), StepError> {
-        for LogEntry { time, fact } in changed.entries {
+        for LogEntry { time, fact, .. } in changed.entries {
             self.now = self.now.max(time);
             self.append(fact);
         }
@@ -281,8 +323,13 @@ impl Run {
             ChangedRun::of(id, &mut runs).entries.push(entry);
             position += 1;
         }
+        let mut rest = None;
         for (key, part) in parts {
             let (key, part) = (key.as_ref(), part.as_ref());
+            if key == RunChanges::REST {
+                rest = Some(digest_of_rest(part));
+                continue;
+            }
             match key.split_once('/') {
                 None => {
                     ChangedRun::of(key.to_owned().into(), &mut runs).head = Some(serde_json::from_str(part)?)
@@ -295,7 +342,9 @@ impl Run {
         }
         let applied = run.apply_changed_runs(runs).map_err(serde_json::Error::custom);
         applied.and_then(|()| run.check().map_err(serde_json::Error::custom))?;
-        Ok(run.into_loaded(position))
+        let mut run = run.into_loaded(position);
+        run.recording.iter_mut().for_each(|recording| recording.rest = rest);
+        Ok(run)
     }
 
     /// Returns a stored run as a store loads it.
@@ -304,6 +353,13 @@ impl Run {
         self.record_changes(position);
         self
     }
+}
+
+/// Returns a digest by which a save recognizes that the run rests as it did before.
+pub(super) fn digest_of_rest(json: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    json.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl ChangedRun {

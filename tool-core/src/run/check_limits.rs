@@ -18,7 +18,9 @@ impl Run {
             max_calls: limits.max_calls.map(|max| max.saturating_add(calls)),
             max_total_tokens: limits.max_total_tokens.map(|max| max.saturating_add(self.counted_tokens())),
             max_cost: limits.max_cost.map(|max| Cost::sum(Some(max), self.cost()).unwrap_or(max)),
-            max_output_chars: limits.max_output_chars.map(|max| max.saturating_add(self.output_chars())),
+            max_total_output_chars: limits
+                .max_total_output_chars
+                .map(|max| max.saturating_add(self.output_chars())),
             max_wrong_answers: limits.max_wrong_answers.saturating_add(wrong_answers),
             ..self.time_limit_from_now(limits)
         }
@@ -62,8 +64,8 @@ impl Run {
 
     /// Returns the reason to stop if the calls returned more text than allowed.
     pub(super) fn check_output_limit(&self) -> Option<StopReason> {
-        let limit = self.head.settings.limits.max_output_chars?;
-        (self.output_chars() > limit).then_some(StopReason::MaxOutputChars(limit))
+        let limit = self.head.settings.limits.max_total_output_chars?;
+        (self.output_chars() > limit).then_some(StopReason::MaxTotalOutputChars(limit))
     }
 
     fn output_chars(&self) -> usize {

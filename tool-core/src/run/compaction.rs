@@ -113,7 +113,7 @@ impl CompactionRecord {
 
     /// Returns the number of messages at the beginning of the run whose reasoning the model no longer reads.
     #[must_use]
-    pub fn unreasoned_messages(&self) -> usize {
+    pub fn without_reasoning(&self) -> usize {
         self.unreasoned
     }
 

@@ -74,7 +74,7 @@ pub enum Effect {
     /// Ends the run of an agent, which is done.
     End,
     /// Lets layers see something.
-    Judge(Subject),
+    Judge(LayerSubject),
     /// Asks the model.
     CallModel,
     /// Reports to their tools which calls will not be continued.
@@ -83,7 +83,7 @@ pub enum Effect {
 
 /// What layers see.
 #[derive(Clone, Debug)]
-pub enum Subject {
+pub enum LayerSubject {
     /// The outcome of a call, which is recorded as well.
     Execution(Box<ToolExecution>),
     /// What precedes the next step: an answer that is an output, or calls that were decided about.
@@ -118,9 +118,9 @@ impl Awaited {
             Effect::Call(request) => Self::Call(request.call.id.clone()),
             Effect::Begin(request) => Self::Begin(request.call.id.clone()),
             Effect::End => Self::End,
-            Effect::Judge(Subject::Execution(execution)) => Self::Outcome(execution.call().id.clone()),
-            Effect::Judge(Subject::Next) => Self::Next,
-            Effect::Judge(Subject::Results) => Self::Results,
+            Effect::Judge(LayerSubject::Execution(execution)) => Self::Outcome(execution.call().id.clone()),
+            Effect::Judge(LayerSubject::Next) => Self::Next,
+            Effect::Judge(LayerSubject::Results) => Self::Results,
             Effect::CallModel => Self::Ask,
             Effect::GiveUp => Self::GiveUp(given_up),
         }

@@ -37,7 +37,7 @@ use crate::transcript::Transcript;
 /// ```
 ///
 /// A conversation can continue after a run that is not [resumable](Self::is_resumable): pass the run's
-/// [`messages`](Self::messages), after the earlier ones, as the [`history`](crate::agent::Ask::history) of the next question. A
+/// [`new_messages`](Self::new_messages), after the earlier ones, as the [`history`](crate::agent::Ask::history) of the next question. A
 /// [memory](crate::agent::AgentBuilder::memory) does not do this by itself, because it stores only runs that have an answer.
 pub struct RunError {
     kind: RunErrorKind,
@@ -99,15 +99,15 @@ pub enum RunErrorKind {
     Store(Box<dyn Error + Send + Sync>),
     /// The run was continued or removed elsewhere since this copy of it was loaded, for example by another process that
     /// resumed it at the same time. No call was executed whose start is not in the store. This copy cannot be resumed: load
-    /// the current state, if there is one, with [`Agent::stored_runs`](crate::Agent::stored_runs).
+    /// the current state, if there is one, with [`Agent::stored_run`](crate::Agent::stored_run).
     Conflict,
-    /// Another driver works on the stored run, in this process or in another one. Nothing was done. Commands can be
-    /// [posted](crate::Agent::post) to the run, and when it is free, its current state can be resumed; see
-    /// [`Agent::stored_runs`](crate::Agent::stored_runs).
+    /// Another driver works on the stored run, in this process or in another one. Nothing was done.
+    /// [Messages](crate::Agent::say), [decisions](crate::Agent::decide) and a [cancellation](crate::Agent::cancel) reach the run, and when it
+    /// is free, its [current state](crate::Agent::stored_run) can be resumed.
     RunningElsewhere,
     /// Nobody has continued the stored run for the [maximal age](crate::agent::AgentBuilder::max_run_age), and its calls may have had
     /// effects, so a person has to decide what becomes of it. Nothing was done. To go on, resume it with
-    /// [`despite_age`](crate::agent::Ask::despite_age); to undo its calls, [`discard`](crate::Agent::discard) it; to keep what they have
+    /// [`ignore_expiry`](crate::agent::Ask::ignore_expiry); to undo its calls, [`undo_and_end`](crate::Agent::undo_and_end) it; to keep what they have
     /// done, [`end`](crate::Agent::end) it.
     Expired,
     /// The run is of an agent of another [name](Run::agent_name), which can resume it. Nothing was done, and a stored run stays as
@@ -123,14 +123,14 @@ pub enum RunErrorKind {
     #[non_exhaustive]
     ConversationWaits {
         /// The id of the other run. [Load](crate::Agent::stored_run) it to resolve its calls, or to
-        /// [discard](crate::Agent::discard) it.
+        /// [undo and end](crate::Agent::undo_and_end) it.
         run: String,
     },
-    /// The application did not say what the run has: its [`PerRun`](crate::agent::PerRun) failed, panicked or took too long. Nothing was
+    /// The application did not say what the run has: its [`RunSetup`](crate::agent::RunSetup) failed, panicked or took too long. Nothing was
     /// done, and a stored run can be resumed.
-    PerRun(Box<dyn Error + Send + Sync>),
-    /// The question cannot be asked: a value of its [template](macro@crate::assistant) could not be written, or the run belongs to
-    /// [another user](crate::agent::Ask::user). No request was sent to the model.
+    RunSetup(Box<dyn Error + Send + Sync>),
+    /// The question cannot be asked: a value of its [template](macro@crate::assistant) could not be written, a
+    /// [`RunUser`](crate::model::RunUser) was given as a value, or the run belongs to [another user](crate::agent::Ask::user). No request was sent to the model.
     Question(Box<dyn Error + Send + Sync>),
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
     /// name. No request was sent to the model in this turn.
@@ -239,9 +239,9 @@ impl RunError {
         self.run.tool_executions()
     }
 
-    /// Returns the messages that the run added to the conversation.
+    /// Returns the messages that the run added to the conversation, like [`Run::new_messages`].
     #[must_use]
-    pub fn messages(&self) -> &[Message] {
+    pub fn new_messages(&self) -> &[Message] {
         self.run.new_messages()
     }
 
@@ -270,7 +270,7 @@ impl RunError {
 /// use tool_core::{Agent, Answer, RunError, RunErrorKind};
 ///
 /// async fn drive(agent: &Agent, question: &str) -> Result<Answer, RunError> {
-///     let mut run = agent.start(question);
+///     let mut run = agent.ask(question).start();
 ///     while let Step::CallModel(request) = run.next().await? {
 ///         let response = agent.model().chat(&request).await?;
 ///         run.record_response(response).await?;
@@ -301,7 +301,27 @@ impl From<ModelError> for RunError {
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
+        Described { kind: &self.kind, run: &self.run, approval_reasons: &self.approval_reasons }.fmt(f)
+    }
+}
+
+impl RunErrorKind {
+    /// Returns the text of the error of a run.
+    pub(crate) fn describe(&self, run: &Run) -> String {
+        Described { kind: self, run, approval_reasons: &[] }.to_string()
+    }
+}
+
+/// The text of the error of a run.
+struct Described<'a> {
+    kind: &'a RunErrorKind,
+    run: &'a Run,
+    approval_reasons: &'a [String],
+}
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
             RunErrorKind::Stopped(reason) => fmt::Display::fmt(reason, f),
             RunErrorKind::Waiting => {
                 let mut tools: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -313,7 +333,7 @@ impl fmt::Display for RunError {
                     Some(_) => write!(
                         f,
                         "the run `{}` is stored: call `resolve` for each of `waits()` and `resume` it, here or from \
-                         `stored_runs()`, or `post` the decisions",
+                         `stored_run`, or `decide`",
                         self.run.id()
                     )?,
                     None => f.write_str(
@@ -344,17 +364,17 @@ impl fmt::Display for RunError {
             RunErrorKind::Conflict => write!(
                 f,
                 "the run `{}` was continued or removed elsewhere since this copy was loaded; \
-                 load its current state with `stored_runs()`, if there is one, and resume that",
+                 load its current state with `stored_run`, if there is one, and resume that",
                 self.run.id()
             ),
             RunErrorKind::RunningElsewhere => write!(
                 f,
-                "another driver works on the run `{}`; `post` commands to it, or resume its current state later",
+                "another driver works on the run `{}`; `say`, `decide` or `cancel` reaches it, or resume its current state later",
                 self.run.id()
             ),
             RunErrorKind::Expired => write!(
                 f,
-                "the run `{}` has expired, and its calls may have had effects: `resume` it with `despite_age`, `discard` it to undo \
+                "the run `{}` has expired, and its calls may have had effects: `resume` it with `ignore_expiry`, call `undo_and_end` to undo \
                  them, or `end` it to keep them",
                 self.run.id()
             ),
@@ -370,10 +390,10 @@ impl fmt::Display for RunError {
             RunErrorKind::ConversationWaits { run } => write!(
                 f,
                 "the run `{}` of this conversation waits or is being driven; ask again when it has ended, resolve what it waits for \
-                 and resume it, `discard` it, or add questions to it with `while_waiting(WhileWaiting::GoOn)`",
+                 and resume it, end it with `undo_and_end`, or add questions to it with `while_waiting(WhileWaiting::GoOn)`",
                 run.escape_debug()
             ),
-            RunErrorKind::PerRun(error) => write!(f, "the run cannot be opened: {error}"),
+            RunErrorKind::RunSetup(error) => write!(f, "the run cannot be opened: {error}"),
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
@@ -407,7 +427,7 @@ impl Error for RunError {
             RunErrorKind::Tools { error, .. }
             | RunErrorKind::Layer { error, .. }
             | RunErrorKind::Store(error)
-            | RunErrorKind::PerRun(error)
+            | RunErrorKind::RunSetup(error)
             | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {
                 error.failure().map(|failure| failure as _)

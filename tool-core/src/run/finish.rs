@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::review::REJECTED;
 use super::state::{CallRecord, Fact, Stage};
 use super::visible::reading_hint;
 use crate::model::{FinishReason, Message};
@@ -56,6 +57,11 @@ impl Run {
 
     /// Cancels the run, also if it has an answer: its calls are undone.
     pub(super) fn revoke(&mut self) {
+        // What no layer has judged is shown to nobody.
+        if matches!(self.stage, Stage::Returned { is_judged: false, .. }) && self.head.shown.sees.answers {
+            self.write_answer(REJECTED);
+            self.show_returned();
+        }
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned { .. }) {
             self.stage = self.stage_after_stop(StopReason::Cancelled);
         }
@@ -99,7 +105,7 @@ impl Run {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
             self.head.settings.rejections.push(self.new_messages().len());
-            self.append(Fact::Said(format!("{why}{hint}").into()));
+            self.append(Fact::Rejected(format!("{why}{hint}")));
             self.stage = Stage::Asking;
         }
         Ok(())

@@ -5,7 +5,7 @@
 use super::amendment::Amendment;
 use super::handoff::Handoff;
 use super::settings::{AgentSettings, QuestionSettings};
-use super::state::{CallRecord, Run, Stage, Turn};
+use super::state::{CallRecord, Fact, Run, Stage, Turn};
 use crate::content::{Content, Part};
 use crate::model::{ToolKind, Usage};
 use crate::tool::{ToolExecution, ToolOutput};
@@ -95,6 +95,8 @@ impl Run {
             return;
         };
         handoff.is_entered = true;
+        let agent = handoff.agent.clone();
+        self.append(Fact::HandedOff(agent));
         let instructions = settings.instructions.take();
         self.amend(Amendment::Instructions { had_some: had_instructions, instructions });
         self.set_agent_settings(settings);

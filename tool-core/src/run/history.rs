@@ -227,7 +227,7 @@ impl History {
 
     pub(super) fn amend(&mut self, amendment: Amendment) {
         match amendment {
-            Amendment::Question { message, question } => {
+            Amendment::Question { message, question, .. } => {
                 if let Some(message) = self.messages.make_mut().get_mut(message) {
                     *message = Message::User(question);
                 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{impl_from_application, impl_id, unique_id};
 
 /// The unique id of a run, which the run retains when it is stored and restored.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct RunId(Arc<str>);
 

@@ -158,7 +158,7 @@ impl Run {
     }
 
     /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, with those in the runs of the
-    /// [agents](Self::inner_runs) that its calls asked. Layers [report](crate::layer::Account) it.
+    /// [agents](Self::inner_runs) that its calls asked. Layers [report](crate::layer::LayerContext::usage_reporter) it.
     #[must_use]
     pub fn usage_by_layer(&self) -> Vec<(String, Usage)> {
         let mut parts = self.head.layer_usage.clone();

@@ -45,7 +45,7 @@ pub struct RunLimits {
     /// The number of characters (Unicode scalar values) that all calls together, including failed ones, may return to the
     /// model; checked at the end of each turn.
     #[serde(rename = "output", skip_serializing_if = "Option::is_none")]
-    pub max_output_chars: Option<usize>,
+    pub max_total_output_chars: Option<usize>,
     /// The number of times that a call with the same name and arguments is executed; 3 by default, and 0 counts as 1.
     /// Further repetitions are not executed and the model reads why; after as many again, the run ends. Calls before a
     /// handoff count as well, so that two agents cannot repeat each other's calls without end.
@@ -114,7 +114,7 @@ setters! {
     max_total_tokens: u64,
     max_cost: Cost,
     max_time: Duration,
-    max_output_chars: usize,
+    max_total_output_chars: usize,
     max_repeated_calls: u32,
     max_equal_calls: u32,
     max_wrong_answers: u32,
@@ -129,7 +129,7 @@ impl Default for RunLimits {
             max_total_tokens: None,
             max_cost: None,
             max_time: None,
-            max_output_chars: None,
+            max_total_output_chars: None,
             max_repeated_calls: 3,
             max_equal_calls: DEFAULT_MAX_EQUAL_CALLS,
             max_wrong_answers: 2,

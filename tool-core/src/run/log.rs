@@ -4,20 +4,28 @@
 //! must cost the same in the eight hundredth turn as in the tenth. A run records facts only once others have its state: without a store,
 //! nothing is copied.
 //!
+//! Some facts change nothing: they are for readers of the log (`reader`), such as that a call has begun.
+//!
 //! The end of a turn is an entry (`Closed`), because results join the messages in the order of the calls, and calls that were never started
 //! have a result and no execution.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::amendment::Amendment;
 use super::call_state::CallState;
 use super::state::{CallRecord, Fact, LogEntry, Run, Stage, Turn};
-use crate::model::Message;
+use crate::model::{Message, ReturnDirect};
 use crate::tool::{ToolError, ToolExecution};
+
+/// The number of entries that the runs of this process have recorded.
+static ENTRIES: AtomicU64 = AtomicU64::new(0);
 
 impl Run {
     /// Records what has happened.
     pub(super) fn append(&mut self, fact: Fact) {
         if let Some(recording) = &mut self.recording {
-            recording.entries.push(LogEntry { time: self.now, fact: fact.clone() });
+            let number = ENTRIES.fetch_add(1, Ordering::Relaxed);
+            recording.entries.push(LogEntry { time: self.now, fact: fact.clone(), number });
             recording.is_touched = true;
         }
         self.apply(fact);
@@ -43,6 +51,9 @@ impl Run {
                 self.history.remember(messages);
             }
             Fact::Replied(message) => {
+                if self.head.shown.request.turn > 0 {
+                    self.head.shown.added = self.new_messages().len();
+                }
                 let calls = message.tool_calls.len();
                 self.history.add_message(Message::Assistant(message));
                 if calls > 0 {
@@ -50,7 +61,7 @@ impl Run {
                 }
             }
             Fact::Finished(execution) => self.set_outcome(execution),
-            Fact::Retried { call, is_inner_done } => {
+            Fact::Retried { call, is_inner_done, .. } => {
                 // A run that has not ended is continued.
                 let inner = self.open_record(&call).ok().filter(|_| is_inner_done);
                 let inner = inner.and_then(|record| record.inner.take());
@@ -66,6 +77,7 @@ impl Run {
             }
             Fact::Closed(why) => self.close(&why),
             Fact::Said(message) => self.history.add_user_message(message),
+            Fact::Rejected(why) => self.history.add_user_message(why.into()),
             Fact::Undone(execution) => self.history.add_undo_execution(*execution),
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
             Fact::Opened(tools) => self.history.set_given_tools(tools),
@@ -84,6 +96,20 @@ impl Run {
                 }
                 self.history.amend(amendment);
             }
+            Fact::Asked(request) => {
+                self.head.shown.request = request;
+                self.head.shown.held_back.clear();
+            }
+            Fact::AnswerJudged => self.head.shown.held_back.clear(),
+            Fact::Heard => self.head.shown.added = self.new_messages().len(),
+            Fact::Layered(sees) => self.head.shown.sees = sees,
+            Fact::Completed(_)
+            | Fact::Started { .. }
+            | Fact::Decided(_)
+            | Fact::HandedOff(_)
+            | Fact::Charged(_)
+            | Fact::MayBeAnswer(_)
+            | Fact::Rested => {}
         }
     }
 
@@ -100,6 +126,12 @@ impl Run {
     fn close(&mut self, why_not_executed: &str) {
         let Stage::Calling(mut turn) = std::mem::replace(&mut self.stage, Stage::Asking) else { return };
         let calls = self.history.last_calls();
+        if self.head.shown.sees.answers {
+            let is_held =
+                |record: &CallRecord| !record.is_open() && record.return_direct() != ReturnDirect::Never;
+            let held = calls.iter().zip(&turn.calls).filter(|(_, record)| is_held(record));
+            self.head.shown.held_back = held.map(|(call, _)| call.id.clone()).collect();
+        }
         if let Some(recording) = &mut self.recording {
             recording.closed_calls.extend(calls.iter().map(|call| call.id.clone()));
         }

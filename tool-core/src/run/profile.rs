@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::state::{Profile, ReportedCalls, Run, Sees};
+use super::state::{AgentProfile, EmittedCalls, LayerSight, Run};
 use crate::model::ToolDefinitions;
 
-impl Profile {
+impl AgentProfile {
     /// Creates the profile of a run that has called nothing.
     #[must_use]
     pub fn new(max_concurrent_calls: usize) -> Self {
         Self {
-            sees: Sees::default(),
+            sees: LayerSight::default(),
             called: ToolDefinitions::default(),
             undoing: BTreeMap::new(),
             max_concurrent_calls,
@@ -24,17 +24,17 @@ impl Profile {
 
 impl Run {
     /// Sets what the rules of the run need of its agent. Layers know all calls that have finished before the first time.
-    pub(crate) fn set_profile(&mut self, profile: Profile) {
+    pub(crate) fn set_profile(&mut self, profile: AgentProfile) {
         let recorded = match self.driving.as_mut().and_then(|driving| driving.recorded.take()) {
             Some(recorded) => recorded,
-            None => ReportedCalls::all_of(self),
+            None => EmittedCalls::all_of(self),
         };
         let driving = self.driving.get_or_insert_default();
         (driving.profile, driving.recorded) = (Some(Arc::new(profile)), Some(recorded));
     }
 
     /// Returns what the rules of the run need of its agent, if a driver has set it.
-    pub(crate) fn profile(&self) -> Option<&Profile> {
+    pub(crate) fn profile(&self) -> Option<&AgentProfile> {
         self.driving.as_ref()?.profile.as_deref()
     }
 
@@ -48,7 +48,7 @@ impl Run {
     }
 
     /// Returns the finished calls that layers which record know.
-    pub(crate) fn recorded(&self) -> Option<&ReportedCalls> {
+    pub(crate) fn recorded(&self) -> Option<&EmittedCalls> {
         self.driving.as_ref()?.recorded.as_ref()
     }
 

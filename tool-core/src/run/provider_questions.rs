@@ -10,7 +10,7 @@ use super::resolve_error::ResolveError;
 use super::state::{ProviderState, Run, Stage};
 use super::wait::{Decision, Wait, WaitReason};
 use crate::model::ToolCall;
-use crate::tool::{CallDecision, CallNotes, DecisionRecord, ProviderNotes, Reply, Timestamp, WaitId};
+use crate::tool::{CallDecision, CallNotes, DecisionRecord, ProviderNotes, QuestionReply, Timestamp, WaitId};
 
 /// What stands for the id of a call, because the question of a provider belongs to none.
 const NO_CALL: &str = "";
@@ -108,8 +108,7 @@ impl Run {
         provider.decisions.push(record.clone());
         let decision =
             CallDecision { call_id: NO_CALL.to_owned(), tool: provider.asked.name.clone(), record };
-        self.head.unreported.push(decision);
-        self.touch();
+        self.note_decision(decision);
     }
 
     /// Lets questions of providers expire. Returns `true` if one has.
@@ -122,7 +121,7 @@ impl Run {
             let asked = &mut self.head.providers[position].asked;
             for question in asked.notes.tick(now) {
                 let asked = &mut self.head.providers[position].asked;
-                asked.notes.reply(&question, Reply::Expired);
+                asked.notes.reply(&question, QuestionReply::Expired);
                 let id = wait_id(&(&self.id, asked.key()), NO_CALL, &question);
                 self.decide_for_provider(position, DecisionRecord::expired(id, now));
                 has_expired = true;

@@ -10,7 +10,7 @@ use crate::tool::{Attempt, CallRequest};
 
 impl Run {
     /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
-    /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
+    /// it, for example with [`AgentExt::execute_request`](crate::engine::AgentExt::execute_request).
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl CallRequest {
     /// [definition](CallRequest::definition) is approved for it.
     ///
     /// ```
-    /// use tool_core::__internals::CallRequest;
+    /// use tool_core::engine::CallRequest;
     /// use tool_core::ToolCall;
     /// use tool_core::run::Run;
     ///
@@ -61,7 +61,7 @@ impl CallRequest {
     /// let key = request.attempt.key.clone();
     /// let mut run = request.into_run(Some("clerk"), "Go on")?;
     /// assert_eq!(run.begin_call("call_1")?.key, key);
-    /// # Ok::<_, tool_core::run::StepError>(())
+    /// # Ok::<_, tool_core::signatures::StepError>(())
     /// ```
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl CallRequest {
     /// an outcome. Decisions about the call are not part of it.
     ///
     /// ```
-    /// use tool_core::__internals::CallRequest;
+    /// use tool_core::engine::CallRequest;
     /// use tool_core::ToolCall;
     /// use tool_core::run::Run;
     ///

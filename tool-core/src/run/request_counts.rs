@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::tool::{Origin, ToolErrorKind, ToolExecution};
+use crate::tool::{OutcomeOrigin, ToolErrorKind, ToolExecution};
 
 /// The number of executions of each request, by its hash.
 #[derive(Clone, Default)]
@@ -45,7 +45,8 @@ impl RequestCounts {
         let outcome = execution.original_outcome();
         let is_refused = outcome
             .is_err_and(|error| matches!(error.kind(), ToolErrorKind::Denied | ToolErrorKind::NotExecuted));
-        let is_executed = !is_refused && matches!(history.origin, Origin::Executed | Origin::External);
+        let is_executed =
+            !is_refused && matches!(history.origin, OutcomeOrigin::Executed | OutcomeOrigin::External);
         count.is_hidden = history.is_pure && (is_hidden || is_refused && count.is_hidden);
         if !count.is_hidden {
             count.repeated += 1;

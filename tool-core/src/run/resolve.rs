@@ -10,12 +10,13 @@ use super::approval::Approval;
 use super::approve::is_object;
 use super::call_state::{ApprovalScope, CallState};
 use super::resolve_error::{ResolveError, ResolveErrorKind};
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, Reply, Timestamp, ToolExecution, WaitId,
+    CallDecision, CallNotes, DecisionKind, DecisionRecord, MAX_TEXT, QuestionReply, Timestamp, ToolExecution,
+    WaitId,
 };
 
 /// Returns the digest of what a wait of a call shows. The owner is the run, with the provider that asks if one does.
@@ -56,15 +57,15 @@ pub(super) fn waits_of_notes(
 }
 
 /// Returns the reply that a decision gives to a question, if it fits one.
-pub(super) fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<Reply> {
+pub(super) fn reply_to_question(verdict: Verdict, author: &mut Author) -> Option<QuestionReply> {
     Some(match verdict {
-        Verdict::Answer(answer) => Reply::Answer(answer),
-        Verdict::Declined => Reply::Declined(author.why.clone()),
+        Verdict::Answer(answer) => QuestionReply::Answer(answer),
+        Verdict::Declined => QuestionReply::Declined(author.why.clone()),
         Verdict::Approval(Approval::Deny(reason)) => {
             author.why = author.why.take().or_else(|| reason.clone());
-            Reply::Declined(reason)
+            QuestionReply::Declined(reason)
         }
-        Verdict::Unavailable => author.why.clone().map_or(Reply::Unavailable, Reply::Refused),
+        Verdict::Unavailable => author.why.clone().map_or(QuestionReply::Unavailable, QuestionReply::Refused),
         Verdict::Approval(_) | Verdict::Result { .. } => return None,
     })
 }
@@ -169,7 +170,8 @@ impl Run {
     /// Records a decision about something that the run [waits](Self::waits) for. The first decision is final.
     ///
     /// ```
-    /// use tool_core::run::{Decision, ResolveErrorKind};
+    /// use tool_core::signatures::ResolveErrorKind;
+    /// use tool_core::run::Decision;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -193,7 +195,11 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit.
-    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+    pub fn resolve(&mut self, wait: impl Into<WaitId>, decision: Decision) -> Result<(), ResolveError> {
+        self.resolve_by_id(&wait.into(), decision)
+    }
+
+    fn resolve_by_id(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
         let mut own = self.calls_with_records().flat_map(|(call, record)| self.waits_of(call, record));
         let found = own.find(|own| own.id == *wait);
         drop(own);
@@ -236,7 +242,7 @@ impl Run {
     ///     WaitReason::Approval(call) if call.arguments.contains("/tmp") => Decision::approve(),
     ///     _ => Decision::deny("only temporary files"),
     /// })?;
-    /// assert_eq!(agent.resume(run).await?.messages()[2].text(), "the call was denied: only temporary files");
+    /// assert_eq!(agent.resume(run).await?.new_messages()[2].text(), "the call was denied: only temporary files");
     /// # Ok(())
     /// # }
     /// ```
@@ -319,9 +325,14 @@ impl Run {
             let decision = DecisionRecord { wait, kind, by, at, why };
             record.history.decisions.push(decision.clone());
             let tool = self.requested_call(call_id).map(|call| call.name.clone()).unwrap_or_default();
-            self.head.unreported.push(CallDecision { call_id: call_id.to_owned(), tool, record: decision });
-            self.touch();
+            self.note_decision(CallDecision { call_id: call_id.to_owned(), tool, record: decision });
         }
+    }
+
+    /// Records a decision that no driver has reported.
+    pub(super) fn note_decision(&mut self, decision: CallDecision) {
+        self.head.unreported.push(decision.clone());
+        self.append(Fact::Decided(decision));
     }
 
     /// Returns these decisions, which are reported now.
@@ -357,6 +368,7 @@ impl Run {
         let (now, run_id) = (self.now, self.id.clone());
         let mut has_changed = self.tick_providers(now);
         let Stage::Calling(turn) = &mut self.stage else { return has_changed };
+        let mut decisions = Vec::new();
         for (call, record) in self.history.last_calls().iter().zip(&mut turn.calls) {
             if record.awaits_approval() || record.awaits_result() {
                 record.is_touched |= record.since.is_none();
@@ -368,16 +380,17 @@ impl Run {
             let Some(notes) = record.waiting_notes() else { continue };
             let before = notes.clone();
             let expired = notes.tick(now);
-            expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
+            expired.iter().for_each(|question| notes.reply(question, QuestionReply::Expired));
             has_changed |= !expired.is_empty() || notes.is_waiting() != before.is_waiting();
             record.is_touched |= record.notes() != Some(&before);
             for question in expired {
                 let decision = DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now);
                 record.history.decisions.push(decision.clone());
                 let (call_id, tool) = (call.id.clone(), call.name.clone());
-                self.head.unreported.push(CallDecision { call_id, tool, record: decision });
+                decisions.push(CallDecision { call_id, tool, record: decision });
             }
         }
+        decisions.into_iter().for_each(|decision| self.note_decision(decision));
         if has_changed {
             self.touch();
         }

@@ -16,7 +16,9 @@ use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::layer::Ruling;
 use crate::model::{AssistantMessage, FinishReason, Message, ReturnDirect, ToolCall};
-use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
+use crate::tool::{
+    Judgement, OutcomeOrigin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord,
+};
 
 /// The text that takes the place of one that layers rejected.
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
@@ -85,7 +87,7 @@ impl Run {
     pub(crate) fn rewrite_question(&mut self, number: usize, question: Content, verdict: VerdictRecord) {
         let position = self.questions().nth(number).map(|(at, _)| self.history.given() + at);
         if let Some(message) = position {
-            self.amend(Amendment::Question { message, question });
+            self.amend(Amendment::Question { message, question, number: Some(number) });
         }
         self.append(Fact::Judged(verdict));
     }
@@ -94,7 +96,7 @@ impl Run {
     pub(crate) fn unjudged_results(&self) -> impl Iterator<Item = &ToolExecution> {
         let is_unjudged = |execution: &&ToolExecution| match execution.history.judgement {
             Some(judgement) => judgement == Judgement::Pending,
-            None => execution.origin() == Origin::External,
+            None => execution.origin() == OutcomeOrigin::External,
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
         let is_user = |message: &&Message| matches!(message, Message::User(_));
@@ -218,7 +220,7 @@ impl Run {
 
     /// Returns `true` if layers have something to judge before the next step: an answer that is an output, or calls.
     pub(crate) fn awaits_layers(&self) -> bool {
-        self.has_unjudged_answer() || self.facts().unjudged_calls().next().is_some()
+        self.has_unjudged_answer() || self.engine_view().unjudged_calls().next().is_some()
     }
 
     /// Returns `true` if tools returned the answer and layers have not judged it.

@@ -1,7 +1,7 @@
 //! Saves of a run. Each gives it a new revision.
 
-use super::changes::RunChanges;
-use super::revision::RunRevision;
+use super::changes::{RunChanges, digest_of_rest};
+use super::revision::{RunRevision, StoredState};
 use super::shared_cache::SharedCache;
 use super::state::{CallRecord, Recording, Run, Stage};
 use crate::model::unique_id;
@@ -9,7 +9,7 @@ use crate::tool::WaitId;
 
 impl Run {
     /// Returns the revision of the stored state that this run was loaded from or last saved as, or `None` if it was never
-    /// stored. During a save, it is the revision of the new state, which a [store](crate::memory::RunStore) has to store.
+    /// stored. During a save, it is the revision of the new state, which a [store](crate::store::RunStore) has to store.
     #[must_use]
     pub fn revision(&self) -> Option<&RunRevision> {
         self.head.stored.in_doubt.as_ref().or(self.head.stored.confirmed.as_ref())
@@ -17,15 +17,31 @@ impl Run {
 
     /// Gives the run a new revision. Returns the one that the stored state must have to be replaced, and what has changed.
     pub(crate) fn begin_save(&mut self) -> (Option<RunRevision>, RunChanges) {
-        self.head.stored.in_doubt = Some(unique_id("revision").into());
+        let revision: RunRevision = unique_id("revision").into();
+        if self.recording.is_none() {
+            self.head.stored.begun = Some(revision.clone());
+        }
+        self.head.stored.in_doubt = Some(revision);
+        // These can always be serialized.
+        let rest = self.resting_event().and_then(|event| serde_json::to_string(&event.at(0)).ok());
+        let digest = rest.as_deref().map(digest_of_rest);
+        let saved = self.recording.as_ref().and_then(|recording| recording.rest);
+        let rests_anew = digest.is_some() && digest != saved;
         let changes = self.changes();
+        let changes = if digest == saved { changes } else { changes.with_rest(rest) };
         match self.recording {
-            Some(_) => self.hold_changes(),
+            Some(_) => {
+                self.hold_changes();
+                self.recording
+                    .iter_mut()
+                    .for_each(|recording| recording.pending_rest = u64::from(rests_anew));
+            }
             None => {
-                self.record_changes(1);
+                self.record_changes(1 + u64::from(rests_anew));
                 self.recording.iter_mut().for_each(|recording| recording.is_first = true);
             }
         }
+        self.recording.iter_mut().for_each(|recording| recording.rest = digest);
         (self.head.stored.confirmed.clone(), changes)
     }
 
@@ -43,7 +59,8 @@ impl Run {
         } else if self.recording.as_ref().is_some_and(|recording| recording.is_first) {
             self.recording = None;
         } else {
-            // What was held is still in the recordings.
+            // What was held is still in the recordings, and an earlier end may be stored.
+            self.recording.iter_mut().for_each(|recording| recording.rest = Some(0));
             self.for_each_run(&mut |run| run.set_touched(true));
         }
     }
@@ -101,7 +118,9 @@ impl Run {
             recording.closed_calls.drain(..closed_calls);
             recording.is_first = false;
         });
-        self.recording.iter_mut().for_each(|recording| recording.position += saved);
+        self.recording.iter_mut().for_each(|recording| {
+            recording.position += saved + std::mem::take(&mut recording.pending_rest);
+        });
     }
 
     fn set_touched(&mut self, is_touched: bool) {
@@ -140,8 +159,16 @@ impl Run {
         self.head.stored.is_finished = true;
     }
 
-    pub(crate) fn set_failed(&mut self, has_failed: bool) {
-        self.head.stored.has_failed = has_failed;
+    /// Returns why the last attempt to drive the run failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let StoredState { has_failed, failure, .. } = &self.head.stored;
+        has_failed.then(|| failure.clone().unwrap_or_default())
+    }
+
+    /// Notes whether the last attempt to drive the run failed, and why.
+    pub(crate) fn set_failure(&mut self, why: Option<String>) {
+        self.head.stored.has_failed = why.is_some();
+        self.head.stored.failure = why;
     }
 
     /// Returns the waits that deciders were asked about and have left to people.

@@ -28,9 +28,15 @@ pub(super) struct StoredState {
     /// The revision of a save without a known outcome: it is in progress, has failed, or its future was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) in_doubt: Option<RunRevision>,
+    /// The revision of the save that has begun the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) begun: Option<RunRevision>,
     /// The last attempt to drive the run failed, and can be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_failed: bool,
+    /// Why, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
     /// The waits that deciders were asked about and have left to people. A call that waits again has another id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) deferred: Vec<WaitId>,

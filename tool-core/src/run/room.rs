@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::effect::RunPath;
-use super::state::{CallRecord, Mark, OpenStep, Run, Sees, Stage};
+use super::state::{CallRecord, LayerSight, Mark, OpenStep, Run, Stage};
 use crate::model::{ToolCall, ToolKind};
 use crate::tool::{Attempt, ToolExecution};
 
@@ -86,7 +86,7 @@ impl<'a> OpenRuns<'a> {
 impl Run {
     /// Lets only these calls start until the next step, so many at a time, with layers that see this of their outcomes. What an earlier step had in
     /// flight is forgotten.
-    pub(crate) fn open_step(&mut self, max: usize, waiting: HashSet<String>, sees: Sees) {
+    pub(crate) fn open_step(&mut self, max: usize, waiting: HashSet<String>, sees: LayerSight) {
         self.unmark(|id, mark| match mark {
             Mark::Begun { .. } | Mark::Polled { .. } => false,
             Mark::Executing => !waiting.contains(id),
@@ -253,7 +253,7 @@ impl Run {
     }
 
     /// Returns what layers see of the outcomes of the last turn.
-    pub(crate) fn sees(&self) -> Sees {
+    pub(crate) fn sees(&self) -> LayerSight {
         let of_step = || self.step().map(|step| step.sees);
         self.profile().map(|profile| profile.sees).or_else(of_step).unwrap_or_default()
     }
@@ -417,7 +417,7 @@ impl Run {
 
     /// Returns `true` if a call asks an agent, or undoes the calls of one.
     pub(crate) fn asks_agent(&self, call_id: &str) -> bool {
-        self.facts().kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
+        self.engine_view().kind_of(call_id) == Some(ToolKind::Agent) || self.open_inner_run(call_id).is_some()
     }
 
     /// Returns the calls in flight that occupy room, in the order of the reply. That of an agent whose run waits, or is at rest, does not.
@@ -465,7 +465,8 @@ impl Run {
 mod tests {
     use super::*;
     use crate::model::{AssistantMessage, ChatResponse, Message, ToolDefinition, ToolPolicy};
-    use crate::run::{Decision, Effect, EffectResult, Profile, StepError};
+    use crate::run::state::AgentProfile;
+    use crate::run::{Decision, Effect, EffectResult, StepError};
     use crate::tool::ToolOutput;
 
     /// A run that has requested these calls, whose world executes one call at a time.
@@ -476,7 +477,7 @@ mod tests {
         run.record_response(ChatResponse::new(message)).unwrap();
         let exclusive = ToolPolicy { exclusive: true, ..ToolPolicy::default() };
         let clerk = ToolDefinition::new("clerk").with_policy(exclusive).with_kind(ToolKind::Agent);
-        let mut profile = Profile::new(1);
+        let mut profile = AgentProfile::new(1);
         profile.called = [clerk, ToolDefinition::new("work")].into_iter().collect();
         run.set_profile(profile);
         judge(&mut run);
@@ -528,7 +529,7 @@ mod tests {
             ToolDefinition::new(name).with_policy(policy)
         };
         let mut run = run_with_calls(&[("a", "once"), ("b", "pay"), ("c", "alone")]);
-        let mut profile = Profile::new(8);
+        let mut profile = AgentProfile::new(8);
         profile.called = [
             definition("once", |policy| policy.at_most_once = true),
             definition("pay", |policy| policy.needs_approval = true),

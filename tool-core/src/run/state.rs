@@ -25,8 +25,8 @@ use super::shared_vec::SharedVec;
 use super::stop_reason::StopReason;
 use super::user_message::UserMessage;
 use crate::model::{
-    AssistantMessage, ConversationId, Cost, FinishReason, Message, RunUser, TokensPerText, ToolCall,
-    ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
+    AssistantMessage, ChatResponse, ConversationId, Cost, FinishReason, Message, RunUser, TokensPerText,
+    ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{
     CallDecision, CallHistory, CallNotes, CallRequest, DecisionRecord, ProviderNotes, Timestamp,
@@ -66,9 +66,9 @@ pub struct Run {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Driving {
     /// What the rules need of the agent.
-    pub(super) profile: Option<Arc<Profile>>,
+    pub(super) profile: Option<Arc<AgentProfile>>,
     /// The finished calls that layers which record know.
-    pub(super) recorded: Option<ReportedCalls>,
+    pub(super) recorded: Option<EmittedCalls>,
     /// The calls that can start, of a world that prepares them in its steps.
     pub(super) step: Option<OpenStep>,
     /// The positions of calls that were started: those in flight are among them, so that the calls of a large reply need not be searched.
@@ -90,7 +90,7 @@ pub(super) struct OpenStep {
     pub(super) max: usize,
     /// The calls that have not started.
     pub(super) waiting: HashSet<String>,
-    pub(super) sees: Sees,
+    pub(super) sees: LayerSight,
     /// An open call excludes others.
     pub(super) has_exclusive: bool,
 }
@@ -118,9 +118,9 @@ pub(super) struct Polled {
 
 /// What the rules of a run need of its agent.
 #[derive(Clone, Debug)]
-pub struct Profile {
+pub struct AgentProfile {
     /// What layers see of the calls of the last turn.
-    pub sees: Sees,
+    pub sees: LayerSight,
     /// The tools of the run's calls so far.
     pub called: ToolDefinitions,
     /// The tools that undo calls of the run, by the number of handoffs before and by name.
@@ -131,13 +131,15 @@ pub struct Profile {
 
 /// What the layers around the calls of a turn see of their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sees {
+pub struct LayerSight {
     /// Layers judge outputs that are the answer.
     #[serde(default)]
     pub answers: bool,
     /// Layers judge outcomes.
+    #[serde(default)]
     pub outputs: bool,
     /// Layers record what happens to calls.
+    #[serde(default)]
     pub records: bool,
 }
 
@@ -145,11 +147,12 @@ pub struct Sees {
 ///
 /// ```
 /// use tool_core::model::{AssistantMessage, ChatResponse};
-/// use tool_core::run::{Decision, ReportedCalls, Run};
+/// use tool_core::engine::EmittedCalls;
+/// use tool_core::run::{Decision, Run};
 /// use tool_core::{Message, ToolCall};
 ///
 /// let mut run = Run::new([Message::user("Go")]);
-/// let mut reported = ReportedCalls::all_of(&run);
+/// let mut reported = EmittedCalls::all_of(&run);
 /// let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "work", "{}")]);
 /// run.record_response(ChatResponse::new(message))?;
 /// run.require_approval("a")?;
@@ -159,7 +162,7 @@ pub struct Sees {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReportedCalls {
+pub struct EmittedCalls {
     /// The number of executions of earlier turns, which are those before the last one while calls of that are hidden, and of calls that undid
     /// others.
     pub(super) executions: usize,
@@ -248,6 +251,25 @@ pub(super) struct Head {
     /// The run around this one stopped, and the calls of both are undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
+    /// What readers of the log know of the run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) shown: Shown,
+}
+
+/// What readers of the log of a run know of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Shown {
+    /// The last request.
+    #[serde(flatten)]
+    pub(super) request: Request,
+    /// The number of messages that the run had added when what users had said was shown.
+    pub(super) added: usize,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) sees: LayerSight,
+    /// The calls of the last turn that were held back, because their outputs could have become the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) held_back: Vec<String>,
 }
 
 /// What a provider of tools has asked the user, and what was decided.
@@ -381,8 +403,12 @@ pub(super) struct Recording {
     pub(super) position: u64,
     /// The numbers of entries and closed calls in a save without a known outcome.
     pub(super) pending: (usize, usize),
+    /// The number of further entries in that save.
+    pub(super) pending_rest: u64,
     /// The save without a known outcome is the first one, which has everything.
     pub(super) is_first: bool,
+    /// The digest of the event with which the saved run rests, if it does.
+    pub(super) rest: Option<u64>,
 }
 
 /// One entry of the log of a run.
@@ -391,6 +417,9 @@ pub(super) struct LogEntry {
     /// The latest time that the run knew.
     pub(super) time: Timestamp,
     pub(super) fact: Fact,
+    /// Orders the entries of all runs of a tree that one save has.
+    #[serde(skip)]
+    pub(super) number: u64,
 }
 
 /// One thing that has happened in a run.
@@ -407,14 +436,18 @@ pub(super) enum Fact {
     Retried {
         call: String,
         is_inner_done: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<Box<ToolExecution>>,
     },
     /// A call asked an agent, whose run has got so far.
     Began(Box<InnerRun>),
     /// The open turn is over: its results follow the reply in the order of the calls. Those without an outcome were not executed,
     /// for this reason.
     Closed(Cow<'static, str>),
-    /// A message of the user, or one that rejects an answer.
+    /// A message of the user.
     Said(UserMessage),
+    /// A message that rejects an answer.
+    Rejected(String),
     /// A call undid another.
     Undone(Box<ToolExecution>),
     /// A layer decided about the question or the answer.
@@ -428,6 +461,51 @@ pub(super) enum Fact {
     /// What the request of the next reply has read from the provider's cache.
     Cached(CacheUse),
     Amended(Amendment),
+    /// The model is asked for the reply of a turn.
+    Asked(Request),
+    /// Layers have judged what users have said.
+    Heard,
+    /// The reply of the turn is complete, and its calls were judged.
+    Completed(Box<CompletedReply>),
+    /// An attempt of a call begins: of the last reply, or of this call, which undoes another, or the calls of this run inside.
+    Started {
+        id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo: Option<ToolCall>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undone_run: Option<RunId>,
+    },
+    /// Something was decided about a call that waited, or about what a provider of tools has asked.
+    Decided(CallDecision),
+    /// The run continues with another agent, which the tool of this name hands it over to.
+    HandedOff(String),
+    /// A request to a model cost this, or may have.
+    Charged(Cost),
+    /// What layers see of outcomes from now on.
+    Layered(LayerSight),
+    /// The output of this call can become the answer, and layers judge that.
+    MayBeAnswer(String),
+    /// Layers have judged the answer that tools returned.
+    AnswerJudged,
+    /// The run rests: it waits, or has ended. What it waits for, or how it has ended, is part of its state.
+    Rested,
+}
+
+/// The request of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Request {
+    pub(super) turn: u32,
+    /// The number of messages that it sends.
+    pub(super) messages: usize,
+}
+
+/// What a reply has beside its message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct CompletedReply {
+    /// Without the message.
+    pub(super) response: ChatResponse,
+    /// The positions of its calls in what the model wrote.
+    pub(super) positions: Vec<usize>,
 }
 
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.

@@ -11,7 +11,7 @@ pub struct StepError(pub(crate) &'static str);
 pub enum StepErrorKind {
     /// The run is in another state.
     Unexpected,
-    /// A [message](crate::run::Run::say) is too long, or the run has [too many](crate::run::MessageLoad).
+    /// A [message](crate::run::Run::say) is too long, or the run has [too many](crate::store::MessageVolume).
     Full,
 }
 

@@ -33,9 +33,9 @@ pub enum StopReason {
     /// The run took longer than allowed. Carries [`max_time`](crate::run::RunLimits::max_time).
     #[serde(rename = "time")]
     MaxTime(Duration),
-    /// The calls returned more text than allowed. Carries [`max_output_chars`](crate::run::RunLimits::max_output_chars).
+    /// The calls returned more text than allowed. Carries [`max_total_output_chars`](crate::run::RunLimits::max_total_output_chars).
     #[serde(rename = "output")]
-    MaxOutputChars(usize),
+    MaxTotalOutputChars(usize),
     /// The model kept repeating one call, beyond [`max_repeated_calls`](crate::run::RunLimits::max_repeated_calls). Carries the
     /// tool's name.
     #[serde(rename = "repeated")]
@@ -80,7 +80,7 @@ impl StopReason {
                 | Self::MaxTotalTokens(_)
                 | Self::MaxCost(_)
                 | Self::MaxTime(_)
-                | Self::MaxOutputChars(_)
+                | Self::MaxTotalOutputChars(_)
                 | Self::RepeatedCall(_)
         )
     }
@@ -104,7 +104,7 @@ impl StopReason {
             Self::MaxTotalTokens(_) => "the run had used all its tokens",
             Self::MaxCost(_) => "the run had spent all its money",
             Self::MaxTime(_) => "the run had used all its time",
-            Self::MaxOutputChars(_) => "the run had reached its limit of tool output",
+            Self::MaxTotalOutputChars(_) => "the run had reached its limit of tool output",
             Self::Truncated(_) => "the reply was cut short",
             Self::Cancelled => "the run was cancelled",
             Self::RepeatedCall(_)
@@ -125,7 +125,7 @@ impl fmt::Debug for StopReason {
             Self::MaxTotalTokens(limit) => f.debug_tuple("MaxTotalTokens").field(limit).finish(),
             Self::MaxCost(limit) => f.debug_tuple("MaxCost").field(limit).finish(),
             Self::MaxTime(limit) => f.debug_tuple("MaxTime").field(limit).finish(),
-            Self::MaxOutputChars(limit) => f.debug_tuple("MaxOutputChars").field(limit).finish(),
+            Self::MaxTotalOutputChars(limit) => f.debug_tuple("MaxTotalOutputChars").field(limit).finish(),
             Self::RepeatedCall(tool) => f.debug_tuple("RepeatedCall").field(tool).finish(),
             Self::Truncated(reason) => f.debug_tuple("Truncated").field(reason).finish(),
             Self::ToolFailed { tool, error } => {
@@ -160,9 +160,9 @@ impl fmt::Display for StopReason {
             ),
             Self::MaxCost(limit) => write!(f, "the run would cost more than {limit}; raise `max_cost`"),
             Self::MaxTime(limit) => write!(f, "the run took longer than {limit:?}; raise `max_time`"),
-            Self::MaxOutputChars(limit) => write!(
+            Self::MaxTotalOutputChars(limit) => write!(
                 f,
-                "the calls returned more than {limit} characters; raise `max_run_output_chars`, \
+                "the calls returned more than {limit} characters; raise `max_total_output_chars`, \
                  or limit each call with `max_output_chars`"
             ),
             Self::RepeatedCall(tool) => write!(

@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::revision::RunRevision;
 use super::settings::is_default;
 use super::state::Run;
-use super::user_message::MessageLoad;
+use super::user_message::MessageVolume;
 use super::wait::Wait;
-use crate::model::{ConversationId, Message, RunUser};
+use crate::model::{ConversationId, Message, RunUser, Usage};
 use crate::tool::{Timestamp, ToolExecution};
 
 /// The status of a stored run.
 ///
 /// ```
 /// use tool_core::Agent;
-/// use tool_core::memory::{InMemoryStore, RunStatus};
+/// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus};
 /// use tool_core::testing::ScriptedModel;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -27,8 +27,9 @@ use crate::tool::{Timestamp, ToolExecution};
 /// let model = ScriptedModel::new().fails("the line is dead").says("Good morning!");
 /// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
 /// agent.ask("Hello").await.unwrap_err();
-/// for stored in agent.stored_runs().await?.runs {
-///     assert_eq!(stored.status, RunStatus::Failed);
+/// for listed in agent.list_runs(&RunFilter::new()).await? {
+///     assert_eq!(listed.status, RunStatus::Failed);
+///     let stored = agent.stored_run(listed.id).await?.unwrap();
 ///     assert_eq!(agent.resume(stored.run).await?.text(), "Good morning!");
 /// }
 /// # Ok(())
@@ -38,8 +39,8 @@ use crate::tool::{Timestamp, ToolExecution};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// Another driver works on the run, in this process or in another one. It cannot be resumed now; commands can be
-    /// [posted](crate::Agent::post) to it.
+    /// Another driver works on the run, in this process or in another one. It cannot be resumed now;
+    /// [messages](crate::Agent::say), [decisions](crate::Agent::decide) and a [cancellation](crate::Agent::cancel) reach it.
     RunningElsewhere,
     /// The driver of the run has ended without a result, for example because its process has died. Resuming it continues it.
     #[default]
@@ -51,7 +52,7 @@ pub enum RunStatus {
     /// The run was cancelled. Resuming it undoes what its tools can undo, and ends it.
     Cancelled,
     /// The run was stopped or cancelled, and the attempt to undo its calls failed, for example because the application did not say [what the
-    /// run has](crate::agent::PerRun). Resuming it tries again; [`Agent::end`](crate::Agent::end) leaves everything as it is.
+    /// run has](crate::agent::RunSetup). Resuming it tries again; [`Agent::end`](crate::Agent::end) leaves everything as it is.
     NotUndone,
     /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it ends it if its calls had no
     /// effects; otherwise a person decides what [becomes of it](crate::RunErrorKind::Expired).
@@ -60,9 +61,9 @@ pub enum RunStatus {
     Finished,
 }
 
-/// What a [store](crate::memory::RunStore) lists of a run. Reading it costs the same for a run of any length.
+/// What a [store](crate::store::RunStore) lists of a run. Reading it costs the same for a run of any length.
 ///
-/// A store keeps the [summary](crate::run::RunChanges::summary) of the last save, for example as JSON, and adds what only it knows: the age,
+/// A store keeps the [summary](crate::store::RunChanges::summary) of the last save, for example as JSON, and adds what only it knows: the age,
 /// the lease and the inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -80,7 +81,7 @@ pub struct RunSummary {
     /// [Whose run it is](Run::user), if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RunUser>,
-    /// The status. In a [store](crate::memory::RunStore::list_runs), it is the one that the stored state alone has;
+    /// The status. In a [store](crate::store::RunStore::list_runs), it is the one that the stored state alone has;
     /// [`Agent::list_runs`](crate::Agent::list_runs) also considers the lease, the inbox and the age.
     pub status: RunStatus,
     /// The time at which the run goes on without a decision, because what it waits for expires or is due.
@@ -90,12 +91,21 @@ pub struct RunSummary {
     /// was none, or the process died meanwhile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaits_decider: bool,
+    /// The number of turns so far.
+    #[serde(default)]
+    pub turns: u32,
+    /// The tokens so far, and what they cost if that is known.
+    #[serde(default)]
+    pub usage: Usage,
+    /// The revision of the save that has begun the log: a [whole](crate::store::RunChanges::is_whole) run begins it anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) begun: Option<RunRevision>,
     /// About the bytes of the messages and the outputs of a run that has [finished](RunStatus::Finished).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
     /// How much users have sent to the run in messages. What is in its inbox is not part of it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub message_load: MessageLoad,
+    pub message_volume: MessageVolume,
     /// The time since the state was stored, by the clock of the store.
     #[serde(skip)]
     pub age: Duration,
@@ -175,7 +185,10 @@ impl Run {
             awaits_decider: self.awaits_decider(),
             // Once for each run, because it is walked.
             bytes: (self.status() == RunStatus::Finished).then(|| self.approximate_bytes()),
-            message_load: self.message_load(),
+            message_volume: self.message_volume(),
+            turns: self.turns(),
+            usage: self.usage(),
+            begun: self.head.stored.begun.clone(),
             age: Duration::ZERO,
             is_leased: false,
             is_command_posted: false,

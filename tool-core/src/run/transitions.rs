@@ -2,7 +2,7 @@
 
 use super::handoff::executions_of_agent;
 use super::state::{CallRecord, Fact, GivenUp, Stage};
-use crate::model::{ChatResponse, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
+use crate::model::{ChatResponse, ReturnDirect, ToolCall, ToolDefinitions, ToolPolicy, max_tokens};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolExecution};
 
@@ -141,7 +141,15 @@ impl Run {
         let record = self.open_record(call_id)?;
         record.begin()?;
         self.note_started(call_id);
-        self.begun_attempt(call_id).ok_or(StepError("the call was not started"))
+        let attempt = self.begun_attempt(call_id).ok_or(StepError("the call was not started"))?;
+        if !attempt.is_continued {
+            let undo = self.next_undo_call().filter(|undo| undo.id == call_id).cloned();
+            let undone_run =
+                self.undone_inner_run(call_id).and_then(|position| self.inner_runs.get(position));
+            let undone_run = undone_run.map(|inner| inner.run.id.clone());
+            self.append(Fact::Started { id: call_id.to_owned(), undo, undone_run });
+        }
+        Ok(attempt)
     }
 
     pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {
@@ -149,8 +157,8 @@ impl Run {
     }
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
-    /// open. An outcome that the caller supplies for a call of an [external](crate::model::ToolKind::Caller) tool gets the
-    /// origin [`External`](crate::tool::Origin::External). A call that is [waiting](ToolExecution::is_waiting) stays open.
+    /// open. An outcome that the caller supplies for a call of an [external](crate::provider::ToolKind::Caller) tool gets the
+    /// origin [`External`](crate::tool::OutcomeOrigin::External). A call that is [waiting](ToolExecution::is_waiting) stays open.
     ///
     /// # Errors
     ///
@@ -179,7 +187,8 @@ impl Run {
             }
             let is_inner_done = record.inner().is_some_and(|inner| inner.run.is_done());
             self.readmit(&id);
-            self.append(Fact::Retried { call: id, is_inner_done });
+            let failed = Some(execution.of_failed_attempt(self.head.shown.sees.outputs).into());
+            self.append(Fact::Retried { call: id, is_inner_done, failed });
             return Ok(());
         }
         if self.is_undoing() {
@@ -272,8 +281,12 @@ impl Run {
             inner.run.cancel();
             given_up = inner.run.take_given_up();
         }
+        let may_be_answer = record.return_direct() != ReturnDirect::Never;
         let execution = record.complete(execution);
         let name = execution.call().name.clone();
+        if may_be_answer && self.head.shown.sees.answers {
+            self.append(Fact::MayBeAnswer(execution.call().id.clone()));
+        }
         self.append(Fact::Finished(execution.into()));
         self.given_up.extend(given_up.into_iter().map(|mut call| {
             call.asked_by.insert(0, name.clone());

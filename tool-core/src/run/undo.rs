@@ -5,7 +5,7 @@
 use super::state::{CallRecord, Fact, Stage, UndoTarget, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
-use crate::tool::{ToolExecution, Undone};
+use crate::tool::{CallToUndo, ToolExecution};
 
 /// The beginning of the ids of undo calls.
 const UNDO_PREFIX: &str = "undo_";
@@ -126,10 +126,10 @@ impl Run {
     }
 
     /// Returns the call that the next call undoes.
-    pub(crate) fn next_undone(&self) -> Option<Undone> {
+    pub(crate) fn next_undone(&self) -> Option<CallToUndo> {
         let execution = self.undone_execution()?;
         let call = execution.call.clone();
-        Some(Undone { key: self.key(&call.id), call, output: execution.original_outcome().ok().cloned() })
+        Some(CallToUndo { key: self.key(&call.id), call, output: execution.original_outcome().ok().cloned() })
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.

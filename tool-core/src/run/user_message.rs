@@ -1,7 +1,7 @@
 //! Messages of users to a run, and how much of them it takes.
 //!
 //! What a run waits for bounds the decisions about it, and nothing bounds the messages: they are stored before the run reads them. So
-//! [`MessageLoad`] is asked wherever one arrives, by the run itself, by stores and by other worlds.
+//! [`MessageVolume`] is asked wherever one arrives, by the run itself, by stores and by other worlds.
 
 use std::fmt;
 use std::io;
@@ -116,21 +116,22 @@ fn json_bytes(value: &impl Serialize) -> usize {
 
 /// How much users have sent to a run in messages. The question is not part of it.
 ///
-/// A store of runs adds the messages in the inbox to the [load](crate::memory::RunSummary::message_load) of the stored run, and asks whether
+/// A store of runs adds the messages in the inbox to the [volume](crate::memory::RunSummary::message_volume) of the stored run, and asks whether
 /// the run [takes](Self::takes) one more:
 ///
 /// ```
-/// use tool_core::run::{MessageLoad, UserMessage};
+/// use tool_core::run::UserMessage;
+/// use tool_core::store::MessageVolume;
 ///
-/// let load = MessageLoad::default().with_unread(99, 2_000);
-/// assert!(load.takes(&"By train, please".into()));
-/// assert!(!load.takes(&"x".repeat(UserMessage::MAX_BYTES + 1).into()));
-/// assert!(!load.with_unread(1, 16).takes(&"In the morning".into()));
+/// let volume = MessageVolume::default().with_unread(99, 2_000);
+/// assert!(volume.takes(&"By train, please".into()));
+/// assert!(!volume.takes(&"x".repeat(UserMessage::MAX_BYTES + 1).into()));
+/// assert!(!volume.with_unread(1, 16).takes(&"In the morning".into()));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct MessageLoad {
+pub struct MessageVolume {
     /// The number of messages that are not part of the conversation yet: they are in the inbox, or wait for the results of calls.
     #[serde(skip_serializing_if = "is_zero")]
     pub unread: usize,
@@ -146,7 +147,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl MessageLoad {
+impl MessageVolume {
     /// The largest number of messages that a run has not read: 100.
     pub const MAX_UNREAD: usize = 100;
 
@@ -166,7 +167,7 @@ impl MessageLoad {
         }
     }
 
-    /// Returns `true` if a run with this load takes a further message.
+    /// Returns `true` if a run with this volume takes a further message.
     #[must_use]
     pub fn takes(self, message: &UserMessage) -> bool {
         let bytes = message.bytes();
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn takes_messages_up_to_each_bound() {
         let max = UserMessage::MAX_BYTES;
-        let load = |unread, unread_bytes, bytes| MessageLoad { unread, unread_bytes, bytes };
+        let load = |unread, unread_bytes, bytes| MessageVolume { unread, unread_bytes, bytes };
         for (load, bytes, takes) in [
             (load(0, 0, 0), max, true),
             (load(0, 0, 0), max + 1, false),

@@ -132,7 +132,7 @@ impl Wait {
 ///
 /// ```
 /// use tool_core::run::Decision;
-/// use tool_core::tool::Timestamp;
+/// use tool_core::signatures::Timestamp;
 ///
 /// let decision = Decision::deny("not on a Sunday").by("ada").at(Timestamp::now());
 /// assert_eq!(format!("{decision:?}"), "Decision(Denied)");
@@ -270,7 +270,7 @@ impl Decision {
     ///
     /// ```
     /// use tool_core::run::Decision;
-    /// use tool_core::tool::DecisionKind;
+    /// use tool_core::signatures::DecisionKind;
     ///
     /// let record = Decision::deny("too much").by("ada").record(&"0123".into()).unwrap();
     /// assert_eq!((record.kind, record.by.as_deref(), record.why.as_deref()), (DecisionKind::Denied, Some("ada"), Some("too much")));
@@ -308,7 +308,9 @@ impl Decision {
         self
     }
 
-    pub(crate) fn kind(&self) -> Option<DecisionKind> {
+    /// Returns the kind with which the decision is recorded, unless it is [deferred](Self::defer).
+    #[must_use]
+    pub fn kind(&self) -> Option<DecisionKind> {
         Some(match &self.verdict {
             Verdict::Approval(Approval::Approve) => DecisionKind::Approved,
             Verdict::Approval(Approval::ApproveWith(_)) => DecisionKind::ApprovedWithChanges,

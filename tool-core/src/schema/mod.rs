@@ -16,5 +16,5 @@ pub(crate) use self::number::integer;
 pub(crate) use self::rust_types::{
     arguments_schema, arguments_schema_for_providers, for_providers, settings,
 };
-pub(crate) use self::shape::{Node, NodeId, SchemaOf, Shape};
+pub(crate) use self::shape::{NodeId, SchemaOf, Shape, ShapeNode};
 pub(crate) use self::strict::{Unsupported, strict_form};

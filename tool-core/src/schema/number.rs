@@ -1,6 +1,7 @@
 //! Numbers as texts, so that no digit is lost.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use serde_json::Value;
 
@@ -92,6 +93,18 @@ impl Bound {
     /// Returns `true` if the bound is at least the number.
     pub(crate) fn is_at_least(self, text: &str) -> bool {
         self.compares(text, |bound, number| bound >= number, |bound, number| bound >= number)
+    }
+
+    /// Compares two numbers. One that is not a number is not comparable.
+    pub(crate) fn compare(self, other: Self) -> Option<Ordering> {
+        let number = |bound| match bound {
+            Self::Integer(integer) => integer as f64,
+            Self::Number(number) => number,
+        };
+        match (self, other) {
+            (Self::Integer(one), Self::Integer(other)) => Some(one.cmp(&other)),
+            (one, other) => number(one).partial_cmp(&number(other)),
+        }
     }
 
     fn compares(self, text: &str, integers: fn(i128, i128) -> bool, numbers: fn(f64, f64) -> bool) -> bool {

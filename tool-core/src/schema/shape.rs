@@ -17,7 +17,7 @@ const MAX_VISITS: usize = 1_000_000;
 /// The maximum number of schemas. Those beyond it allow everything.
 const MAX_NODES: usize = 200_000;
 
-/// The keywords that a [`Node`] represents. All others are in [`Node::others`].
+/// The keywords that a [`ShapeNode`] represents. All others are in [`ShapeNode::others`].
 const REPRESENTED: Keywords = Keywords(
     "$ref type enum const allOf anyOf properties patternProperties additionalProperties required prefixItems items \
      minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems minProperties maxProperties \
@@ -39,11 +39,11 @@ pub(crate) enum SchemaOf {
 /// A parsed schema. References are resolved: a [`NodeId`] leads directly to the schema that describes a value.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    nodes: Vec<Node>,
+    nodes: Vec<ShapeNode>,
     root: NodeId,
 }
 
-/// The position of a [`Node`] in its [`Shape`].
+/// The position of a [`ShapeNode`] in its [`Shape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(usize);
 
@@ -52,7 +52,7 @@ const ANYTHING: NodeId = NodeId(0);
 
 /// One schema.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct ShapeNode {
     /// No value is valid.
     pub(crate) is_never: bool,
     /// The names under `type`, or `None` without the keyword.
@@ -97,7 +97,7 @@ pub(crate) struct Property {
     pub(crate) description: Option<String>,
 }
 
-impl Node {
+impl ShapeNode {
     /// Returns `true` if the schema has a `type` that allows the name.
     pub(crate) fn names_type(&self, name: &str) -> bool {
         self.types.iter().flatten().any(|one| one == name)
@@ -165,7 +165,7 @@ impl Shape {
             root: schema,
             origin,
             ignores_siblings: draft.is_some_and(|draft| draft.contains("draft-0")),
-            nodes: vec![Node::default()],
+            nodes: vec![ShapeNode::default()],
             ids: HashMap::new(),
             waiting: Vec::new(),
         };
@@ -188,7 +188,7 @@ impl Shape {
         self.node(self.root).properties.get(name).map_or(ANYTHING, |property| property.node)
     }
 
-    pub(crate) fn node(&self, NodeId(index): NodeId) -> &Node {
+    pub(crate) fn node(&self, NodeId(index): NodeId) -> &ShapeNode {
         &self.nodes[index]
     }
 
@@ -245,7 +245,7 @@ struct Parser<'s> {
     origin: SchemaOf,
     /// Drafts up to draft-07 ignore the keywords beside a reference.
     ignores_siblings: bool,
-    nodes: Vec<Node>,
+    nodes: Vec<ShapeNode>,
     /// The ids by the addresses of the schemas. Each schema is parsed once.
     ids: HashMap<*const Value, NodeId>,
     /// The schemas that are still to be parsed.
@@ -261,7 +261,7 @@ impl<'s> Parser<'s> {
         let next = NodeId(self.nodes.len());
         let id = *self.ids.entry(std::ptr::from_ref(schema)).or_insert(next);
         if id == next {
-            self.nodes.push(Node::default());
+            self.nodes.push(ShapeNode::default());
             self.waiting.push((id, schema));
         }
         id
@@ -292,9 +292,9 @@ impl<'s> Parser<'s> {
         schemas.and_then(Value::as_array).into_iter().flatten().map(|schema| self.id(schema)).collect()
     }
 
-    fn node(&mut self, schema: &'s Value) -> Node {
+    fn node(&mut self, schema: &'s Value) -> ShapeNode {
         let Value::Object(schema) = schema else {
-            return Node { is_never: *schema == Value::Bool(false), ..Node::default() };
+            return ShapeNode { is_never: *schema == Value::Bool(false), ..ShapeNode::default() };
         };
         let get = |keyword: &str| schema.get(keyword);
         let object = |keyword: &str| schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
@@ -314,7 +314,7 @@ impl<'s> Parser<'s> {
         } else if !variants.is_empty() {
             // Each of the two holds.
             all.push(NodeId(self.nodes.len()));
-            self.nodes.push(Node { choices: variants, ..Node::default() });
+            self.nodes.push(ShapeNode { choices: variants, ..ShapeNode::default() });
         }
         let description =
             |schema: &Value| schema.get("description").and_then(Value::as_str).map(str::to_owned);
@@ -359,7 +359,7 @@ impl<'s> Parser<'s> {
         let format = get("format").and_then(Value::as_str).filter(|_| is_type);
         limits.is_f32 &= is_type;
         limits.pattern = limits.pattern.filter(|_| is_type);
-        Node {
+        ShapeNode {
             is_never: false,
             types: get("type").map(texts),
             constants: constants.or_else(|| get("const").map(|constant| vec![constant.clone()])),

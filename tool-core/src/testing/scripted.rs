@@ -37,7 +37,7 @@ pub struct ScriptedModel(Arc<Mutex<Script>>);
 
 #[derive(Default)]
 struct Script {
-    replies: VecDeque<Reply>,
+    replies: VecDeque<ScriptedReply>,
     /// The checks of the request for the next reply.
     checks: Vec<Check>,
     requests: Vec<Vec<Message>>,
@@ -45,7 +45,7 @@ struct Script {
 
 type Check = Box<dyn Fn(&ChatRequest<'_>) -> bool + Send>;
 
-struct Reply {
+struct ScriptedReply {
     checks: Vec<Check>,
     outcome: Result<ChatResponse, String>,
 }
@@ -92,7 +92,7 @@ impl ScriptedModel {
 
     /// Sets the usage of the last reply.
     pub fn with_usage(self, usage: Usage) -> Self {
-        if let Some(Reply { outcome: Ok(response), .. }) = self.script().replies.back_mut() {
+        if let Some(ScriptedReply { outcome: Ok(response), .. }) = self.script().replies.back_mut() {
             response.usage = Some(usage);
         }
         self
@@ -107,7 +107,7 @@ impl ScriptedModel {
     fn push(self, outcome: Result<ChatResponse, String>) -> Self {
         let mut script = self.script();
         let checks = std::mem::take(&mut script.checks);
-        script.replies.push_back(Reply { checks, outcome });
+        script.replies.push_back(ScriptedReply { checks, outcome });
         drop(script);
         self
     }

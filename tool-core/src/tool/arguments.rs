@@ -70,7 +70,7 @@ pub(crate) fn decode_answer<T: DeserializeOwned>(text: &str, contract: &Contract
 }
 
 /// A value that answers a question of the type `T`: one of the type, or a `&str` for a `String`. The
-/// [choices](crate::tool::AskQuestion::choices) and the [default](crate::tool::AskQuestion::default) of a question are such values.
+/// [choices](crate::signatures::PendingQuestion::choices) and the [default](crate::signatures::PendingQuestion::default) of a question are such values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not answer a question whose answer is a `{T}`",
     label = "not a `{T}`",

@@ -3,7 +3,7 @@
 //! What the layers of a set made of a call returns with its outcome (`CallHistory`), because a run must undo what was executed, with the
 //! arguments and the output that the tool had.
 //!
-//! What ran is distinguished from what was only reported (`Origin`), because a conversation that a caller sends proves nothing.
+//! What ran is distinguished from what was only reported (`OutcomeOrigin`), because a conversation that a caller sends proves nothing.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use crate::tool::{DecisionRecord, OriginalOutcome, VerdictRecord};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Origin {
+pub enum OutcomeOrigin {
     /// The call was executed.
     #[default]
     Executed,
@@ -31,7 +31,7 @@ pub enum Origin {
     External,
 }
 
-impl Origin {
+impl OutcomeOrigin {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
     fn is_executed(&self) -> bool {
         *self == Self::Executed
@@ -56,8 +56,8 @@ pub struct CallHistory {
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(crate) original_arguments: Option<String>,
     /// As recorded; [`ToolExecution::origin`] also considers the error.
-    #[serde(skip_serializing_if = "Origin::is_executed")]
-    pub(crate) origin: Origin,
+    #[serde(skip_serializing_if = "OutcomeOrigin::is_executed")]
+    pub(crate) origin: OutcomeOrigin,
     /// The call changed nothing: by its policy, the tool was [`pure`](crate::model::ToolPolicy::pure), or it handed the run off.
     #[serde(rename = "pure", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_pure: bool,

@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::{
-    CallHistory, CallNotes, DecisionRecord, Origin, OriginalOutcome, Outcome, ToolError, ToolErrorKind,
-    ToolOutput, VerdictKind, VerdictRecord, write_outcome,
+    CallHistory, CallNotes, DecisionRecord, OriginalOutcome, Outcome, OutcomeOrigin, ToolError,
+    ToolErrorKind, ToolOutput, VerdictKind, VerdictRecord, write_outcome,
 };
 
 /// The record of a call and its outcome.
@@ -61,11 +62,11 @@ impl ToolExecution {
     }
 
     /// Creates the record of a call whose outcome comes from an untrusted party, such as the results in a conversation that a
-    /// caller sends. The model reads it, but it is not reused for any other call; see [`Origin`].
+    /// caller sends. The model reads it, but it is not reused for any other call; see [`OutcomeOrigin`].
     #[must_use]
     pub fn external(call: ToolCall, outcome: Result<ToolOutput, ToolError>) -> Self {
         let mut execution = Self::new(call, outcome);
-        execution.history.origin = Origin::External;
+        execution.history.origin = OutcomeOrigin::External;
         execution
     }
 
@@ -129,13 +130,13 @@ impl ToolExecution {
 
     /// Marks the call as not executed because its outcome was given by a layer.
     pub(crate) fn without_execution(mut self) -> Self {
-        self.history.origin = Origin::NotExecuted;
+        self.history.origin = OutcomeOrigin::NotExecuted;
         self
     }
 
     /// Marks the call as not executed because the outcome of an earlier call was reused.
     pub(crate) fn into_reused(mut self) -> Self {
-        self.history.origin = Origin::Recorded;
+        self.history.origin = OutcomeOrigin::Recorded;
         self
     }
 
@@ -184,6 +185,21 @@ impl ToolExecution {
         &self.call
     }
 
+    /// Returns the arguments with the [repairs](Self::repairs) that preceded the call, or `None` if they are no object. Those that the model
+    /// omitted are not among them, also if the tool has a default.
+    #[must_use]
+    pub fn received_arguments(&self) -> Option<Map<String, Value>> {
+        let Ok(Value::Object(mut arguments)) = self.call.arguments_as() else { return None };
+        for repair in self.repairs() {
+            let Some(name) = repair.argument() else { continue };
+            match serde_json::from_str(repair.repaired()) {
+                Ok(value) => drop(arguments.insert(name.to_owned(), value)),
+                Err(_) => drop(arguments.remove(name)),
+            }
+        }
+        Some(arguments)
+    }
+
     /// Returns the arguments that the model requested. They differ from the arguments in [`call`](Self::call) if a layer or a
     /// person changed them.
     #[must_use]
@@ -230,7 +246,6 @@ impl ToolExecution {
     }
 
     /// Returns `true` if a layer has still to judge the outcome, before the next step.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn is_unjudged(&self) -> bool {
         self.history.judgement == Some(crate::tool::Judgement::Pending)
@@ -238,10 +253,10 @@ impl ToolExecution {
 
     /// Returns the origin of the outcome.
     #[must_use]
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> OutcomeOrigin {
         match &self.outcome {
             Err(error) if matches!(error.kind(), ToolErrorKind::Denied | ToolErrorKind::NotExecuted) => {
-                Origin::NotExecuted
+                OutcomeOrigin::NotExecuted
             }
             _ => self.history.origin,
         }
@@ -256,12 +271,12 @@ impl ToolExecution {
         // What layers made of the outcome changes nothing about the effect.
         let has_effect =
             self.original_outcome().map_or_else(|error| error.kind().leaves_effect_unknown(), |_| true);
-        self.history.is_uncertain || self.history.origin == Origin::Executed && has_effect
+        self.history.is_uncertain || self.history.origin == OutcomeOrigin::Executed && has_effect
     }
 
     /// Returns `true` if the run executed the call.
     pub(crate) fn was_executed(&self) -> bool {
-        self.origin() == Origin::Executed
+        self.origin() == OutcomeOrigin::Executed
     }
 
     /// Returns the outcome of the call.
@@ -278,7 +293,6 @@ impl ToolExecution {
     /// # Errors
     ///
     /// Returns the error of a call that failed.
-    #[doc(hidden)] // For the crates of this project.
     pub fn into_outcome(self) -> Result<ToolOutput, ToolError> {
         self.outcome
     }

@@ -11,7 +11,8 @@ use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 /// ```
 /// use serde_json::json;
 /// use tool_core::Tool;
-/// use tool_core::model::{ToolDefinition, ToolKind};
+/// use tool_core::model::ToolDefinition;
+/// use tool_core::provider::ToolKind;
 /// use tool_core::tool::ExternalTool;
 ///
 /// let color = json!({ "type": "object", "properties": { "title": { "type": "string" } }, "required": ["title"] });

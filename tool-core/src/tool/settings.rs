@@ -88,7 +88,7 @@ macro_rules! impl_options {
                 self
             }
 
-            /// Leaves the calls to the caller of the run; see [`ToolKind::Caller`](crate::model::ToolKind::Caller).
+            /// Leaves the calls to the caller of the run; see [`ToolKind::Caller`](crate::provider::ToolKind::Caller).
             pub fn external(self) -> Self {
                 self.with_kind($crate::model::ToolKind::Caller)
             }

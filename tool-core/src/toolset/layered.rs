@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
-use crate::layer::{Layer, Place, Review, Seat};
+use crate::layer::{Layer, LayerContext, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{
-    Injection, Passed, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput, Undone,
+    CallToUndo, Injection, Passed, Returned, Tool, ToolContext, ToolExecution, ToolFuture, ToolOutput,
 };
 
 impl ToolSet {
@@ -23,7 +23,7 @@ impl ToolSet {
     ///   the model's arguments. So the arguments of calls that are undone are better rewritten by a layer of the agent.
     /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), calls of `pure` tools whose earlier
     ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
-    /// - **Place.** It has no agents, messages and executions, and the context of the call. Its [account](Place::account) charges the run that
+    /// - **Context.** It has no agents, messages and executions, and the context of the call. Its [reporter](LayerContext::usage_reporter) charges the run that
     ///   calls the tool, if one does.
     ///
     /// ```
@@ -85,7 +85,8 @@ impl ToolSet {
 impl Layered {
     fn review<'a>(&'a self, context: &'a ToolContext) -> Review<'a> {
         Review::new(self.layers.iter().map(|layer| {
-            let place = Place { accounts: Some((layer.name(), context)), ..Place::new(context) };
+            let place =
+                LayerContext { accounts: Some((layer.name(), context)), ..LayerContext::new(context) };
             Seat { layer: &**layer, level: 0, agent: 0, place }
         }))
     }
@@ -104,7 +105,7 @@ impl Layered {
                 Ok(None)
             }
             // What a run undoes is not judged beforehand, as by the layers of an agent.
-            None if context.get::<Undone>().is_some() => Ok(None),
+            None if context.get::<CallToUndo>().is_some() => Ok(None),
             None => review.call_alone(&mut call, context.has_checked_arguments(), &mut verdicts, check).await,
         };
         let is_refused = given.is_err();

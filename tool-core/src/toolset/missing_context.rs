@@ -14,7 +14,8 @@ impl ToolSet {
     ///
     /// ```
     /// use tool_core::model::ToolDefinition;
-    /// use tool_core::tool::{Injection, ToolFuture};
+    /// use tool_core::engine::Injection;
+    /// use tool_core::tool::ToolFuture;
     /// use tool_core::{Tool, ToolContext, ToolOutput, ToolSet};
     ///
     /// struct UserId(u32);

@@ -5,38 +5,39 @@
 mod error;
 mod output_limit;
 mod registry;
-mod set;
+pub(crate) mod set;
 mod select;
-mod missing_context;
+pub(crate) mod missing_context;
 mod call;
-mod execute_request;
+pub(crate) mod tool_set_ext;
 mod layered;
 mod redefined;
 mod recorded;
 mod rename;
 mod strict;
 mod extra_parameters;
-mod provider;
+pub(crate) mod provider;
 mod resolver;
 mod toolbox;
 mod search;
-mod report;
+pub(crate) mod report;
 
 pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
-pub use self::missing_context::MissingContext;
-pub use self::provider::{
-    ClosureProvider, ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest, provide,
-};
+pub(crate) use self::missing_context::MissingContext;
+pub(crate) use self::provider::ProvidedTools;
+pub use self::provider::{ToolProvider, ToolProviderFuture, ToolProviderRequest, provide};
 pub(crate) use self::recorded::withdrawn;
 pub(crate) use self::redefined::redefined;
 pub use self::registry::registered;
-pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
-pub use self::resolver::NamedTools;
+pub(crate) use self::report::ToolReport;
 pub use self::resolver::ToolResolver;
+pub use self::resolver::ToolsByName;
 pub(crate) use self::search::{name_groups, search};
+pub(crate) use self::set::IntoToolSet;
+pub use self::set::ToolSet;
 pub(crate) use self::set::is_valid_name;
-pub use self::set::{IntoToolSet, ToolSet};
+pub(crate) use self::tool_set_ext::ToolSetExt;
 pub use self::toolbox::Toolbox;
 
 /// The items of this module that generated code names.

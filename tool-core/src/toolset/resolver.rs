@@ -78,7 +78,7 @@ impl ToolResolver for ToolSet {
 ///
 /// ```
 /// use tool_core::testing::ScriptedModel;
-/// use tool_core::toolset::NamedTools;
+/// use tool_core::toolset::ToolsByName;
 /// use tool_core::{Agent, tool, tools};
 ///
 /// #[tool("Sums two numbers")]
@@ -90,25 +90,25 @@ impl ToolResolver for ToolSet {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let configured = ["sum".to_owned()]; // from a file
 /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-/// let agent = Agent::builder(model).tool_provider(NamedTools::new(configured, tools![sum])).build()?;
-/// assert_eq!(agent.ask("What is 2 + 40?").await?.messages()[2].text(), "42.0");
+/// let agent = Agent::builder(model).tool_provider(ToolsByName::new(configured, tools![sum])).build()?;
+/// assert_eq!(agent.ask("What is 2 + 40?").await?.new_messages()[2].text(), "42.0");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct NamedTools<R> {
+pub struct ToolsByName<R> {
     names: Vec<String>,
     resolver: R,
 }
 
-impl<R: ToolResolver> NamedTools<R> {
+impl<R: ToolResolver> ToolsByName<R> {
     /// Creates the provider of the tools with these names.
     pub fn new(names: impl IntoIterator<Item = impl Into<String>>, resolver: R) -> Self {
         Self { names: names.into_iter().map(Into::into).collect(), resolver }
     }
 }
 
-impl<R: ToolResolver> ToolProvider for NamedTools<R> {
+impl<R: ToolResolver> ToolProvider for ToolsByName<R> {
     fn tools<'a>(&'a self, _request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         Box::pin(ToolSet::resolved(self.names.iter().map(String::as_str), &self.resolver))
     }
@@ -121,7 +121,7 @@ impl<R: ToolResolver> ToolProvider for NamedTools<R> {
 impl ToolSet {
     /// Selects tools by name with a resolver, for example those that a configuration lists: `#[tool]` functions, methods of
     /// toolboxes, and any others. Pass the set to an agent or a [question](crate::agent::Ask::tools);
-    /// [`NamedTools`] resolves names when they are needed.
+    /// [`ToolsByName`] resolves names when they are needed.
     ///
     /// ```
     /// use tool_core::{ToolSet, tool, toolbox, tools};

@@ -198,8 +198,8 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if both sets have a tool with the same name. The error names the locations of both.
-    pub fn union(self, other: impl IntoToolSet) -> Result<Self, ToolSetError> {
-        self.union_with(other.into_tool_set())
+    pub fn union(self, other: impl Into<Self>) -> Result<Self, ToolSetError> {
+        self.union_with(other.into())
     }
 
     fn union_with(self, other: Self) -> Result<Self, ToolSetError> {
@@ -434,27 +434,37 @@ impl fmt::Debug for ToolSet {
     }
 }
 
-/// A value that can be offered to a model as tools: a [`ToolSet`], by value or by reference, or a
-/// [toolbox](crate::toolset::Toolbox), by value or in an `Arc`.
-///
-/// It is implemented for everything that converts into a `ToolSet`.
+/// What can be offered to a model as tools: a [`ToolSet`], also by reference; a [toolbox](crate::toolset::Toolbox), also in an `Arc`; or a single
+/// [`Tool`], such as a [`FunctionTool`](crate::FunctionTool) or an agent. `Kind` distinguishes sets from tools, and is always inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a set of tools",
-    label = "neither a `ToolSet` nor a toolbox",
-    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`, or added to a set with `ToolSet::default().with(tool)?`",
+    message = "`{Self}` is neither a set of tools nor a tool",
+    label = "no `ToolSet`, no toolbox and no `Tool`",
+    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`",
     note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`",
-    note = "a provider such as the tools of an MCP server is passed with `.tool_provider(…)`, and an agent with `.tool(agent.as_tool(\"name\", \"description\"))`",
+    note = "a provider such as the tools of an MCP server is passed with `.tool_provider(…)`, and an agent as `agent.as_tool(\"name\", \"description\")`",
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and a definition whose calls the caller executes with `ExternalTool::new(definition)`",
     note = "methods such as `union` return a `Result` of a set: write `?` behind them"
 )]
-pub trait IntoToolSet {
+pub trait IntoToolSet<Kind: ?Sized> {
     /// Converts the value into a set.
-    fn into_tool_set(self) -> ToolSet;
+    ///
+    /// # Errors
+    ///
+    /// Fails if a single tool is invalid, like [`ToolSet::with`].
+    fn into_tool_set(self) -> Result<ToolSet, ToolSetError>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Into<ToolSet>> IntoToolSet for T {
-    fn into_tool_set(self) -> ToolSet {
-        self.into()
+impl<T: Into<ToolSet>> IntoToolSet<ToolSet> for T {
+    fn into_tool_set(self) -> Result<ToolSet, ToolSetError> {
+        Ok(self.into())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Tool + 'static> IntoToolSet<dyn Tool> for T {
+    fn into_tool_set(self) -> Result<ToolSet, ToolSetError> {
+        ToolSet::default().with(self)
     }
 }
 

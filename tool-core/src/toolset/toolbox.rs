@@ -38,7 +38,7 @@ use crate::toolset::ToolSet;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a set of tools nor a toolbox",
     label = "not a `ToolSet` and not a toolbox",
-    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`, or added to a set with `ToolSet::default().with(tool)?`",
+    note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; another tool is added to a set with `ToolSet::default().with(tool)?`",
     note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`"
 )]
 pub trait Toolbox: Sized + Send + Sync + 'static {

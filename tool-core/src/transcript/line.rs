@@ -9,7 +9,7 @@ use crate::model::ToolCall;
 use crate::tool::{ToolErrorKind, ToolExecution};
 
 /// Writes the name and the arguments on one line, each shortened if it is very long; `{:#}` writes them whole, for a person who
-/// approves the call. What a person does not see is escaped, as [`printable`](crate::content::printable) does. Show it only to
+/// approves the call. What a person does not see is escaped, as [`printable`](crate::provider::printable) does. Show it only to
 /// people who are allowed to see arguments.
 impl fmt::Display for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +25,7 @@ impl fmt::Display for ToolCall {
     }
 }
 
-/// Writes the call and its outcome on one line, as a [`Transcript`](crate::transcript::Transcript) does on several. Show it
+/// Writes the call and its outcome on one line, as a [`Transcript`](crate::signatures::Transcript) does on several. Show it
 /// only to people who are allowed to see arguments and outputs.
 impl fmt::Display for ToolExecution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,12 +15,12 @@ pub(super) const DEFAULT_TEXT_CHARS: usize = 2000;
 /// who are allowed to see the conversation.
 ///
 /// No text can imitate a line of another speaker: continuation lines are indented, and control characters and what a person does not see are
-/// [escaped](crate::content::printable).
+/// [escaped](crate::provider::printable).
 ///
 /// ```
 /// use tool_core::model::AssistantMessage;
 /// use tool_core::tool::ToolExecution;
-/// use tool_core::transcript::Transcript;
+/// use tool_core::signatures::Transcript;
 /// use tool_core::{Message, ToolCall, ToolOutput};
 ///
 /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
@@ -73,7 +73,7 @@ impl<'a> Transcript<'a> {
     ///
     /// ```
     /// use tool_core::model::AssistantMessage;
-    /// use tool_core::transcript::Transcript;
+    /// use tool_core::signatures::Transcript;
     /// use tool_core::{Message, ToolCall};
     ///
     /// let call = ToolCall::new("call_1", "billing", "{}");
@@ -101,7 +101,7 @@ impl<'a> Transcript<'a> {
     ///
     /// ```
     /// use tool_core::model::AssistantMessage;
-    /// use tool_core::transcript::Transcript;
+    /// use tool_core::signatures::Transcript;
     /// use tool_core::{Message, ToolCall};
     ///
     /// let call = ToolCall::new("call_1", "billing", "{}");
@@ -129,7 +129,7 @@ impl<'a> Transcript<'a> {
     ///
     /// ```
     /// use tool_core::Message;
-    /// use tool_core::transcript::Transcript;
+    /// use tool_core::signatures::Transcript;
     ///
     /// let messages = [Message::user("And now?"), Message::assistant("700 cents")];
     /// let transcript = Transcript::new(&messages, &[]).with_compaction(None, "a summary stands for 12 messages");

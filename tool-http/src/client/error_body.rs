@@ -1,7 +1,7 @@
 //! Errors in the bodies of responses, and how they are shown.
 
 use serde_json::Value;
-use tool_core::content::printable;
+use tool_core::provider::printable;
 
 use super::error_kind::{ErrorKind, ErrorKinds};
 use super::redact::Redactor;

@@ -8,7 +8,8 @@
 //! use futures_util::{StreamExt, TryStreamExt, stream};
 //! use serde_json::{Value, json};
 //! use tool_core::ChatModel;
-//! use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
+//! use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta};
+//! use tool_core::provider::ModelFuture;
 //! use tool_http::client::sse::Event;
 //! use tool_http::client::{
 //!     ApiResponse, Assembler, AuthScheme, Connection, ConnectionConfig, Error, EventError, FieldWriter, Flow, RetryPolicy,

@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tool_core::model::{ChatRequest, EarlierAttempt};
+use tool_core::model::ChatRequest;
+use tool_core::provider::EarlierAttempt;
 
 use super::error::Error;
 use crate::backoff::Backoff;

@@ -27,7 +27,7 @@ pub(super) fn expand_declaration(tool: &ToolFn, private: &TokenStream) -> TokenS
     quote!(#description, #parameters, #details)
 }
 
-/// `Parameter::new::<f64>("a", Some("the first number"), OptionalProbe::<f64>::__TOOL_CORE_IS_REQUIRED)`
+/// `Parameter::new::<f64>("a", Some("…"), ParameterProbe::<f64>::__TOOL_CORE_IS_REQUIRED, ParameterProbe::<f64>::__TOOL_CORE_KIND)`
 fn expand_parameter(parameter: &ModelParameter, private: &TokenStream) -> TokenStream {
     let ty = &parameter.ty;
     let name = &parameter.name.text;
@@ -37,7 +37,8 @@ fn expand_parameter(parameter: &ModelParameter, private: &TokenStream) -> TokenS
         _ if parameter.options.default.is_some() => quote!(false),
         Some(required) if !required.value => quote_spanned!(span=> #private::not_required::<#ty>()),
         Some(_) => quote!(true),
-        None => quote!(#private::OptionalProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),
+        None => quote!(#private::ParameterProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),
     };
-    quote_spanned!(span=> #private::Parameter::new::<#ty>(#name, #description, #is_required))
+    let kind = quote!(#private::ParameterProbe::<#ty>::__TOOL_CORE_KIND);
+    quote_spanned!(span=> #private::Parameter::new::<#ty>(#name, #description, #is_required, #kind))
 }

@@ -7,6 +7,8 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Path, Token, parenthesized, token};
 
+use super::tokens::with_span;
+
 /// `($crate) sum, text::count`: the path of `tool-core`, and the list as the user wrote it.
 struct List {
     krate: TokenStream,
@@ -70,7 +72,7 @@ pub(crate) fn expand_list(list: TokenStream) -> TokenStream {
     let listed =
         paths.iter().map(|path| quote_spanned!(path.span()=> <#path as #private::StaticTool>::LISTED));
     let checks = paths.iter().enumerate().skip(1).map(|(index, path)| {
-        quote_spanned!(path.span()=> const _: () = #private::refuse_duplicate(__LIST, #index);)
+        with_span(path.span(), quote!(const _: () = #private::refuse_duplicate(__LIST, #index);))
     });
     quote! {
         {

@@ -1,6 +1,6 @@
 //! Tokens that several expansions need.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{Attribute, Generics};
 
@@ -42,4 +42,17 @@ pub(super) fn is_copied(attribute: &Attribute) -> bool {
 
 pub(super) fn is_cfg(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
+}
+
+/// Sets the span of all tokens, nested ones included. `$crate` is only located there, because it is resolved by its own span.
+pub(super) fn with_span(span: Span, tokens: TokenStream) -> TokenStream {
+    let tokens = tokens.into_iter().map(|mut token| {
+        if let TokenTree::Group(group) = &token {
+            token = Group::new(group.delimiter(), with_span(span, group.stream())).into();
+        }
+        let is_crate = matches!(&token, TokenTree::Ident(ident) if ident == "$crate");
+        token.set_span(if is_crate { token.span().located_at(span) } else { span });
+        token
+    });
+    tokens.collect()
 }

@@ -34,30 +34,35 @@ use crate::tool_fn::ToolFn;
 ///     use ::tool_core::__private as private;
 ///     use private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
 ///
-///     static TOOL: private::DeclaredTool = private::DeclaredTool::new(
-///         <sum as private::StaticTool>::NAME,
-///         Some("Sums two numbers."),
-///         &[
-///             private::Parameter::new::<f64>("a", None, private::OptionalProbe::<f64>::__TOOL_CORE_IS_REQUIRED),
-///             private::Parameter::new::<Option<f64>>("b", None, private::OptionalProbe::<Option<f64>>::__TOOL_CORE_IS_REQUIRED),
-///         ],
-///         None,
-///         |arguments, _| {
-///             let (Some(a), Some(b), true) =
-///                 (arguments.take::<f64>(0), arguments.take::<Option<f64>>(1), arguments.are_valid())
-///             else {
-///                 return None;
-///             };
-///             let output = sum(a, b);
-///             Some(private::Pending::ready(private::Returned::new(&output).__tool_core_kind().convert(output)))
-///         },
-///     );
-///     impl private::StaticTool for sum { … }
+///     static TOOL: private::DeclaredTool = private::DeclaredTool::new::<sum>();
+///
+///     impl private::StaticTool for sum {
+///         const NAME: private::ToolName = private::ToolName::new("sum");
+///         const DECLARED: Option<private::Declared> = Some(private::Declared::new(
+///             <sum as private::StaticTool>::NAME,
+///             Some("Sums two numbers."),
+///             &[
+///                 private::Parameter::new::<f64>("a", None, private::ParameterProbe::<f64>::__TOOL_CORE_IS_REQUIRED, …),
+///                 private::Parameter::new::<Option<f64>>("b", None, private::ParameterProbe::<Option<f64>>::__TOOL_CORE_IS_REQUIRED, …),
+///             ],
+///             None,
+///             |arguments, _| {
+///                 let (Some(a), Some(b), true) =
+///                     (arguments.take::<f64>(0), arguments.take::<Option<f64>>(1), arguments.are_valid())
+///                 else {
+///                     return None;
+///                 };
+///                 let output = sum(a, b);
+///                 Some(private::Pending::ready(private::Returned::new(&output).__tool_core_kind().convert(output)))
+///             },
+///         ));
+///         …
+///     }
 ///     private::inventory::submit! { private::Registration(&TOOL) }
 /// };
 /// ```
 ///
-/// All parameter types are named in the one static, so rustc reports an unmet bound only once.
+/// All parameter types are named in one constant, so rustc reports an unmet bound only once.
 pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     let ident = &tool.signature.ident;
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
@@ -80,11 +85,13 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
         const _: () = {
             use #private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
 
-            static __TOOL: #private::DeclaredTool =
-                #private::DeclaredTool::new(<#ident as #private::StaticTool>::NAME, #declaration, #call);
+            static __TOOL: #private::DeclaredTool = #private::DeclaredTool::new::<#ident>();
 
             impl #private::StaticTool for #ident {
                 const NAME: #private::ToolName = #private::ToolName::new(#name);
+                const DECLARED: ::core::option::Option<#private::Declared> = ::core::option::Option::Some(
+                    #private::Declared::new(<#ident as #private::StaticTool>::NAME, #declaration, #call)
+                );
 
                 fn tool() -> &'static #private::DeclaredTool {
                     &__TOOL
@@ -123,6 +130,7 @@ fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream {
         const _: () = {
             impl #private::StaticTool for #ident {
                 const NAME: #private::ToolName = #private::ToolName::new(#name);
+                const DECLARED: ::core::option::Option<#private::Declared> = ::core::option::Option::None;
 
                 fn tool() -> &'static #private::DeclaredTool {
                     ::core::unreachable!()

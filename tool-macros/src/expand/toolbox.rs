@@ -1,12 +1,12 @@
 //! `#[toolbox]` on an `impl` block.
 
-use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
-use super::tokens::{is_cfg, without_suggestions};
+use super::tokens::{is_cfg, with_span, without_suggestions};
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
 
@@ -116,16 +116,4 @@ fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> Tok
         #(#cfgs)*
         #private::Method::new(#name, #declaration, #call)
     }
-}
-
-/// Sets the span of all tokens, nested ones included.
-fn with_span(span: Span, tokens: TokenStream) -> TokenStream {
-    let tokens = tokens.into_iter().map(|mut token| {
-        if let TokenTree::Group(group) = &token {
-            token = Group::new(group.delimiter(), with_span(span, group.stream())).into();
-        }
-        token.set_span(span);
-        token
-    });
-    tokens.collect()
 }

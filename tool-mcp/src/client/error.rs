@@ -10,7 +10,7 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
-use tool_core::content::printable;
+use tool_core::provider::printable;
 use tool_http::client::{Redactor, redact_urls, sources};
 
 use super::difference::{Change, Difference};
@@ -165,7 +165,7 @@ impl McpError {
     /// The schema of a tool cannot be used to check arguments.
     pub(super) fn invalid_schema(
         server: &str,
-        error: &tool_core::tool::DynamicToolError,
+        error: &tool_core::signatures::DynamicToolError,
         redactor: &Redactor,
     ) -> Self {
         let text = quote(&error.to_string(), redactor);

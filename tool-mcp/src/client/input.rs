@@ -14,7 +14,7 @@ use rmcp::model::{
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tool_core::content::printable;
+use tool_core::provider::printable;
 use tool_core::tool::{AskError, AskErrorKind, Asker, DynamicTool, Question};
 use tool_core::{Tool, ToolContext, ToolError};
 use tool_http::client::Redactor;

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use rmcp::model::RequestId;
-use tool_core::content::MAX_JSON_DEPTH;
+use tool_core::provider::MAX_JSON_DEPTH;
 
 /// The longest key or id that is recognized, in bytes.
 const MAX_TOKEN_BYTES: usize = 128;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tool_core::content::printable;
+use tool_core::provider::printable;
 
 use super::text::truncate_name;
 

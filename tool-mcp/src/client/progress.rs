@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rmcp::model::{ElicitRequestParams, ElicitResult, ProgressNotificationParam};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tool_core::tool::{Progress, ToolProgress};
+use tool_core::signatures::ToolProgress;
+use tool_core::tool::Progress;
 
 /// The number of questions of one call that wait for each other.
 const MAX_QUESTIONS: usize = 16;

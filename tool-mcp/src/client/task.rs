@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tool_core::tool::{AskError, Timestamp};
+use tool_core::signatures::Timestamp;
+use tool_core::tool::AskError;
 use tool_core::{CancellationToken, ToolContext, ToolError};
 
 use super::config::ServerConfig;
@@ -156,10 +157,12 @@ impl Task {
                 Err(Polled::Working) => failing = None,
             }
             let limit = config.timeout.saturating_mul(MAX_TIMEOUTS);
-            // Returns only in a call that is not parked, whose task nobody else asks for.
             let until = Timestamp::now().after(self.interval());
+            // A parked call is given up by its run.
+            let armed = cancel_on_drop.manager.take();
+            // Returns only in a call that is not parked, whose task nobody else asks for.
             let _ = asker.park(&failing, until).await;
-            cancel_on_drop.is_abandoned = true;
+            (cancel_on_drop.manager, cancel_on_drop.is_abandoned) = (armed, true);
             tokio::time::sleep(self.interval().min(limit.saturating_sub(started.elapsed()))).await;
             if started.elapsed() >= limit {
                 break McpError::timeout(&config.name, &request_name(tool), started.elapsed());
@@ -267,7 +270,7 @@ fn request_name(tool: &McpTool) -> String {
 /// Cancels a task at the server whose result nobody awaits any more. A call of a run is dropped while it waits, and while its process
 /// ends, and goes on later: then its task does, too.
 struct CancelOnDrop {
-    /// `None` once the task has ended.
+    /// `None` once the task has ended or the call is parked.
     manager: Option<Arc<ConnectionManager>>,
     id: String,
     /// Cancelled with the run of the call.

@@ -1,6 +1,6 @@
 //! Helpers for text that is shown in messages.
 
-use tool_core::content::printable;
+use tool_core::provider::printable;
 
 /// The longest tool name that is quoted in a message, in characters. A server can choose names of any length.
 const MAX_QUOTED_NAME_CHARS: usize = 100;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tool_core::memory::StoreFuture;
+use tool_core::store::StoreFuture;
 use tool_http::Backoff;
 
 use super::random::{digest, random_text};

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use tool_core::memory::rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use tool_core::memory::{SqliteSchema, SqliteWorker, StoreFuture};
+use tool_core::store::rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tool_core::store::{SqliteSchema, SqliteWorker, StoreFuture};
 
 use super::file_store::{LOCK_BACKOFF, StoreError, at, beside, check_owner, run_blocking};
 use super::random::random_text;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tool_core::memory::StoreFuture;
+use tool_core::store::StoreFuture;
 
 use super::error::OAuthError;
 use super::random::random_text;
@@ -93,7 +93,7 @@ pub type CredentialLock = Box<dyn Send>;
 /// # Examples
 ///
 /// ```
-/// use tool_core::memory::StoreFuture;
+/// use tool_core::store::StoreFuture;
 /// use tool_mcp::oauth::{Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials};
 ///
 /// /// Records whose credentials are stored.

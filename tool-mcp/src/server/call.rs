@@ -4,9 +4,10 @@
 //! with an outcome, with questions, or as a task.
 
 use tokio::runtime::Handle;
-use tool_core::__internals::CallRequest;
+use tool_core::engine::{CallRequest, ToolSetExt};
 use tool_core::run::Step;
-use tool_core::tool::{Progress, Timestamp, ToolErrorKind};
+use tool_core::signatures::Timestamp;
+use tool_core::tool::{Progress, ToolErrorKind};
 use tool_core::{CancellationToken, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet};
 
 use super::config::Config;

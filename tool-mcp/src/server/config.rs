@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use rmcp::model::Implementation;
-use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
+use tool_core::store::RunStore;
 use tool_core::{Tool, ToolContext};
 use tool_http::server::{Access, Limits};
 

@@ -7,7 +7,7 @@ use std::io;
 use rmcp::service::ServerInitializeError;
 use tokio::task::JoinError;
 use tool_core::BuildError;
-use tool_core::toolset::MissingContext;
+use tool_core::signatures::MissingContext;
 use tool_http::server::BindError;
 
 /// An error that prevents tools from being served.

@@ -8,7 +8,8 @@ use rmcp::model::{DetailedTask, InputRequests, Task, TaskPayload, TaskStatus};
 use serde_json::{Value, json};
 use tool_core::memory::{RunStatus, RunSummary};
 use tool_core::run::{Run, StopReason, Wait};
-use tool_core::tool::{Timestamp, ToolErrorKind};
+use tool_core::signatures::Timestamp;
+use tool_core::tool::ToolErrorKind;
 use tool_core::{Message, ToolError, ToolOutput};
 
 use super::form::form_of;
@@ -124,7 +125,7 @@ fn rfc3339(time: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tool_core::__internals::CallRequest;
+    use tool_core::engine::CallRequest;
     use tool_core::memory::{InMemoryStore, RunFilter};
     use tool_core::{Agent, ToolCall, tool, tools};
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tool_core::__internals::CallRequest;
+use tool_core::engine::CallRequest;
 use tool_core::model::{RunUser, ToolDefinition};
 use tool_core::tool::Progress;
 use tool_core::{ToolCall, ToolError};

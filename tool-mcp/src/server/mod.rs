@@ -63,7 +63,7 @@
 //! | | |
 //! | --- | --- |
 //! | a text, a number, a boolean, an enum, a list of variants of an enum, choices, a struct of these | a form |
-//! | another answer, a [secret](tool_core::tool::AskQuestion::secret), a host without forms | the question fails with the reason, or takes its default |
+//! | another answer, a [secret](tool_core::signatures::PendingQuestion::secret), a host without forms | the question fails with the reason, or takes its default |
 //! | decline, cancel | [`AskErrorKind::Declined`](tool_core::tool::AskErrorKind::Declined) |
 //! | no answer, or one that does not match | asked for again, at most 10 times in a call |
 //! | a state that is invalid, expired, used or of another call | a protocol error (-32602) with `reason: "invalid_request_state"` |
@@ -157,11 +157,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::ToSocketAddrs;
 use tokio::runtime::Handle;
 use tool_core::agent::Decider;
-use tool_core::memory::RunStore;
 use tool_core::model::RunUser;
 use tool_core::schemars::JsonSchema;
-use tool_core::toolset::IntoToolSet;
-use tool_core::{Agent, ToolContext};
+use tool_core::store::RunStore;
+use tool_core::{Agent, ToolContext, ToolSet};
 use tool_http::server::{BindError, Shutdown, ShutdownPhase, bind};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
@@ -189,7 +188,7 @@ use crate::quiet::SdkRuntime;
 /// # Errors
 ///
 /// Returns an error if a tool needs a value from its context, or the client violates the protocol at the start.
-pub async fn serve_stdio(tools: impl IntoToolSet) -> Result<(), ServerError> {
+pub async fn serve_stdio(tools: impl Into<ToolSet>) -> Result<(), ServerError> {
     Server::new(tools).serve_stdio().await
 }
 
@@ -222,8 +221,8 @@ pub struct Server {
 
 impl Server {
     /// Creates a server of these tools.
-    pub fn new(tools: impl IntoToolSet) -> Self {
-        let tools = ToolsHandle::new(tools.into_tool_set());
+    pub fn new(tools: impl Into<ToolSet>) -> Self {
+        let tools = ToolsHandle::new(tools.into());
         Self { tools, config: Config::default(), exclusivity: Exclusivity::default() }
     }
 
@@ -260,7 +259,7 @@ impl Server {
     /// Says whose calls the calls of an HTTP request are, from the headers of a request that was admitted: from its
     /// [token](Self::bearer_token), or from a header that only a proxy of yours can set. Tools inject the user as
     /// [`RunUser`], and the runs of agents among the tools [belong](tool_core::agent::Ask::user) to this user, so that
-    /// their [`PerRun`](tool_core::agent::PerRun) has the user's values and budget. A session belongs to the user that began it.
+    /// their [`RunSetup`](tool_core::agent::RunSetup) has the user's values and budget. A session belongs to the user that began it.
     ///
     /// Calls of a request for which it returns `None` are nobody's, and tools that need the user fail. Over stdio, where the host is the user,
     /// set a `RunUser` in the [context](Self::context).

@@ -126,7 +126,7 @@ fn image_block(image: &Image) -> ContentBlock {
 
 #[cfg(test)]
 mod tests {
-    use tool_core::content::JsonText;
+    use tool_core::provider::JsonText;
 
     use super::*;
 

@@ -3,7 +3,8 @@
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc;
-use tool_core::tool::{Progress, ToolProgress};
+use tool_core::signatures::ToolProgress;
+use tool_core::tool::Progress;
 
 /// The number of buffered reports. Tools do not wait for the client: reports beyond this are dropped.
 const BUFFERED_REPORTS: usize = 64;

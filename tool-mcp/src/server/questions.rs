@@ -16,10 +16,10 @@ use rmcp::model::{
 use rmcp::service::{Peer, PeerRequestOptions, RequestContext, RequestHandle, RoleServer};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tool_core::__internals::CallRequest;
 use tool_core::agent::Decider;
-use tool_core::run::{Decision, Run, StepError, Wait, WaitReason};
-use tool_core::tool::Timestamp;
+use tool_core::engine::{CallRequest, ToolSetExt};
+use tool_core::run::{Decision, Run, Wait, WaitReason};
+use tool_core::signatures::{StepError, Timestamp};
 use tool_core::{ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, ToolSet};
 use tool_http::server::{Caller, SenderPermits, Shutdown};
 

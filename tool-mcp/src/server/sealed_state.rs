@@ -12,8 +12,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use tool_core::__internals::CallRequest;
-use tool_core::tool::Timestamp;
+use tool_core::engine::CallRequest;
+use tool_core::signatures::Timestamp;
 
 use super::task_id::TaskId;
 

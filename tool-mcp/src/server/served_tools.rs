@@ -3,13 +3,14 @@
 use std::iter;
 use std::sync::Arc;
 
-use tool_core::agent::{PerRun, RunInfo, RunParts, on_approval};
+use tool_core::agent::{RunInfo, RunResources, RunSetup, on_approval};
 use tool_core::content::Part;
+use tool_core::engine::Injection;
 use tool_core::layer::LayerError;
-use tool_core::memory::RunStore;
 use tool_core::model::ToolDefinition;
 use tool_core::run::Decision;
-use tool_core::tool::{Injection, ToolFuture};
+use tool_core::store::RunStore;
+use tool_core::tool::ToolFuture;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, BuildError, Message, Tool, ToolContext, ToolError, ToolOutput, ToolSet};
 
@@ -34,8 +35,8 @@ pub(super) fn task_agent(
     let builder = Agent::builder(NothingToSay)
         .name(config.task_agent_name())
         .tool_provider(ServedTools { tools, serves_all, exclusivity })
-        .values_of(&config.context)
-        .per_run(Users { are_principals: config.http.protection.is_some() })
+        .inherit_context(&config.context)
+        .run_setup(Users { are_principals: config.http.protection.is_some() })
         .run_store(store)
         .keep_finished(config.task_lifetime)
         .max_run_age(config.task_lifetime);
@@ -51,11 +52,11 @@ struct Users {
     are_principals: bool,
 }
 
-impl PerRun for Users {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, LayerError> {
+impl RunSetup for Users {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, LayerError> {
         let user = run.user().filter(|_| self.are_principals);
         let principal = user.map(|user| Principal::new(user.clone(), [""; 0]));
-        Ok(principal.into_iter().fold(RunParts::new(), RunParts::context))
+        Ok(principal.into_iter().fold(RunResources::new(), RunResources::context))
     }
 }
 

@@ -10,9 +10,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tool_core::agent::{Ask, Outcome, RecoveryTask, RunDriver};
-use tool_core::memory::{DriverId, LeaseRequest, RunFilter};
+use tool_core::engine::AskExt;
+use tool_core::memory::RunFilter;
 use tool_core::run::Wait;
-use tool_core::tool::Timestamp;
+use tool_core::signatures::Timestamp;
+use tool_core::store::{DriverId, LeaseRequest};
 use tool_core::{Agent, CancellationToken, RunErrorKind};
 use tool_http::server::{Shutdown, ShutdownPhase};
 
@@ -155,23 +157,22 @@ impl TaskDriver {
 
 /// Returns `true` for the failure of a run that no further attempt gets over.
 fn is_permanent(error: &RunErrorKind) -> bool {
-    matches!(error, RunErrorKind::Tools { .. } | RunErrorKind::MissingContext(_) | RunErrorKind::PerRun(_))
+    matches!(error, RunErrorKind::Tools { .. } | RunErrorKind::MissingContext(_) | RunErrorKind::RunSetup(_))
 }
 
 /// Starts to drive a task. One that is parked for a time is left then.
 pub(super) fn start(ask: Ask) -> RunDriver {
-    ask.leave_parked().start()
+    ask.return_when_parked().start()
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
 
-    use tool_core::__internals::CallRequest;
-    use tool_core::memory::{
-        InMemoryStore, LeaseState, RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
-    };
-    use tool_core::run::{Run, RunChanges, RunRevision};
+    use tool_core::engine::CallRequest;
+    use tool_core::memory::{InMemoryStore, RunStatus, RunSummary};
+    use tool_core::run::Run;
+    use tool_core::store::{LeaseState, RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
     use tool_core::tool::Asker;
     use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
     use tool_core::{ToolCall, ToolError, tool, tools};
@@ -239,6 +240,15 @@ mod tests {
         }
 
         fn load_run<'a>(&'a self, _: &'a str) -> StoreFuture<'a, Option<Run>> {
+            pending().boxed()
+        }
+
+        fn entries<'a>(
+            &'a self,
+            _id: &'a str,
+            _after: Option<u64>,
+            _limit: usize,
+        ) -> StoreFuture<'a, Option<RunLog>> {
             pending().boxed()
         }
 

@@ -2,9 +2,9 @@
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use tool_core::__internals::CallRequest;
+use tool_core::engine::CallRequest;
 use tool_core::model::RunUser;
-use tool_core::tool::Timestamp;
+use tool_core::signatures::Timestamp;
 use tool_http::server::Caller;
 
 /// The longest id that is considered: that of a task has 44 bytes.

@@ -1,6 +1,7 @@
 //! The model of the agent that drives tasks, which has nothing to say.
 
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
 use tool_core::{Agent, BuildError, ChatModel, ToolSet};
 
 /// Ends a run whose call has a result, which is all that the host reads.

@@ -14,10 +14,10 @@ use rmcp::model::{CreateTaskResult, DetailedTask, ErrorData, InputResponses, Tas
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tool_core::__internals::CallRequest;
-use tool_core::agent::{Ask, RecoveryTask, RunDriver};
-use tool_core::memory::{PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary};
-use tool_core::tool::Timestamp;
+use tool_core::agent::{Ask, CommandErrorKind, RecoveryTask, RunDriver};
+use tool_core::engine::{CallRequest, RunDriverExt, ToolSetExt};
+use tool_core::memory::{RunFilter, RunStatus, RunSummary};
+use tool_core::signatures::Timestamp;
 use tool_core::{Agent, Message, ToolContext, ToolError, ToolSet};
 use tool_http::server::{Caller, SenderPermits};
 
@@ -229,10 +229,10 @@ impl Tasks {
 
     /// Cancels a run that may be stored although its store has failed, because the host calls again. Returns what the host reads.
     async fn withdraw(&self, run: &str) -> ToolError {
-        match self.agent().post(run, RunCommand::Cancel).await {
-            Ok(PostOutcome::Posted | PostOutcome::UnknownRun) => not_stored(),
-            // A cancellation always fits.
-            Ok(PostOutcome::Unsupported | PostOutcome::Full) | Err(_) => ToolError::outcome_unknown(),
+        match self.agent().cancel(run).await {
+            Ok(()) => not_stored(),
+            Err(error) if matches!(error.kind(), CommandErrorKind::UnknownRun) => not_stored(),
+            Err(_) => ToolError::outcome_unknown(),
         }
     }
 
@@ -351,13 +351,16 @@ impl Tasks {
 
     async fn cancel_run(&self, mut driver: RunDriver) -> Result<(), ErrorData> {
         let id = driver.run().id().to_string();
-        let posted = self.agent().post(&id, RunCommand::Cancel).await;
-        if !matches!(posted, Ok(PostOutcome::Posted)) {
+        let cancelled = self.agent().cancel(&id).await;
+        if cancelled.is_err() {
             driver.cancel();
         }
         // Unless another driver works on it, and takes the command.
         self.drive(driver);
-        posted.map(drop).map_err(not_read)
+        match cancelled {
+            Err(error) if matches!(error.kind(), CommandErrorKind::Store(_)) => Err(not_read(error)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
-use tool_core::toolset::IntoToolSet;
 use tool_core::{ToolContext, ToolSet};
 
 use super::config::Config;
@@ -74,8 +73,8 @@ impl ToolsHandle {
     ///
     /// Returns an error if a tool needs a value that the server's context lacks, or, with [tasks](super::Server::tasks), the tool that undoes
     /// its calls is missing. The tools are not replaced then.
-    pub fn replace(&self, tools: impl IntoToolSet) -> Result<(), ServerError> {
-        let set = tools.into_tool_set();
+    pub fn replace(&self, tools: impl Into<ToolSet>) -> Result<(), ServerError> {
+        let set = tools.into();
         self.0.requirements.get().map_or(Ok(()), |requirements| requirements.check(&set))?;
         self.0.current.send_modify(|current| {
             *current = Generation { number: current.number + 1, set };

@@ -11,7 +11,7 @@ use axum::http::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tool_core::memory::StoreFuture;
+use tool_core::store::StoreFuture;
 use tool_mcp::oauth::{
     Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
 };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tool_core::memory::StoreFuture;
+use tool_core::store::StoreFuture;
 use tool_mcp::oauth::{
     Credential, CredentialKey, CredentialLock, CredentialStore, InMemoryCredentials, Login, OAuth,
 };

@@ -1,9 +1,7 @@
 //! Assembles a response from its chunks. A response that is not streamed is a single chunk.
 
-use tool_core::content::JsonText;
-use tool_core::model::{
-    AssistantMessage, ChatResponse, Delta, FinishReason, ProviderData, TokenLogprob, Usage,
-};
+use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
+use tool_core::provider::{JsonText, ProviderData, TokenLogprob};
 use tool_http::client::sse::Event;
 use tool_http::client::{Assembler, EventError, Flow};
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 use tool_core::content::Content;
-use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
+use tool_core::model::{AssistantMessage, ToolMessage};
+use tool_core::provider::ProviderData;
 use tool_core::{Message, ToolCall};
 use tool_http::client::{AppendBuffer, Error, normalize_arguments, normalize_tool_name};
 
@@ -280,8 +281,9 @@ mod tests {
 
     use serde_json::{Value, json};
     use tool_core::ToolOutput;
-    use tool_core::content::{File, Image, JsonText, Part};
+    use tool_core::content::{File, Image, Part};
     use tool_core::model::ChatRequest;
+    use tool_core::provider::JsonText;
 
     use super::*;
     use crate::chat_completions::tests::{PROVIDER, body};
@@ -521,7 +523,7 @@ mod tests {
     /// One cache, as in an application that falls back to another endpoint.
     #[test]
     fn messages_encoded_for_one_endpoint_are_not_sent_to_another() {
-        let cache = tool_core::__internals::RequestCache::default();
+        let cache = tool_core::provider::RequestCache::default();
         let call = ToolCall::new("call_1", "now", "{}");
         let messages = [Message::Assistant(AssistantMessage::default().with_tool_calls([call]))];
         let id = |endpoint: Endpoint| {

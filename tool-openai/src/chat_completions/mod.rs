@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
+use tool_core::model::{ChatRequest, ChatStream};
+use tool_core::provider::{ModelFuture, ModelInfo};
 use tool_http::client::{Error, RequestBody};
 
 use self::assembler::ChunkAssembler;

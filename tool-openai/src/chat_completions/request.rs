@@ -86,7 +86,8 @@ struct WireFormat<'a> {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use tool_core::model::{AssistantMessage, ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
+    use tool_core::model::{AssistantMessage, ToolChoice, ToolDefinition};
+    use tool_core::provider::{ResponseFormat, ToolDefinitions};
     use tool_core::{Message, ToolCall, ToolOutput};
 
     use super::*;

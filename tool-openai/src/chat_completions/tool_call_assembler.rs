@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 use tool_core::ToolCall;
-use tool_core::content::JsonText;
-use tool_core::model::{Delta, ProviderData};
+use tool_core::model::Delta;
+use tool_core::provider::{JsonText, ProviderData};
 use tool_http::client::EventError;
 
 use super::brackets::BracketTracker;

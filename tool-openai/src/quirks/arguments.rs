@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::value::RawValue;
-use tool_core::__internals::compact_json;
+use tool_core::provider::compact_json;
 
 /// The arguments of a call as text. OpenAI sends a string; llama.cpp and others send the object itself, which is then written without
 /// whitespace.

@@ -160,7 +160,8 @@ fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::{Value, json};
-    use tool_core::content::{Content, File, Image, JsonText, Part};
+    use tool_core::content::{Content, File, Image, Part};
+    use tool_core::provider::JsonText;
     use tool_core::{ToolCall, ToolOutput};
 
     use super::*;

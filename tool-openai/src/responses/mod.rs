@@ -17,7 +17,8 @@ use std::sync::Arc;
 use futures_util::future::TryFutureExt;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, Delta, FinishReason, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatStream, Delta, FinishReason};
+use tool_core::provider::ModelFuture;
 use tool_http::client::json::Members;
 use tool_http::client::{Error, RequestBody};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tool_core::model::{Citation, TokenLogprob};
+use tool_core::provider::{Citation, TokenLogprob};
 
 use crate::lenient::{List, Object, Text};
 use crate::quirks::Arguments;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
-use tool_core::__internals::compact_json;
 use tool_core::ToolCall;
+use tool_core::provider::compact_json;
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 

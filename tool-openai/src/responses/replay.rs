@@ -5,8 +5,8 @@
 
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
-use tool_core::content::JsonText;
-use tool_core::model::{AssistantMessage, ProviderData};
+use tool_core::model::AssistantMessage;
+use tool_core::provider::{JsonText, ProviderData};
 use tool_http::client::json::{Members, string};
 use tool_http::client::{normalize_arguments, normalize_tool_name};
 

@@ -201,7 +201,8 @@ struct WireFormat<'a> {
 mod tests {
     use serde_json::json;
     use tool_core::Message;
-    use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
+    use tool_core::model::{ToolChoice, ToolDefinition};
+    use tool_core::provider::{ResponseFormat, ToolDefinitions};
 
     use super::*;
     use crate::responses::tests::{dialect, stored};

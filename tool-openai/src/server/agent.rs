@@ -10,12 +10,13 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tool_core::agent::Ask;
-use tool_core::memory::RunStore;
+use tool_core::engine::AskExt;
 use tool_core::model::{
-    AssistantMessage, ChatResponse, Delta, FinishReason, ModelOptions, ResponseFormat, RunUser, ToolChoice,
-    ToolDefinitions, Usage,
+    AssistantMessage, ChatResponse, Delta, FinishReason, ModelOptions, RunUser, ToolChoice, Usage,
 };
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_core::run::{Run, RunLimits, Wait, WaitReason};
+use tool_core::store::RunStore;
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
 
 use super::backend::{BackendRequest, Deltas, flatten};
@@ -184,7 +185,7 @@ impl RunSegment {
     }
 
     fn answer_outcome(&self, answer: &Answer) -> SegmentOutcome {
-        let messages = self.new_messages(answer.messages());
+        let messages = self.new_messages(answer.new_messages());
         // Output that tools return directly is in no message of the model.
         let returned = match messages.last() {
             Some(Message::Tool(_)) => Some(answer.text().to_owned()),

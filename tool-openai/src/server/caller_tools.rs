@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use tool_core::model::ToolDefinitions;
+use tool_core::provider::ToolDefinitions;
 use tool_core::run::{Run, Wait, WaitReason};
 use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Tool, ToolSet};

@@ -85,7 +85,7 @@ fn map_stop_reason(reason: &StopReason) -> ApiError {
         StopReason::MaxCalls(_) => "it reached the limit of tool calls",
         StopReason::MaxTotalTokens(_) => "it reached the limit of tokens",
         StopReason::MaxTime(_) => "it reached the time limit",
-        StopReason::MaxOutputChars(_) => "its tool calls returned too much output",
+        StopReason::MaxTotalOutputChars(_) => "its tool calls returned too much output",
         StopReason::RepeatedCall(_) => "it repeated the same tool call too often",
         StopReason::Truncated(_) => "its reply was truncated in the middle of its tool calls",
         _ => return ApiError::internal(),

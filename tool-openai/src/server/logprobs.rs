@@ -1,7 +1,7 @@
 //! Log probabilities of tokens in the form that both APIs share.
 
 use serde_json::{Value, json};
-use tool_core::model::TokenLogprob;
+use tool_core::provider::TokenLogprob;
 
 pub(super) fn logprob_json(token: &TokenLogprob) -> Value {
     let token_json = |token: &TokenLogprob| {

@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use serde_json::Value;
 use tool_core::ModelOptions;
+use tool_core::engine::AgentExt;
 use tool_core::model::RunUser;
 
 use super::backend::{Backend, FieldNames};
@@ -28,7 +29,7 @@ pub(super) fn choose_options(
         Backend::Model(_) => sent.clone(),
         // The options of a question take precedence over the options of all agents that its run is handed off to.
         Backend::Agent(agent) if agent.has_handoffs() => ModelOptions::default(),
-        Backend::Agent(agent) => restrict(&sent, agent.start("").run().options()),
+        Backend::Agent(agent) => restrict(&sent, agent.ask("").start().run().options()),
     };
     let chosen = choose.map_or_else(|| allowed.clone(), |choose| choose(&sent, allowed.clone()));
     for (param, sent, chosen) in [

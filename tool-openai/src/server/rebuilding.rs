@@ -1,5 +1,6 @@
 //! Builds a run from the messages of a request.
 
+use tool_core::engine::AskExt;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice};
 use tool_core::run::{Run, RunLimits};
 use tool_core::tool::ToolExecution;

@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
-use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_core::model::{ToolChoice, ToolDefinition};
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_core::{Message, ToolCall};
 use tool_http::server::LimitedBody;
 

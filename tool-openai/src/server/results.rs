@@ -8,10 +8,14 @@ use std::collections::HashMap;
 use axum::http::StatusCode;
 use tool_core::agent::{Ask, CommandError, CommandErrorKind, OnDrop};
 use tool_core::content::Content;
-use tool_core::memory::{RunStatus, StoredRun};
+use tool_core::engine::AskExt;
+use tool_core::memory::RunStatus;
 use tool_core::model::ToolMessage;
-use tool_core::run::{Decision, ResolveErrorKind, Run, StepErrorKind, UserMessage, Wait, WaitReason};
-use tool_core::tool::{DecisionKind, DecisionRecord, Timestamp, WaitId};
+use tool_core::run::{Decision, Run, UserMessage, Wait, WaitReason};
+use tool_core::signatures::{
+    DecisionKind, DecisionRecord, ResolveErrorKind, StepErrorKind, StoredRun, Timestamp,
+};
+use tool_core::tool::WaitId;
 use tool_core::{Agent, Message, ToolCall, ToolOutput};
 
 use super::backend::BackendRequest;
@@ -66,7 +70,8 @@ impl<'a> SentResults<'a> {
                 false => Ok(None),
             };
         }
-        let has_unknown_outcome = run.facts().has_unknown_outcome() && status != RunStatus::RunningElsewhere;
+        let has_unknown_outcome =
+            run.engine_view().has_unknown_outcome() && status != RunStatus::RunningElsewhere;
         match self.continue_run(agent, run) {
             Some(_) if has_unknown_outcome => Err(ApiError::interrupted()),
             found => Ok(found),
@@ -173,12 +178,9 @@ impl Continuation {
             // An earlier attempt was dropped before the run took its decisions.
             decided = agent.decide_all(run.id(), Vec::new()).await;
         }
-        let mut decided = decided.map_err(|error| refusal(&error, param, error_mapper))?;
-        for message in said {
-            decided = decided.say(message).map_err(|_| ApiError::run_conflict())?;
-        }
-        let ask = decided.resume().ok_or_else(ApiError::run_conflict)?;
-        Ok(ask.on_drop(OnDrop::Keep))
+        let decided = decided.map_err(|error| refusal(&error, param, error_mapper))?;
+        let ask = decided.resume().ok_or_else(ApiError::run_conflict)?.on_drop(OnDrop::Keep);
+        said.into_iter().try_fold(ask, Ask::with_message).map_err(|_| ApiError::run_conflict())
     }
 }
 

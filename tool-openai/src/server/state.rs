@@ -4,6 +4,7 @@ use axum::http::HeaderMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tool_core::engine::AgentExt;
 use tool_core::model::RunUser;
 
 use serde_json::{Value, json};

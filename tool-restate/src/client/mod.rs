@@ -12,4 +12,4 @@ pub use self::listing::{ListFilter, ListedStatus, RunListing};
 pub use self::reader::Events;
 pub use self::remote_agent::{Client, RemoteAgent};
 pub use self::remote_ask::RemoteAsk;
-pub use self::remote_run::{Decided, RemoteOutcome, RemoteRun};
+pub use self::remote_run::{DecisionReceipt, RemoteOutcome, RemoteRun};

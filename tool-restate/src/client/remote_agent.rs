@@ -8,6 +8,7 @@ use restate_sdk::ingress::{self, ClientError, RequestTarget};
 use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
 use tool_core::Message;
+use tool_core::model::ConversationId;
 
 use crate::error::{Error, ErrorKind};
 use crate::http::{Http, new_http_client};
@@ -133,8 +134,8 @@ impl RemoteAgent {
     /// # Errors
     ///
     /// Fails if the server cannot be reached, or if there is no such agent.
-    pub async fn conversation(&self, id: &str) -> Result<Vec<Message>, Error> {
-        let target = RequestTarget::object(conversations_service(&self.name), id, "messages");
+    pub async fn conversation(&self, id: impl Into<ConversationId>) -> Result<Vec<Message>, Error> {
+        let target = RequestTarget::object(conversations_service(&self.name), id.into().as_str(), "messages");
         let Json(messages) = self.get::<Json<Vec<Message>>>(self.client.timeout, target).await?;
         Ok(messages)
     }

@@ -36,7 +36,7 @@ impl RemoteAsk {
     }
 
     /// States whose run it is, as [`Ask::user`](tool_core::agent::Ask::user) does: workers ask the agent's
-    /// [`PerRun`](tool_core::agent::PerRun) what follows from it, in each step.
+    /// [`RunSetup`](tool_core::agent::RunSetup) what follows from it, in each step.
     pub fn user(mut self, id: impl Into<RunUser>) -> Self {
         self.question.user = Some(id.into());
         self

@@ -10,7 +10,8 @@ use restate_sdk::ingress::{self, Output};
 use restate_sdk::serde::Json;
 use tool_core::agent::CommandErrorKind;
 use tool_core::run::{Answer, Decision, UserMessage, Wait};
-use tool_core::tool::{DecisionRecord, WaitId};
+use tool_core::signatures::DecisionRecord;
+use tool_core::tool::WaitId;
 
 use super::remote_agent::RemoteAgent;
 use crate::error::{Error, ErrorKind};
@@ -103,15 +104,25 @@ impl RemoteRun {
         let mut ended = pin!(agent.request(limit, handle.attach()));
         let stopped = pin!(agent.get::<Json<Stop>>(limit, agent.target(&self.key, "wait")));
         let ended = match select(&mut ended, stopped).await {
-            Either::Left((ended, _)) => ended,
+            Either::Left((ended, stopped)) => {
+                let ended = ended.map_err(|error| self.error_of_run(error));
+                if ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Killed) {
+                    // Without a worker, the handler that waits ends once one lives.
+                    let release = agent.target(&self.key, "release");
+                    if agent.get::<()>(agent.client.timeout, release).await.is_ok() {
+                        let _ = stopped.await;
+                    }
+                }
+                ended
+            }
             Either::Right((stop, _)) => match stop?.0 {
                 Stop::Waiting(waits) => return Ok(Some(RemoteOutcome::Waiting(waits))),
                 Stop::Paused(reason) => return Ok(Some(RemoteOutcome::Paused(reason))),
                 Stop::GoesOn => return Ok(None),
-                Stop::Ended => ended.await,
+                Stop::Ended => ended.await.map_err(|error| self.error_of_run(error)),
             },
         };
-        let Json(ended) = ended.map_err(|error| self.error_of_run(error))?.into_body();
+        let Json(ended) = ended?.into_body();
         Ok(Some(self.outcome(ended).await?))
     }
 
@@ -162,10 +173,14 @@ impl RemoteRun {
     ///
     /// # Errors
     ///
-    /// Fails if the run does not wait for this, if it was [decided before](Error::decided), or if the decision does not fit. The run is
-    /// unchanged then.
-    pub async fn decide(&self, wait: &WaitId, decision: Decision) -> Result<Decided, Error> {
-        self.decide_all(vec![(wait.clone(), decision)]).await
+    /// Fails if the run does not wait for this, if it was [decided before](Error::decided), if the decision does not fit, or if the
+    /// application does not [let](tool_core::agent::RunSetup::may_decide) this person decide. The run is unchanged then.
+    pub async fn decide(
+        &self,
+        wait: impl Into<WaitId>,
+        decision: Decision,
+    ) -> Result<DecisionReceipt, Error> {
+        self.decide_all(vec![(wait.into(), decision)]).await
     }
 
     /// Decides about several things that the run waits for, like [`decide`](Self::decide). If one of the decisions is refused, none is
@@ -174,10 +189,10 @@ impl RemoteRun {
     /// # Errors
     ///
     /// Fails for the same reasons as [`decide`](Self::decide).
-    pub async fn decide_all(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, Error> {
+    pub async fn decide_all(&self, decisions: Vec<(WaitId, Decision)>) -> Result<DecisionReceipt, Error> {
         let target = self.agent.target(&self.key, "decide");
         match self.agent.call::<_, Json<names::Outcome>>(target, decisions).await {
-            Ok(Json(outcome)) => outcome.map(Decided).map_err(Error::already_decided),
+            Ok(Json(outcome)) => outcome.map(DecisionReceipt).map_err(Error::already_decided),
             Err(error) => {
                 if error.kind() == ErrorKind::UnknownWait {
                     // Fails if there is no such run.
@@ -195,7 +210,7 @@ impl RemoteRun {
     /// # Errors
     ///
     /// Fails if there is no such run, if it has ended or was cancelled, if the message is too long, or if the run has
-    /// [too many](tool_core::run::MessageLoad); decisions and cancellations are taken then, too. A message that arrives while the run ends
+    /// [too many](tool_core::store::MessageVolume); decisions and cancellations are taken then, too. A message that arrives while the run ends
     /// can fail to be read: ask a new question if the answer does not take it into account.
     pub async fn say(&self, message: impl Into<UserMessage>) -> Result<(), Error> {
         let message = message.into();
@@ -233,9 +248,9 @@ impl RemoteRun {
 
 /// Decisions that are recorded, returned by [`RemoteRun::decide`]. The run goes on by itself.
 #[derive(Clone, Debug)]
-pub struct Decided(Vec<(Wait, DecisionRecord)>);
+pub struct DecisionReceipt(Vec<(Wait, DecisionRecord)>);
 
-impl Decided {
+impl DecisionReceipt {
     /// Returns what was decided about, with the record of each decision.
     #[must_use]
     pub fn decisions(&self) -> &[(Wait, DecisionRecord)] {

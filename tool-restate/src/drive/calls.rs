@@ -2,10 +2,11 @@
 
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
-use tool_core::__internals::CallRequest;
 use tool_core::ToolCall;
-use tool_core::model::{ToolDefinition, ToolKind};
-use tool_core::run::{EffectId, EffectResult, Run, RunPath};
+use tool_core::engine::{CallRequest, EffectId, EffectResult, RunPath};
+use tool_core::model::ToolDefinition;
+use tool_core::provider::ToolKind;
+use tool_core::run::Run;
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 
 use super::state::{Arrived, Drive, DriveError, Driven, Executor, OpenCall, Pending};
@@ -21,9 +22,6 @@ pub(super) type Started = (EffectId, CallRequest, bool);
 impl<'c> Drive<'c> {
     /// Executes calls that have begun.
     pub(super) async fn start(&mut self, started: Vec<Started>) -> Driven {
-        for (id, request, _) in &started {
-            self.publish_started_call(id.path(), &request.call);
-        }
         self.flush_events().await?;
         let (of_agents, others): (Vec<_>, Vec<_>) =
             started.into_iter().partition(|(.., asks_agent)| *asks_agent);
@@ -33,18 +31,19 @@ impl<'c> Drive<'c> {
             others.into_iter().partition(|(id, request, _)| self.is_local(id.path(), &request.call));
         self.start_remote_calls(remote, !local.is_empty()).await?;
         for (id, request, _) in of_agents {
-            if self.run.facts().is_awaited(&id) {
+            if self.run.engine_view().is_awaited(&id) {
                 self.start_agent(id, request.call, &request.attempt).await?;
             }
         }
         for (id, request, _) in searches {
             // It has no effect, so a search that is not finished is none.
-            if self.run.facts().is_awaited(&id) {
+            if self.run.engine_view().is_awaited(&id) {
                 self.judge(&id, "search", Judged::Search(request.call.id)).await?;
             }
         }
         self.publish_waits();
-        let local: Vec<_> = local.into_iter().filter(|(id, ..)| self.run.facts().is_awaited(id)).collect();
+        let local: Vec<_> =
+            local.into_iter().filter(|(id, ..)| self.run.engine_view().is_awaited(id)).collect();
         if local.is_empty() {
             return Ok(());
         }
@@ -59,7 +58,7 @@ impl<'c> Drive<'c> {
     }
 
     fn is_search(&self, path: &RunPath, call: &ToolCall) -> bool {
-        self.run_at(path).and_then(|run| run.facts().kind_of(&call.id)) == Some(ToolKind::Search)
+        self.run_at(path).and_then(|run| run.engine_view().kind_of(&call.id)) == Some(ToolKind::Search)
     }
 
     /// Returns `true` if the call is executed in the invocation of its run.
@@ -108,14 +107,14 @@ impl<'c> Drive<'c> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
-            || self.run.facts().open_places().len() > 1
+            || self.run.engine_view().open_places().len() > 1
             || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
         let max_bytes = self.setup.settings.max_bytes;
         for (id, request, _) in ready {
             let call = request.call.clone();
-            let input = self.input_of(id.path(), request).filter(|_| self.run.facts().is_awaited(&id));
+            let input = self.input_of(id.path(), request).filter(|_| self.run.engine_view().is_awaited(&id));
             let Some(mut input) = input else { continue };
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
@@ -195,10 +194,10 @@ impl<'c> Drive<'c> {
     fn input_of(&self, path: &RunPath, request: CallRequest) -> Option<CallInput> {
         let run = self.run_at(path)?;
         let (name, undoes) = (&request.call.name, request.undone.is_some());
-        let profile = run.facts().profile();
+        let profile = run.engine_view().profile();
         let mut called = profile.into_iter().filter(|_| !undoes).flat_map(|profile| profile.called.iter());
         let called = called.find(|tool| tool.name() == name);
-        let undoing = profile.zip(run.facts().handoffs_before_undone());
+        let undoing = profile.zip(run.engine_view().handoffs_before_undone());
         let undoing = undoing.and_then(|(profile, handoffs)| profile.undoing.get(&(handoffs, name.clone())));
         let is_unknown = !undoes && called.is_none();
         let offered =
@@ -207,7 +206,7 @@ impl<'c> Drive<'c> {
         Some(CallInput {
             definition: called.or(undoing).map(ToolDefinition::hash),
             offered: offered.unwrap_or_default(),
-            at_most_once: run.facts().is_at_most_once(&request.call.id),
+            at_most_once: run.engine_view().is_at_most_once(&request.call.id),
             events: self.events.clone(),
             context: self.context.clone(),
             agent: self.tree(&way).names(),
@@ -232,8 +231,6 @@ impl<'c> Drive<'c> {
                 self.set_time(at);
                 // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
-                // Before what follows from it.
-                self.publish_finished_calls();
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
@@ -259,20 +256,14 @@ impl<'c> Drive<'c> {
 
     /// Hands the run the outcome of a call, or what it waits for.
     pub(super) fn take_outcome(&mut self, id: &EffectId, execution: ToolExecution) {
-        let (path, call_id) = (id.path(), execution.call().id.clone());
         // A call that waits does so since then.
         finished_at(&execution).into_iter().for_each(|at| self.set_time(at));
         if execution.is_waiting() {
-            if let Some(node) = self.node_at(path) {
-                node.waited.insert(call_id.clone());
-            }
             self.handle(id, EffectResult::Finished(Box::new(execution)));
             self.refuse_secrets();
             return;
         }
-        self.publish_retried(path, &execution);
         self.handle(id, EffectResult::Finished(Box::new(execution)));
-        self.publish_finished_calls();
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.

@@ -3,8 +3,8 @@
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::Event;
-use tool_core::memory::ConversationSummary;
 use tool_core::run::{RunErrorKind, StopReason};
+use tool_core::store::CompactionSummary;
 
 use super::publish::{end_events, last_event};
 use super::state::{Drive, Setup};
@@ -16,11 +16,11 @@ pub(super) const CANCELLED_MESSAGE: &str = "the run was cancelled";
 impl<'c> Drive<'c> {
     /// Publishes the end of the run.
     pub(super) fn finish(mut self) -> Ended {
-        self.publish_finished_calls();
+        self.take_recorded();
         let Self { setup, ctx, run, round, failure, conversation, events, mut unpublished, .. } = self;
         let messages =
-            run.facts().added_to_conversation().filter(|_| conversation.is_some()).map(<[_]>::to_vec);
-        let summary = run.facts().stored_conversation_len().zip(ConversationSummary::of_run(&run));
+            run.engine_view().added_to_conversation().filter(|_| conversation.is_some()).map(<[_]>::to_vec);
+        let summary = run.engine_view().stored_conversation_len().zip(CompactionSummary::of_run(&run));
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {

@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use restate_sdk::prelude::*;
 use tool_core::CancellationToken;
-use tool_core::run::EffectId;
+use tool_core::engine::EffectId;
 use tool_core::tool::{ToolError, ToolExecution};
 
 use super::state::{Drive, DriveError, Driven};
@@ -19,7 +19,7 @@ use crate::names::CallInput;
 impl<'c> Drive<'c> {
     /// Executes calls of runs in this invocation, in one recorded step. Those of a run end when its time is up.
     pub(super) async fn execute_locally(&mut self, calls: Vec<(EffectId, CallInput)>) -> Driven {
-        let times: Vec<_> = calls.iter().map(|(id, _)| self.run.facts().limit_at(id.path())).collect();
+        let times: Vec<_> = calls.iter().map(|(id, _)| self.run.engine_view().limit_at(id.path())).collect();
         let (ids, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let left = times.iter().map(|limit| limit.as_ref().map(|(_, left)| *left));
         let inputs: Vec<_> = inputs

@@ -20,9 +20,10 @@ use std::iter;
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
+use tool_core::engine::{AgentProfile, Effect, EffectId, EffectResult, LayerSubject};
 use tool_core::model::ConversationId;
-use tool_core::run::{Effect, EffectId, EffectResult, MessageLoad, Profile, Subject};
-use tool_core::tool::Timestamp;
+use tool_core::signatures::Timestamp;
+use tool_core::store::{MessageVolume, RunEvents};
 
 use self::end::{CANCELLED_MESSAGE, never_started};
 pub(crate) use self::state::{Drive, Setup};
@@ -67,7 +68,7 @@ impl<'c> Drive<'c> {
         let start = move || ready(Ok(Json(setup.steps.start(question, history))));
         let Json(started) = ctx.run(start).name("start").await?;
         let Started { mut run, deployed, at, .. } = started.map_err(TerminalError::new)?;
-        run.engine().set_profile(Profile::new(deployed.max_concurrent_calls));
+        run.engine().set_profile(AgentProfile::new(deployed.max_concurrent_calls));
         let events = publishes.then(|| EventTarget {
             agent: setup.name.clone(),
             run: ctx.key().to_owned(),
@@ -82,7 +83,8 @@ impl<'c> Drive<'c> {
             setup,
             ctx,
             started_with: deployed.tools.clone(),
-            nodes: BTreeMap::from([(run.id().to_string(), Node::new(&run, deployed))]),
+            nodes: BTreeMap::from([(run.id().to_string(), Node::new(deployed))]),
+            recorded: events.is_some().then(|| RunEvents::of(&mut run)),
             run,
             in_flight: BTreeMap::new(),
             open: Open::default(),
@@ -94,7 +96,7 @@ impl<'c> Drive<'c> {
             waiting: Vec::new(),
             round: 0,
             messages: 0,
-            message_load: MessageLoad::default(),
+            message_volume: MessageVolume::default(),
             messages_checked_at: at,
             failure: None,
         })
@@ -145,11 +147,11 @@ impl<'c> Drive<'c> {
                 Effect::Begin(request) => started.push((id, *request, true)),
                 Effect::CallModel => asking.push(id),
                 Effect::End => self.finish_agent(&id).await?,
-                Effect::Judge(Subject::Execution(execution)) => {
+                Effect::Judge(LayerSubject::Execution(execution)) => {
                     self.judge(&id, "output", Judged::Outcome(execution)).await?;
                 }
-                Effect::Judge(Subject::Next) => self.judge(&id, "preparation", Judged::Next).await?,
-                Effect::Judge(Subject::Results) => self.judge(&id, "records", Judged::Results).await?,
+                Effect::Judge(LayerSubject::Next) => self.judge(&id, "preparation", Judged::Next).await?,
+                Effect::Judge(LayerSubject::Results) => self.judge(&id, "records", Judged::Results).await?,
                 Effect::GiveUp => self.judge(&id, "calls that are given up", Judged::GivenUp).await?,
             }
         }

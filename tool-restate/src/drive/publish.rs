@@ -2,11 +2,9 @@
 
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
+use tool_core::Event;
 use tool_core::agent::EventRecord;
-use tool_core::model::ChatResponse;
-use tool_core::run::RunPath;
-use tool_core::tool::ToolExecution;
-use tool_core::{Event, Message, ToolCall};
+use tool_core::engine::RunPath;
 
 use super::state::{Drive, Driven, Setup};
 use crate::limit;
@@ -14,68 +12,25 @@ use crate::names::{Ended, events_service};
 use crate::path::event_at;
 
 impl<'c> Drive<'c> {
-    /// Adds an event of a run, if there may be readers.
+    /// Adds what has happened in the run since the last time.
+    pub(super) fn take_recorded(&mut self) {
+        if let Some(recorded) = &mut self.recorded {
+            self.unpublished.extend(recorded.take(&mut self.run).into_iter().map(|event| event.at(0)));
+        }
+    }
+
+    /// Adds an event that the run does not record: with which it rests for now.
     pub(super) fn publish(&mut self, path: &RunPath, event: Event) {
-        if self.events.is_some() {
+        self.take_recorded();
+        if self.recorded.is_some() {
             let way = self.way(path);
             self.unpublished.push(event_at(&way, event).at(0));
         }
     }
 
-    /// Adds the event of a call that starts now. One that has waited continues.
-    pub(super) fn publish_started_call(&mut self, path: &RunPath, call: &ToolCall) {
-        let has_waited = self.node_at(path).is_some_and(|node| node.waited.remove(&call.id));
-        if !has_waited {
-            self.publish(path, Event::CallStarted(call.clone()));
-        }
-    }
-
-    /// Adds the event of an attempt that has failed, if another one follows.
-    pub(super) fn publish_retried(&mut self, path: &RunPath, execution: &ToolExecution) {
-        let Some(run) = self.run_at(path).filter(|run| run.facts().will_retry(execution)) else { return };
-        let is_judged = run.facts().sees().outputs;
-        self.publish(path, Event::call_retried(execution, is_judged));
-    }
-
-    /// Adds the events of decisions, and of the calls that have finished.
-    pub(super) fn publish_finished_calls(&mut self) {
-        if self.events.is_none() {
-            return;
-        }
-        for path in self.run.facts().open_places().iter().rev() {
-            let Some(run) = self.run.facts().inner_run_at(path.calls()) else { continue };
-            let Some(node) = self.nodes.get_mut(run.id().as_str()) else { continue };
-            let decisions = run.facts().unreported_decisions();
-            // A step has reported the others.
-            let known = std::mem::replace(&mut node.decisions, decisions.len()).min(decisions.len());
-            let decisions = decisions[known..].iter().cloned().map(Event::CallDecided);
-            // Layers can replace the others.
-            let sees = run.facts().sees();
-            let finished = node.reported.take_shown(run, sees.answers, sees.outputs);
-            let finished = finished.into_iter().map(Event::CallFinished);
-            let events: Vec<_> = decisions.chain(finished).collect();
-            events.into_iter().for_each(|event| self.publish(path, event));
-        }
-    }
-
-    /// Adds the events of a reply, whose calls have their final ids now.
-    pub(super) fn publish_reply(&mut self, path: &RunPath, mut response: ChatResponse) {
-        let Some(run) = self.run_at(path) else { return };
-        let announced = response.message.tool_calls.len();
-        let calls = run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
-        let ready = calls.map(|(index, (call, _))| {
-            Event::call_ready(index.min(announced.saturating_sub(1)), call.clone())
-        });
-        let mut events: Vec<_> = ready.collect();
-        let reply = run.messages().iter().rev().find_map(Message::as_assistant);
-        response.message = reply.cloned().unwrap_or_default();
-        events.push(Event::turn_finished(run.turns(), response));
-        events.into_iter().for_each(|event| self.publish(path, event));
-    }
-
     /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.
     pub(super) async fn flush_events(&mut self) -> Driven {
-        self.publish_finished_calls();
+        self.take_recorded();
         for events in limit::batches(std::mem::take(&mut self.unpublished), self.setup.settings.max_bytes) {
             let target = events_target(self.setup, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;

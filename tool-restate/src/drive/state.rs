@@ -8,9 +8,12 @@ use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::agent::EventRecord;
+use tool_core::engine::{EffectId, RunPath};
 use tool_core::model::ConversationId;
-use tool_core::run::{Decision, EffectId, MessageLoad, ReportedCalls, Run, RunPath, UserMessage};
-use tool_core::tool::{Timestamp, ToolExecution, WaitId};
+use tool_core::run::{Decision, Run, UserMessage};
+use tool_core::signatures::Timestamp;
+use tool_core::store::{MessageVolume, RunEvents};
+use tool_core::tool::{ToolExecution, WaitId};
 
 use crate::calls::Calls;
 use crate::clock::Clock;
@@ -45,6 +48,8 @@ pub(crate) struct Drive<'c> {
     pub(super) clock: Clock,
     /// The object that stores the events of the run and its steps, if there may be readers.
     pub(super) events: Option<EventTarget>,
+    /// What has happened in the run, if there may be readers.
+    pub(super) recorded: Option<RunEvents>,
     pub(super) unpublished: Vec<EventRecord>,
     /// What is known to wait for a decision.
     pub(super) waiting: Vec<WaitId>,
@@ -53,7 +58,7 @@ pub(crate) struct Drive<'c> {
     /// The number of messages that have reached the run.
     pub(super) messages: u32,
     /// How much users have sent, as the handlers of the run know it.
-    pub(super) message_load: MessageLoad,
+    pub(super) message_volume: MessageVolume,
     /// The time at which the run last looked for messages, or began.
     pub(super) messages_checked_at: u64,
     /// The reason of a failure that is not one of the run's rules.
@@ -63,30 +68,13 @@ pub(crate) struct Drive<'c> {
 /// What is known about a run beside its state.
 pub(super) struct Node {
     pub(super) deployed: Deployed,
-    /// The number of handoffs that readers of events know.
-    pub(super) handoffs: usize,
     /// The names of all tools of the last turn, if it called another one.
     pub(super) offered: Vec<String>,
-    pub(super) reported: ReportedCalls,
-    /// The number of decisions that readers of events know, of those that no step has reported.
-    pub(super) decisions: usize,
-    /// The last turn of which readers of events know.
-    pub(super) announced_turn: u32,
-    /// The calls that wait or have waited, and do not start again.
-    pub(super) waited: HashSet<String>,
 }
 
 impl Node {
-    pub(super) fn new(run: &Run, deployed: Deployed) -> Self {
-        Self {
-            deployed,
-            handoffs: run.handoffs().len(),
-            offered: Vec::new(),
-            reported: ReportedCalls::all_of(run),
-            decisions: 0,
-            announced_turn: 0,
-            waited: HashSet::new(),
-        }
+    pub(super) fn new(deployed: Deployed) -> Self {
+        Self { deployed, offered: Vec::new() }
     }
 }
 
@@ -124,7 +112,7 @@ pub(super) enum Executor {
 impl OpenCall {
     /// Returns `true` if the call undoes another one.
     pub(super) fn undoes(&self, outermost: &Run) -> bool {
-        outermost.facts().inner_run_at(self.id.path().calls()).is_some_and(Run::is_undoing)
+        outermost.engine_view().inner_run_at(self.id.path().calls()).is_some_and(Run::is_undoing)
     }
 }
 

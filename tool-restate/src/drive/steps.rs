@@ -11,8 +11,8 @@ use restate_sdk::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tool_core::Event;
+use tool_core::engine::{EffectId, EffectResult, RunPath};
 use tool_core::model::ModelError;
-use tool_core::run::{EffectId, EffectResult, RunPath};
 
 use super::state::{Drive, DriveError, Driven};
 use crate::clock::now;
@@ -55,27 +55,17 @@ impl<'c> Drive<'c> {
         let way = self.way(id.path());
         let judged = self.step(&way, name, |steps, tree| Box::pin(steps.judge(tree, subject.clone()))).await;
         match judged {
-            Ok(Some(Ok(changes))) => self.apply(id, EffectResult::Changed(Box::new(changes))),
+            Ok(Some(Ok(changes))) => self.handle(id, EffectResult::Changed(Box::new(changes))),
             Ok(Some(Err(obstacle))) => self.record_obstacle(id, obstacle).await?,
             Ok(None) => self.handle(id, EffectResult::Nothing),
             Err(error) => return Err(error),
         }
-        self.publish_finished_calls();
         Ok(())
-    }
-
-    /// Applies what a recorded step has changed in a run.
-    pub(super) fn apply(&mut self, id: &EffectId, result: EffectResult) {
-        self.publish_finished_calls();
-        self.handle(id, result);
-        let left = self.run_at(id.path()).map_or(0, |run| run.facts().unreported_decisions().len());
-        self.node_at(id.path()).into_iter().for_each(|node| node.decisions = left);
     }
 
     /// Waits until an operator resumes the run.
     pub(super) async fn pause(&mut self, reason: &str) -> Driven {
         let reason = reason.to_owned();
-        self.publish_finished_calls();
         self.publish(&RunPath::default(), Event::Failed(reason.clone()));
         self.publish_stop(Vec::new(), Stop::Paused(reason));
         self.flush_events().await?;

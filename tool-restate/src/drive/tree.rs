@@ -12,7 +12,8 @@ use std::time::Duration;
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
-use tool_core::run::{EffectId, EffectResult, Profile, Run, RunPath};
+use tool_core::engine::{AgentProfile, EffectId, EffectResult, RunPath};
+use tool_core::run::Run;
 use tool_core::tool::{Attempt, ToolError, ToolExecution};
 
 use super::state::{Arrived, Drive, Driven, Executor, Node};
@@ -23,18 +24,18 @@ use crate::step::{Obstacle, Started, Tree, agent_panicked};
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
     pub(super) fn run_at(&self, path: &RunPath) -> Option<&Run> {
-        self.run.facts().inner_run_at(path.calls())
+        self.run.engine_view().inner_run_at(path.calls())
     }
 
     /// Returns what is known about a run.
     pub(super) fn node_at(&mut self, path: &RunPath) -> Option<&mut Node> {
-        let id = self.run.facts().inner_run_at(path.calls())?.id().as_str();
+        let id = self.run.engine_view().inner_run_at(path.calls())?.id().as_str();
         self.nodes.get_mut(id)
     }
 
     /// Returns the calls that lead to a run, with the names of the tools.
     pub(super) fn way(&self, path: &RunPath) -> Vec<Asked> {
-        let names = self.run.facts().names_to(path);
+        let names = self.run.engine_view().names_to(path);
         let calls = path.calls().into_iter().zip(names);
         calls.map(|(call, agent)| Asked { call: call.to_owned(), agent }).collect()
     }
@@ -67,8 +68,8 @@ impl<'c> Drive<'c> {
         let begun = self.step(&way, &name, |steps, tree| Box::pin(steps.begin_agent(tree))).await?;
         let Some(started) = self.agent_step(id, &way, begun).await? else { return Ok(()) };
         let Started { run, deployed, at, has_own_limits, waiting } = *started;
-        let profile = Profile::new(deployed.max_concurrent_calls);
-        self.nodes.insert(run.id().to_string(), Node::new(&run, deployed));
+        let profile = AgentProfile::new(deployed.max_concurrent_calls);
+        self.nodes.insert(run.id().to_string(), Node::new(deployed));
         let run = Box::new(run);
         self.set_time(at);
         self.handle(id, EffectResult::Began { run, waiting, profile, has_own_limits });
@@ -78,13 +79,13 @@ impl<'c> Drive<'c> {
     /// Ends a call whose agent's run is done, unless its answer is rejected.
     pub(super) async fn finish_agent(&mut self, id: &EffectId) -> Driven {
         let way = self.way(id.path());
-        if let Some(panicked) = self.run.facts().outcome_of_panic(id.path()) {
+        if let Some(panicked) = self.run.engine_view().outcome_of_panic(id.path()) {
             return self.record_obstacle(id, Obstacle::Ended(way.len() - 1, panicked.into())).await;
         }
         let name = format!("end of {}", agent_names(&way).join("/"));
         let ended = self.step(&way, &name, |steps, tree| Box::pin(steps.end_agent(tree))).await?;
         if let Some(rejected) = self.agent_step(id, &way, ended).await? {
-            self.apply(id, EffectResult::Changed(rejected.into()));
+            self.handle(id, EffectResult::Changed(rejected.into()));
         }
         Ok(())
     }
@@ -100,7 +101,7 @@ impl<'c> Drive<'c> {
         match taken {
             None => self.handle(id, EffectResult::Nothing),
             Some(Ok(changed)) => return Ok(Some(changed)),
-            Some(Err(Obstacle::Panicked(text))) => self.apply(id, EffectResult::Panicked(text)),
+            Some(Err(Obstacle::Panicked(text))) => self.handle(id, EffectResult::Panicked(text)),
             // The run undoes its calls already, and the agent's calls are undone.
             Some(Err(Obstacle::Refused(reason))) if self.run.is_undoing() => {
                 let call = ToolCall::new(&*asked.call, &*asked.agent, "");
@@ -116,11 +117,8 @@ impl<'c> Drive<'c> {
     pub(super) async fn record_obstacle(&mut self, id: &EffectId, obstacle: Obstacle) -> Driven {
         match obstacle {
             Obstacle::Ended(depth, execution) => {
-                self.publish_finished_calls();
                 finished_at(&execution).into_iter().for_each(|at| self.set_time(at));
-                self.publish_retried(&id.path().at_depth(depth), &execution);
                 self.handle(id, EffectResult::Ended(depth, execution));
-                self.publish_finished_calls();
                 Ok(())
             }
             Obstacle::Refused(reason) => {
@@ -129,11 +127,10 @@ impl<'c> Drive<'c> {
                 Ok(())
             }
             Obstacle::Panicked(text) => {
-                self.apply(id, EffectResult::Panicked(text.clone()));
-                if self.run.facts().panic().is_some() {
+                self.handle(id, EffectResult::Panicked(text.clone()));
+                if self.run.engine_view().panic().is_some() {
                     self.fail(agent_panicked(&text));
                 }
-                self.publish_finished_calls();
                 Ok(())
             }
             // What its calls have done stays.
@@ -157,7 +154,7 @@ impl<'c> Drive<'c> {
         &self,
         paths: impl IntoIterator<Item = RunPath>,
     ) -> Option<(RunPath, Duration)> {
-        let limits = paths.into_iter().filter_map(|path| self.run.facts().limit_at(&path));
+        let limits = paths.into_iter().filter_map(|path| self.run.engine_view().limit_at(&path));
         let patience = self.setup.settings.model_patience;
         limits.filter(|(_, left)| *left <= patience).min_by_key(|(_, left)| *left)
     }

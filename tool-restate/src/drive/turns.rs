@@ -4,8 +4,7 @@
 //! of what the others reserve, so with a `max_cost` they are asked one by one.
 
 use futures_util::FutureExt;
-use tool_core::Event;
-use tool_core::run::{EffectId, EffectResult, TurnTools};
+use tool_core::engine::{EffectId, EffectResult, TurnTools};
 
 use super::state::{Drive, DriveError, Driven};
 use super::steps::take_step;
@@ -16,25 +15,15 @@ use crate::turn::{Turn, TurnRecord};
 impl<'c> Drive<'c> {
     /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
     pub(super) async fn take_turns(&mut self, asking: &[EffectId]) -> Driven {
-        self.publish_finished_calls();
         let (mut names, mut turns) = (Vec::new(), Vec::new());
         for id in asking {
             let path = id.path();
             let Some(run) = self.run_at(path) else { continue };
-            let (turn, messages) = (run.turns() + 1, run.messages().len());
-            let handoffs: Vec<_> = run.handoffs().iter().map(|handoff| handoff.agent().to_owned()).collect();
+            let turn = run.turns() + 1;
             let way = self.way(path);
             let asked_by: String = way.iter().map(|asked| format!("{}: ", asked.agent)).collect();
             names.push(format!("{asked_by}turn {turn}"));
-            let Some(node) = self.node_at(path) else { continue };
-            let known = std::mem::replace(&mut node.handoffs, handoffs.len());
-            let announced = std::mem::replace(&mut node.announced_turn, turn);
-            for agent in handoffs.into_iter().skip(known) {
-                self.publish(path, Event::handed_off(agent));
-            }
-            if announced != turn {
-                self.publish(path, Event::turn_started(turn, messages));
-            }
+            self.run.engine().note_asked_at(path);
             turns.push((id, way));
         }
         self.flush_events().await?;
@@ -83,7 +72,7 @@ impl<'c> Drive<'c> {
 
     /// Returns the effects of these whose runs have no time left.
     fn without_time(&self, ids: &[EffectId]) -> Vec<EffectId> {
-        let is_up = |id: &&EffectId| self.run_at(id.path()).is_some_and(|run| run.facts().is_time_up());
+        let is_up = |id: &&EffectId| self.run_at(id.path()).is_some_and(|run| run.engine_view().is_time_up());
         ids.iter().filter(is_up).cloned().collect()
     }
 
@@ -92,8 +81,7 @@ impl<'c> Drive<'c> {
         let TurnRecord { outcome, finished, .. } = record;
         self.set_time(finished);
         match outcome {
-            Ok(Turn { changes, reply, tools, offered, deployed, sees, events }) => {
-                self.unpublished.extend(events);
+            Ok(Turn { changes, tools, offered, deployed, sees }) => {
                 let Some(node) = self.node_at(id.path()) else { return Ok(()) };
                 deployed.into_iter().for_each(|deployed| node.deployed = deployed);
                 node.offered = offered;
@@ -103,9 +91,8 @@ impl<'c> Drive<'c> {
                     undoing: tools.iter().filter_map(CalledTool::undo_definition).collect(),
                     max_concurrent_calls: node.deployed.max_concurrent_calls,
                 };
-                self.apply(id, EffectResult::Asked(Box::new(changes), tools));
+                self.handle(id, EffectResult::Asked(Box::new(changes), tools));
                 self.refuse_secrets();
-                reply.into_iter().for_each(|reply| self.publish_reply(id.path(), *reply));
             }
             Err(obstacle) => return self.record_obstacle(id, obstacle).await,
         }

@@ -11,11 +11,12 @@ use std::time::Duration;
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
-use tool_core::run::{Decision, Run, RunPath, UserMessage, Wait};
+use tool_core::engine::RunPath;
+use tool_core::run::{Decision, Run, UserMessage, Wait};
 use tool_core::tool::{self, WaitId};
 
 use super::state::{Arrived, Drive, Driven};
-use crate::names::{Added, Claim, Sent, Stop, Waiting};
+use crate::names::{Added, Claim, Identity, Sent, Stop, Waiting};
 use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
 /// The shortest time between two looks for messages, each of which takes a round trip to the engine.
@@ -24,17 +25,19 @@ const MESSAGE_CHECK_TIME: Duration = Duration::from_secs(1);
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
     pub(super) fn waiting_state(&mut self, waits: Vec<WaitId>) -> Waiting {
-        self.message_load = self.run.message_load();
-        let (messages, message_load) = (self.messages, self.message_load);
+        self.message_volume = self.run.message_volume();
+        let (messages, message_volume) = (self.messages, self.message_volume);
         let (agents, round) = (self.waiting_agents(), self.round);
-        Waiting { messages, message_load, agents, waits, round, ..Waiting::default() }
+        let (run, user) = (self.run.id().clone(), self.run.user().cloned());
+        let identity = Some(Identity { run, user, conversation: self.run.conversation().cloned() });
+        Waiting { messages, message_volume, agents, identity, waits, round, ..Waiting::default() }
     }
 
     /// Returns the names that lead to the agents whose calls wait, by the paths of these calls.
     fn waiting_agents(&self) -> BTreeMap<String, Vec<String>> {
         let mut agents = BTreeMap::new();
         // Those inside come later and take precedence.
-        for path in self.run.facts().open_places() {
+        for path in self.run.engine_view().open_places() {
             let before: String = path.calls().iter().map(|call| format!("{call}/")).collect();
             let names = self.tree(&self.way(&path)).names();
             let waits = self.run_at(&path).filter(|_| !names.is_empty()).map(Run::waits);
@@ -69,7 +72,7 @@ impl<'c> Drive<'c> {
         let is_published = ids.is_empty() || !self.waiting.is_empty();
         if new.is_empty() && is_published {
             // Messages are read with the end of a turn.
-            if ids != self.waiting || self.run.message_load() != self.message_load {
+            if ids != self.waiting || self.run.message_volume() != self.message_volume {
                 self.waiting.clone_from(&ids);
                 let waiting = self.waiting_state(ids);
                 self.ctx.set(WAITING, Json(waiting));
@@ -84,9 +87,8 @@ impl<'c> Drive<'c> {
             self.open.pending.push(Box::pin(decision));
             self.open.asked.insert(id);
         }
-        self.publish_finished_calls();
         // Those inside report first what they wait for.
-        for path in self.run.facts().open_places().iter().rev().filter(|path| path.depth() > 0) {
+        for path in self.run.engine_view().open_places().iter().rev().filter(|path| path.depth() > 0) {
             let waits = self.run_at(path).filter(|run| run.is_blocked()).map(Run::waits);
             if let Some(waits) = waits {
                 self.publish(path, Event::Waiting(waits));
@@ -153,7 +155,7 @@ impl<'c> Drive<'c> {
     /// Sets a timer for the next deadline of something that the run waits for.
     pub(super) fn await_deadline(&mut self) {
         let now = self.clock.time();
-        let next = self.run.facts().poll_timeout(now).deadline;
+        let next = self.run.engine_view().poll_timeout(now).deadline;
         if let Some(next) = next.filter(|next| self.open.deadline.is_none_or(|earlier| *next < earlier)) {
             self.open.deadline = Some(next);
             let timer = self.ctx.sleep(next.since(now));
@@ -166,7 +168,7 @@ impl<'c> Drive<'c> {
         // A timer that was set before the run only waited for a person has counted that time, too.
         let limit = self
             .run
-            .facts()
+            .engine_view()
             .poll_timeout(self.clock.time())
             .limit
             .map(|(path, left)| (self.clock.after(left), path));

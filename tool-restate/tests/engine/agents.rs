@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, Notify};
 use tool_core::agent::AgentBuilder;
 use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, FinishReason, ModelError, ModelFuture, ToolPolicy,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, FinishReason, ModelError, ToolPolicy,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::run::{self, Answer, Decision, RunLimits, StopReason, Wait, WaitReason};
 use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, Asker, Attempt, ToolExecution, Undone};
+use tool_core::tool::{AskError, Asker, Attempt, CallToUndo, ToolExecution};
 use tool_core::{Agent, Event, ToolCall, ToolError, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
@@ -55,7 +56,7 @@ fn describe_run(path: &str, run: &run::Run) -> Vec<String> {
 
 pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
     let mut lines = vec![answer.text().to_owned(), format!("{:?}", answer.usage())];
-    lines.extend(answer.messages().iter().map(|one| format!("{one:?} {}", one.text())));
+    lines.extend(answer.new_messages().iter().map(|one| format!("{one:?} {}", one.text())));
     lines.extend(describe_calls("", answer.tool_executions()));
     for inner in answer.inner_runs() {
         lines.extend(describe_run(&format!("{}:{}", inner.call_id(), inner.agent()), inner.run()));
@@ -68,6 +69,7 @@ pub(crate) fn describe_event(event: &Event) -> Option<String> {
         Event::Agent { agent, call_id, event, .. } => {
             format!("{agent} {call_id}: {}", describe_event(event)?)
         }
+        Event::Question { text, .. } => format!("question {text}"),
         Event::TurnStarted { turn, messages, .. } => format!("turn {turn}, {messages} messages"),
         Event::Text(text) => format!("text {text}"),
         Event::CallReady { index, call, .. } => format!("ready {index} {call}"),
@@ -127,7 +129,7 @@ fn tree(name: &str) -> Agent {
         .calls_all([("refund", r#"{"invoice": 7}"#), ("ledger", r#"{"invoice": "7"}"#), ("ledger", "{}")])
         .calls("nothing", "{}")
         .says("Invoice 7 is refunded.");
-    let billing = Agent::builder(model).instructions("You do billing.").tools(tools![refund]).tool(ledger);
+    let billing = Agent::builder(model).instructions("You do billing.").tools(tools![refund]).tools(ledger);
     let billing = billing.build().unwrap().as_tool("billing", "Bills").pass_context::<Customer>();
     // Its first attempt reaches the limit of turns.
     let lost = ScriptedModel::new().calls("busy", "{}").calls("busy", r#"{"again": 1}"#).says("Found.");
@@ -139,8 +141,8 @@ fn tree(name: &str) -> Agent {
         .says("Done.");
     let desk = Agent::builder(model)
         .name(name)
-        .tool(billing.stream_text())
-        .tool(lost.limits(|l| l.max_turns(2)).policy(twice));
+        .tools(billing.stream_text())
+        .tools(lost.limits(|l| l.max_turns(2)).policy(twice));
 
     desk.build().unwrap()
 }
@@ -230,7 +232,7 @@ async fn a_worker_that_dies_in_an_inner_call_repeats_only_that_call() {
         let billing = Agent::builder(model).tools(tools![pay, halt, halt_once]).build().unwrap();
         let model = ScriptedModel::new().calls("billing", r#"{"question": "Pay"}"#).says("Done.");
         let desk =
-            Agent::builder(model).name(&*name).tool(billing.as_tool("billing", "Bills")).build().unwrap();
+            Agent::builder(model).name(&*name).tools(billing.as_tool("billing", "Bills")).build().unwrap();
         let first = Mortal::start(worker(desk.clone(), is_local), address).await;
         register_at(address).await;
         let run = agent(&name).ask("Pay").send().await.unwrap();
@@ -281,9 +283,9 @@ fn waiting_desk(name: &str) -> Agent {
     let bank = Agent::builder(bank).tools(tools![wire]).build().unwrap().as_tool("bank", "Wires");
     let calls = [("bank", r#"{"question": "Wire 5"}"#), ("book", "{}")];
     let billing = ScriptedModel::new().calls_all(calls).says("Booked and wired.");
-    let billing = Agent::builder(billing).tools(tools![book]).tool(bank).build().unwrap();
+    let billing = Agent::builder(billing).tools(tools![book]).tools(bank).build().unwrap();
     let model = ScriptedModel::new().calls("billing", r#"{"question": "Go"}"#).says("Done.");
-    Agent::builder(model).name(name).tool(billing.as_tool("billing", "Bills")).build().unwrap()
+    Agent::builder(model).name(name).tools(billing.as_tool("billing", "Bills")).build().unwrap()
 }
 
 /// Returns the waits with these paths.
@@ -346,7 +348,7 @@ async fn messages_leave_open_what_agents_wait_for() {
         .says("Nothing is wired.");
     let bank = Agent::builder(bank).tools(tools![wire]).build().unwrap();
     let model = ScriptedModel::new().calls("bank", r#"{"question": "Wire"}"#).says("Done.");
-    let desk = Agent::builder(model).name(&*name).tool(bank.as_tool("bank", "Wires")).build().unwrap();
+    let desk = Agent::builder(model).name(&*name).tools(bank.as_tool("bank", "Wires")).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     for (path, message) in [("call_1_0/call_1_0", "Stop"), ("call_1_0/call_2_0", "Stop, I said")] {
@@ -355,7 +357,7 @@ async fn messages_leave_open_what_agents_wait_for() {
         run.decide(&waits[0].id, Decision::deny("no")).await.unwrap();
     }
     let answer = answer(&run).await;
-    let users = answer.messages().iter().filter(|one| matches!(one, tool_core::Message::User(_)));
+    let users = answer.new_messages().iter().filter(|one| matches!(one, tool_core::Message::User(_)));
     assert_eq!(users.map(|one| one.text().into_owned()).collect::<Vec<_>>(), ["Go", "Stop", "Stop, I said"]);
     let inner = answer.inner_runs()[0].run();
     assert!(inner.tool_executions().iter().all(|one| one.decisions().len() == 1 && one.error().is_some()));
@@ -373,7 +375,7 @@ fn spend(what: String) -> String {
 }
 
 #[tool("Takes a payment back")]
-fn unspend(what: String, #[inject] undone: &Undone) -> String {
+fn unspend(what: String, #[inject] undone: &CallToUndo) -> String {
     let output = undone.output.as_ref().map(ToString::to_string);
     UNPAID.lock().unwrap().push(format!("{what}: {}", output.as_deref().unwrap_or("unknown")));
     "taken back".into()
@@ -410,7 +412,7 @@ async fn cancelling_undoes_the_calls_of_the_tree() {
     let bank = ScriptedModel::new().calls("spend", spends("c2")).says("Paid.");
     let bank = spender(bank).build().unwrap().as_tool("bank", "Pays");
     let billing = ScriptedModel::new().calls("bank", r#"{"question": "Pay"}"#).says("Paid.");
-    let billing = spender(billing).tool(bank).build().unwrap().as_tool("billing", "Bills");
+    let billing = spender(billing).tools(bank).build().unwrap().as_tool("billing", "Bills");
     let travel = ScriptedModel::new().calls("spend", spends("c4")).calls("hang", spends("c5"));
     let travel = spender(travel).build().unwrap().as_tool("travel", "Books");
     let model = ScriptedModel::new()
@@ -418,7 +420,7 @@ async fn cancelling_undoes_the_calls_of_the_tree() {
         .calls("billing", r#"{"question": "Pay"}"#)
         .calls("spend", spends("c3"))
         .calls("travel", r#"{"question": "Book"}"#);
-    let desk = spender(model).name(&*name).tool(billing).tool(travel).build().unwrap();
+    let desk = spender(model).name(&*name).tools(billing).tools(travel).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     HANGING.notified().await;
@@ -445,7 +447,7 @@ async fn a_failure_undoes_the_calls_of_agents() {
             .calls("failing", r#"{"question": "Pay"}"#)
             .calls("billing", r#"{"question": "Pay"}"#)
             .calls("break_down", "{}");
-        let desk = spender(model).name(&*name).tool(failing).tool(billing).build().unwrap();
+        let desk = spender(model).name(&*name).tools(failing).tools(billing).build().unwrap();
         let _worker = serve(worker(desk, is_local)).await;
         let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
         assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
@@ -470,7 +472,7 @@ async fn each_run_of_a_retried_call_is_undone() {
         policy.attempts = 2;
         let billing = billing.as_tool("billing", "Bills").policy(policy);
         let model = ScriptedModel::new().calls("billing", r#"{"question": "Pay"}"#).calls("break_down", "{}");
-        let desk = spender(model).name(&*name).tool(billing).build().unwrap();
+        let desk = spender(model).name(&*name).tools(billing).build().unwrap();
         let _worker = serve(worker(desk, is_local)).await;
         let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
         assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
@@ -496,7 +498,7 @@ async fn limits_hold_for_the_whole_tree() {
         let inner = inner.build().unwrap().as_tool("inner", "Works");
         let inner = own.into_iter().fold(inner, |inner, own| inner.limits(|_| own).own_limits());
         let model = ScriptedModel::new().calls("inner", r#"{"question": "Work"}"#).says("Done.");
-        Agent::builder(model).name(name).tool(inner).limits(|l| l.max_calls(max_calls)).build().unwrap()
+        Agent::builder(model).name(name).tools(inner).limits(|l| l.max_calls(max_calls)).build().unwrap()
     };
     for (own, max_calls, is_enough) in [(None, 3, true), (None, 2, false), (Some(RunLimits::new()), 1, true)]
     {
@@ -538,7 +540,7 @@ async fn calls_of_several_agents_run_at_the_same_time() {
         let desk = Agent::builder(model.says("Done.")).name(&*name);
         let desk = names.into_iter().fold(desk, |desk, name| {
             let inner = inner().context(meeting.clone()).build().unwrap();
-            desk.tool(inner.as_tool(name, "Meets"))
+            desk.tools(inner.as_tool(name, "Meets"))
         });
         let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
         let run = agent(&name).ask("Meet").send().await.unwrap();
@@ -565,8 +567,8 @@ async fn time_is_limited_inside_and_around() {
             let model = ScriptedModel::new().calls("inner", r#"{"question": "Sleep"}"#).says("Done.");
             let desk = Agent::builder(model).name(&*name);
             let desk = match is_inside {
-                true => desk.tool(inner.limits(|_| short)),
-                false => desk.tool(inner).limits(|_| short),
+                true => desk.tools(inner.limits(|_| short)),
+                false => desk.tools(inner).limits(|_| short),
             };
             let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
             let run = agent(&name).ask("Go").send().await.unwrap();
@@ -619,8 +621,8 @@ async fn exclusive_calls_run_alone_in_the_tree() {
         };
         let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#), ("beside", "{}")];
         let model = ScriptedModel::new().calls_all(calls).says("Done.");
-        let desk = Agent::builder(model).name(&*name).tools(tools![beside]).tool(a);
-        let desk = desk.tool(inner("beside").as_tool("b", "B")).build().unwrap();
+        let desk = Agent::builder(model).name(&*name).tools(tools![beside]).tools(a);
+        let desk = desk.tools(inner("beside").as_tool("b", "B")).build().unwrap();
         let _worker = serve(Worker::new().agent(desk)).await;
         let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
         let a = answer.inner_runs().iter().find(|inner| inner.agent() == "a").unwrap();
@@ -686,8 +688,8 @@ async fn an_exclusive_call_is_not_held_back_for_ever() {
     let locks = locks.tools(tools![lock]).context(calls.clone());
     let asked = ["a", "b", "c"].map(|agent| (agent, r#"{"question": "?"}"#));
     let desk = Agent::builder(ScriptedModel::new().calls_all(asked).says("Done.")).name(&*name);
-    let desk = desk.tool(overlaps(0).as_tool("a", "A")).tool(overlaps(1).as_tool("b", "B"));
-    let desk = desk.tool(locks.build().unwrap().as_tool("c", "C"));
+    let desk = desk.tools(overlaps(0).as_tool("a", "A")).tools(overlaps(1).as_tool("b", "B"));
+    let desk = desk.tools(locks.build().unwrap().as_tool("c", "C"));
     let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     within("the answer", answer(&run)).await;
@@ -715,8 +717,8 @@ async fn the_models_of_agents_are_asked_at_once() {
     let inner = || Agent::builder(Meets(Arc::clone(&barrier))).build().unwrap();
     let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let desk = Agent::builder(model).name(&*name).tool(inner().as_tool("a", "A"));
-    let desk = desk.tool(inner().as_tool("b", "B")).build().unwrap();
+    let desk = Agent::builder(model).name(&*name).tools(inner().as_tool("a", "A"));
+    let desk = desk.tools(inner().as_tool("b", "B")).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let answer = within("the answer", answer(&run)).await;
@@ -747,7 +749,7 @@ async fn a_model_that_fails_is_asked_again_and_not_those_beside_it() {
     let b = Agent::builder(well.clone()).build().unwrap();
     let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let desk = Agent::builder(model).name(&*name).tool(a.as_tool("a", "A")).tool(b.as_tool("b", "B"));
+    let desk = Agent::builder(model).name(&*name).tools(a.as_tool("a", "A")).tools(b.as_tool("b", "B"));
     let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
     let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
     let outputs = answer.tool_executions().iter().map(|one| one.output().unwrap().to_string());

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tool_core::layer::{AnswerVerdict, Audit, Layer, LayerFuture, OutputVerdict, Phase, Place, guard};
-use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelError, ModelFuture,
-    ModelPrices, Prices, ToolPolicy, Usage,
+use tool_core::layer::{
+    AnswerVerdict, Audit, Layer, LayerContext, LayerFuture, LayerPhase, OutputVerdict, guard,
 };
+use tool_core::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelError, ModelPrices, Prices,
+    ToolPolicy, Usage,
+};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, ErrorPolicy, StopReason, Wait};
+use tool_core::signatures::Timestamp;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, Asker, Attempt, Timestamp, ToolExecution};
+use tool_core::tool::{AskError, Asker, Attempt, ToolExecution};
 use tool_core::{Agent, Event, FunctionTool, ToolCall, ToolError, ToolOutput, tool, tools};
 use tool_restate::{RemoteOutcome, RemoteRun, Worker};
 
@@ -53,7 +57,7 @@ async fn a_run_that_ends_while_calls_begin_is_undone() {
         let model = asked(&[("book", "{}")]).calls_all([("a", "{}"), other]);
         let desk = Agent::builder(model).name(&*name).context(Arc::clone(&log));
         let desk =
-            desk.tools(tools![book, look]).undo_tools(tools![cancel]).tool(inner("a")).tool(inner("b"));
+            desk.tools(tools![book, look]).undo_tools(tools![cancel]).tools(inner("a")).tools(inner("b"));
         let desk = desk.layer(guard::output(|execution: &ToolExecution| match &*execution.call().name {
             "a" => OutputVerdict::End("wrong".into()),
             _ => OutputVerdict::Pass,
@@ -169,7 +173,7 @@ async fn an_agent_with_own_limits_takes_no_time_of_the_run_around_it() {
         let inner = inner.limits(|l| l.max_time(Duration::from_secs(60)));
         let model = ScriptedModel::new().calls_all([("inner", QUESTION), ("look", "{}")]).says("Done.");
         let desk = Agent::builder(model).name(&*name).tools(tools![look]);
-        let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Works").own_limits());
+        let desk = desk.tools(inner.build().unwrap().as_tool("inner", "Works").own_limits());
         (name, desk.limits(|l| l.max_time(Duration::from_millis(400))).build().unwrap())
     });
     let _worker =
@@ -191,8 +195,8 @@ async fn the_time_of_an_agent_that_waits_for_a_person_stops() {
     let model = ScriptedModel::new().calls_all([("asks", QUESTION), ("works", QUESTION)]).says("Done.");
     let (ended, mut end) = unbounded_channel();
     let works = works.as_tool("works", "Works");
-    let desk = Agent::builder(model).name(&*name).tool(asks.build().unwrap().as_tool("asks", "Asks"));
-    let desk = desk.tool(works).limits(|l| l.max_time(Duration::from_secs(60)));
+    let desk = Agent::builder(model).name(&*name).tools(asks.build().unwrap().as_tool("asks", "Asks"));
+    let desk = desk.tools(works).limits(|l| l.max_time(Duration::from_secs(60)));
     let desk = desk.layer(guard::output(move |one: &ToolExecution| {
         let _ = ended.send(one.call().name.clone());
         OutputVerdict::Pass
@@ -203,7 +207,7 @@ async fn the_time_of_an_agent_that_waits_for_a_person_stops() {
     while within("the end", end.recv()).await.unwrap() != "works" {}
     run.decide(&waits[0].id, Decision::answer("Yes")).await.unwrap();
     let answered = within("the answer", answer(&run)).await;
-    let results: Vec<_> = answered.messages()[2..4].iter().map(|one| one.text().into_owned()).collect();
+    let results: Vec<_> = answered.new_messages()[2..4].iter().map(|one| one.text().into_owned()).collect();
     assert_eq!(results, ["Asked.", "Worked."]);
 }
 
@@ -220,7 +224,7 @@ async fn what_is_parked_holds_no_room() {
         let (name, reported) = (unique("desk"), Arc::new(Notify::new()));
         let inner = Agent::builder(asked(&[("park_long", "{}")])).tools(tools![park_long]).build().unwrap();
         let desk = Agent::builder(asked(&[first, ("report", "{}")])).name(&*name);
-        let desk = desk.tools(tools![park_long, report]).tool(inner.as_tool("inner", "Waits"));
+        let desk = desk.tools(tools![park_long, report]).tools(inner.as_tool("inner", "Waits"));
         let desk = desk.max_concurrent_calls(1).context(Arc::clone(&reported));
         (name, reported, desk.build().unwrap())
     });
@@ -255,7 +259,7 @@ async fn an_agent_is_asked_again_after_a_delay_that_holds_up_nothing() {
     let mut policy = ToolPolicy::default();
     policy.attempts = 2;
     let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
-    let desk = desk.tool(inner.as_tool("inner", "Looks").policy(policy)).build().unwrap();
+    let desk = desk.tools(inner.as_tool("inner", "Looks").policy(policy)).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let answer = within("the answer", answer(&run)).await;
@@ -281,7 +285,7 @@ async fn calls_start_in_the_order_of_the_reply() {
     let desk = || {
         let inner = Agent::builder(ScriptedModel::new().says("Done.")).build().unwrap();
         let model = asked(&[("look", "{}"), ("inner", QUESTION), ("work", "{}")]).says("Done.");
-        Agent::builder(model).name(&*name).tools(tools![look, work]).tool(inner.as_tool("inner", "Answers"))
+        Agent::builder(model).name(&*name).tools(tools![look, work]).tools(inner.as_tool("inner", "Answers"))
     };
     let started = |event: &Event| match event {
         Event::CallStarted(call) => Some(call.name.clone()),
@@ -323,7 +327,7 @@ async fn layers_record_each_call_once() {
         let (records, mut recorded) = unbounded_channel();
         let locate = FunctionTool::new("locate", || "never").external();
         let model = ScriptedModel::new().calls_all([("locate", "{}"), (last, "{}")]).says("Done.");
-        let desk = Agent::builder(model).name(&*name).tools(tools![book_later, close_later]).tool(locate);
+        let desk = Agent::builder(model).name(&*name).tools(tools![book_later, close_later]).tools(locate);
         let desk = desk.default_error_policy(ErrorPolicy::EndRun).context(Arc::clone(&reported));
         let desk = desk.layer(guard::output(|_| OutputVerdict::Pass));
         let desk = desk.layer(Audit::new(move |record| drop(records.send(record.to_string()))));
@@ -358,12 +362,12 @@ async fn layers_record_calls_that_nobody_executes() {
     let desk = |records: UnboundedSender<String>| {
         let locate = || FunctionTool::new("locate", || "never").external();
         let model = asked(&[("pay", "{}"), ("locate", "{}")]).says("Done.");
-        let inner = Agent::builder(model).tools(tools![pay]).tool(locate()).build().unwrap();
+        let inner = Agent::builder(model).tools(tools![pay]).tools(locate()).build().unwrap();
         let model = asked(&[("inner", QUESTION)]).calls_all([("pay", "{}"), ("locate", "{}")]);
         // The turn is taken again, and reports nothing again.
         let model = model.fails("away").says("Done.");
-        let desk = Agent::builder(model).name(&*name).tools(tools![pay]).tool(locate());
-        let desk = desk.tool(inner.as_tool("inner", "Pays")).layer(guard::output(|_| OutputVerdict::Pass));
+        let desk = Agent::builder(model).name(&*name).tools(tools![pay]).tools(locate());
+        let desk = desk.tools(inner.as_tool("inner", "Pays")).layer(guard::output(|_| OutputVerdict::Pass));
         desk.layer(Audit::new(move |record| drop(records.send(record.to_string())))).build().unwrap()
     };
     let all = |mut records: UnboundedReceiver<String>| {
@@ -425,7 +429,7 @@ async fn time_limits_do_not_interrupt_what_is_undone() {
     let inner =
         inner.tools(tools![book, work, close]).undo_tools(tools![slowly::cancel]).context(Arc::clone(&log));
     let desk = Agent::builder(asked(&[("inner", QUESTION)]).says("Done.")).name(&*name);
-    let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Books"));
+    let desk = desk.tools(inner.build().unwrap().as_tool("inner", "Books"));
     let desk = desk.limits(|l| l.max_time(Duration::from_millis(800))).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
@@ -465,9 +469,10 @@ async fn an_accepted_answer_does_not_expire_while_the_run_pauses() {
     let fails_first = Agent::builder(Failing(Arc::clone(&fails), AtomicU32::new(0))).build().unwrap();
     // The second agent is asked once the first one waits.
     let middle = Agent::builder(asked(&[("work", "{}")]).calls("last", QUESTION).says("Done."));
-    let middle = middle.tools(tools![work]).tool(fails_first.as_tool("last", "Fails first")).build().unwrap();
+    let middle =
+        middle.tools(tools![work]).tools(fails_first.as_tool("last", "Fails first")).build().unwrap();
     let desk = Agent::builder(asked(&[("asks", QUESTION), ("middle", QUESTION)]).says("Done.")).name(&*name);
-    let desk = desk.tool(asks.as_tool("asks", "Asks")).tool(middle.as_tool("middle", "Works"));
+    let desk = desk.tools(asks.as_tool("asks", "Asks")).tools(middle.as_tool("middle", "Works"));
     let worker = Worker::new().agent(desk.build().unwrap());
     let _worker = serve(worker.model_patience(Duration::from_millis(100))).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
@@ -529,11 +534,11 @@ impl Layer for Broken {
         "broken"
     }
 
-    fn sees(&self, phase: Phase) -> bool {
-        phase == Phase::Output
+    fn sees(&self, phase: LayerPhase) -> bool {
+        phase == LayerPhase::Output
     }
 
-    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+    fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a LayerContext<'a>) -> LayerFuture<'a, OutputVerdict> {
         Box::pin(async { Err("broken".into()) })
     }
 }

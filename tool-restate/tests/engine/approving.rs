@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::layer::guard;
-use tool_core::model::{ChatModel, ChatRequest, ModelFuture};
+use tool_core::model::{ChatModel, ChatRequest};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, UserMessage};
+use tool_core::signatures::DecisionKind;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{DecisionKind, FunctionTool, ToolErrorKind};
+use tool_core::tool::{FunctionTool, ToolErrorKind};
 use tool_core::toolset::ToolProviderRequest;
 use tool_core::{Agent, Message, ToolSet, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, Worker};
@@ -221,7 +223,7 @@ async fn a_tool_that_is_no_longer_offered_is_not_executed() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("balance", "{}").calls("balance", "{}").says("Done.");
     let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
-    let clerk = clerk.layer(guard::offer_at(|tool, at| at.turn == 1 || tool.name() != "balance"));
+    let clerk = clerk.layer(guard::offer_with_context(|tool, at| at.turn == 1 || tool.name() != "balance"));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let answer = answer(&agent(&name).ask("Balance").send().await.unwrap()).await;
     let executions = answer.tool_executions();
@@ -370,7 +372,7 @@ async fn too_many_and_too_long_messages_are_refused_and_decisions_and_cancellati
     assert!((1..60).contains(&longest), "{longest} entries");
     waiting.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let answer = answer(&waiting).await;
-    let said: Vec<_> = answer.messages()[3..].iter().map(|one| one.text().into_owned()).collect();
+    let said: Vec<_> = answer.new_messages()[3..].iter().map(|one| one.text().into_owned()).collect();
     let hurry = (0..100).map(|number| format!("Hurry {number}"));
     assert_eq!(said, hurry.chain(["Done.".to_owned()]).collect::<Vec<_>>());
     working.cancel().await.unwrap();

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tool_core::agent::{PerRun, RunInfo, RunParts};
-use tool_core::layer::{CallVerdict, guard};
-use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, RunUser,
-};
-use tool_core::run::{Decision, StopReason};
+use tool_core::agent::{RunInfo, RunResources, RunSetup};
+use tool_core::layer::{Audit, CallVerdict, guard};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, RunUser};
+use tool_core::provider::ModelFuture;
+use tool_core::run::{Decision, StopReason, Wait};
+use tool_core::signatures::AuditEvent;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -67,7 +67,7 @@ async fn a_provider_of_tools_asks_before_a_turn() {
             let inside = clerk.build().unwrap().as_tool("inner", "Sums");
             let calls = [("sum", r#"{"a": 1, "b": 1}"#), ("inner", r#"{"question": "2 + 40?"}"#)];
             let model = ScriptedModel::new().calls_all(calls).says("It is 42.");
-            clerk = Agent::builder(model).tools(tools![sum]).tool(inside);
+            clerk = Agent::builder(model).tools(tools![sum]).tools(inside);
         }
         let _worker = serve(Worker::new().agent(clerk.name(&*name).build().unwrap())).await;
         let run = agent(&name).ask("What is 2 + 40?").send().await.unwrap();
@@ -149,12 +149,58 @@ fn whose(#[inject] user: &RunUser, #[inject] member: &Member) -> String {
 
 struct Desk;
 
-impl PerRun for Desk {
-    async fn open(&self, run: &RunInfo) -> Result<RunParts, Box<dyn std::error::Error + Send + Sync>> {
+impl RunSetup for Desk {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, Box<dyn std::error::Error + Send + Sync>> {
         let user = run.user().ok_or("log in first")?;
-        Ok(RunParts::new().context(Member(user.to_uppercase())))
+        Ok(RunResources::new().context(Member(user.to_uppercase())))
+    }
+
+    /// Everybody but whose run it is.
+    async fn may_decide(&self, run: &RunInfo, _: &Wait, by: Option<&str>) -> bool {
+        run.id().is_some() && run.conversation().is_some() && by != run.user().map(RunUser::as_str)
     }
 }
+
+/// Also about a call of an agent inside, whose own application is not asked.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_application_says_who_may_decide() {
+    let name = unique("desk");
+    let inner = Agent::builder(ScriptedModel::new().calls("approved", "{}").says("Inside."));
+    let inner = inner.tools(tools![approved]).build().unwrap().as_tool("inner", "Helps");
+    let model = ScriptedModel::new().calls_all([("approved", "{}"), ("inner", r#"{"question": "Go"}"#)]);
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let audit = Arc::clone(&refused);
+    let audit = Audit::new(move |record| {
+        if let AuditEvent::Refused(_) = record.event {
+            audit.lock().unwrap().push((record.user, record.run));
+        }
+    });
+    let desk = Agent::builder(model.says("Done.")).name(&*name).tools(tools![approved]).tools(inner);
+    let desk = desk.run_setup(Desk).layer(audit).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").user("ada").send().await.unwrap();
+    let waits = loop {
+        let waits = waiting_calls(&run).await;
+        if waits.len() == 2 {
+            break waits;
+        }
+    };
+    for wait in &waits {
+        let error = run.decide(&wait.id, Decision::approve().by("ada")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAllowed, "{error}");
+        assert_eq!(error.to_string(), "ada may not decide about this");
+        run.decide(&wait.id, Decision::approve().by("bob")).await.unwrap();
+    }
+    let answer = answer(&run).await;
+    assert_eq!(answer.text(), "Done.");
+    let refused = refused.lock().unwrap();
+    assert!(refused.len() >= 2 && refused.iter().all(|one| one == &refused[0]), "{refused:?}");
+    assert!(refused[0].0 == Some(RunUser::new("ada")) && refused[0].1.is_some());
+}
+
+#[tool("Needs approval", needs_approval)]
+fn approved() {}
 
 /// Each worker computes it, also for a call that another one executes and for an agent inside.
 #[tokio::test]
@@ -162,10 +208,10 @@ impl PerRun for Desk {
 async fn what_follows_from_the_user_is_there_in_each_step() {
     let name = unique("desk");
     let inner = Agent::builder(ScriptedModel::new().calls("whose", "{}").says("Inside."));
-    let inner = inner.tools(tools![whose]).per_run(Desk).build().unwrap().as_tool("inner", "Helps");
+    let inner = inner.tools(tools![whose]).run_setup(Desk).build().unwrap().as_tool("inner", "Helps");
     let model = ScriptedModel::new().calls_all([("whose", "{}"), ("inner", r#"{"question": "Whose?"}"#)]);
     let desk =
-        Agent::builder(model.says("Done.")).name(&*name).tools(tools![whose]).tool(inner).per_run(Desk);
+        Agent::builder(model.says("Done.")).name(&*name).tools(tools![whose]).tools(inner).run_setup(Desk);
     let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
     let run = agent(&name).ask("Whose is it?").user("ada").send().await.unwrap();
     let answer = answer(&run).await;

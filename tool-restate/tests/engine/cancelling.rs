@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ToolFuture, Undone};
+use tool_core::tool::{CallToUndo, ToolFuture};
 use tool_core::{Agent, Tool, ToolContext, ToolError, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, Worker};
 
@@ -25,7 +25,7 @@ fn book(room: String) -> String {
 }
 
 #[tool("Cancels a booking")]
-fn unbook(room: String, #[inject] undone: &Undone) -> String {
+fn unbook(room: String, #[inject] undone: &CallToUndo) -> String {
     let output = undone.output.as_ref().map(ToString::to_string);
     UNBOOKED.lock().unwrap().push(format!("{room}: {}", output.as_deref().unwrap_or("unknown")));
     "undone".into()
@@ -115,11 +115,11 @@ async fn a_tool_learns_of_calls_that_are_given_up() {
         let name = unique("shop");
         let order = Order(ToolDefinition::new(&*name));
         let model = ScriptedModel::new().calls("book", r#"{"room": "g1"}"#).calls(&*name, "{}");
-        let mut shop = Agent::builder(model).tools(tools![book]).undo_tools(tools![unbook]).tool(order);
+        let mut shop = Agent::builder(model).tools(tools![book]).undo_tools(tools![unbook]).tools(order);
         if is_inside {
             let inside = shop.build().unwrap().as_tool("inner", "Orders");
             shop =
-                Agent::builder(ScriptedModel::new().calls("inner", r#"{"question": "Order"}"#)).tool(inside);
+                Agent::builder(ScriptedModel::new().calls("inner", r#"{"question": "Order"}"#)).tools(inside);
         }
         let _worker = serve(Worker::new().agent(shop.name(&*name).build().unwrap())).await;
         let run = agent(&name).ask("Order").send().await.unwrap();

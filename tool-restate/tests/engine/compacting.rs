@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tool_core::agent::Compaction;
-use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ModelError, ModelErrorKind, ModelFuture,
-};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelError, ModelErrorKind};
+use tool_core::provider::ModelFuture;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, ToolCall, tool, tools};
 use tool_restate::Worker;

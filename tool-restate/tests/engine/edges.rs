@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tool_core::layer::{CallVerdict, guard, rewrite};
 use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
-    ToolPolicy, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelPrices, Prices, ToolPolicy,
+    Usage,
 };
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, Attempt};
@@ -63,7 +64,7 @@ async fn calls_of_agents_are_undone_on_a_worker_with_other_tools() {
     let worker = |tools: ToolSet| {
         let billing = Agent::builder(inner.clone()).tools(tools![spend]).undo_tools(tools![unspend]);
         let billing = billing.build().unwrap().as_tool("billing", "Bills");
-        let desk = Agent::builder(outer.clone()).name(&*name).tools(tools).tool(billing);
+        let desk = Agent::builder(outer.clone()).name(&*name).tools(tools).tools(billing);
         Worker::new().agent(desk.build().unwrap()).changed_tools(ChangedTools::Fail)
     };
     let old = Mortal::start(worker(tools![wire]), address).await;
@@ -144,7 +145,7 @@ async fn agents_asked_at_once_do_not_spend_the_same_money() {
         let model = ScriptedModel::new().calls_all(calls).with_usage(Usage::new(1, 1)).says("Done.");
         let desk =
             Agent::builder(model).name(name).prices(prices()).limits(|l| l.max_cost(Cost::usd(0.001_010)));
-        let desk = ["a", "b", "c"].into_iter().fold(desk, |desk, one| desk.tool(inner().as_tool(one, "It")));
+        let desk = ["a", "b", "c"].into_iter().fold(desk, |desk, one| desk.tools(inner().as_tool(one, "It")));
         desk.build().unwrap()
     };
     let asked = Arc::new(AtomicU32::new(0));
@@ -232,7 +233,7 @@ async fn calls_of_a_changed_agent_are_undone() {
         let billing = Agent::builder(inner.clone()).tools(tools![spend, wire]).tools(more);
         let billing = billing.undo_tools(tools![unspend]).build().unwrap();
         let desk = Agent::builder(outer.clone()).name(&*name).tools(tools![work, wire]);
-        let desk = desk.tool(billing.as_tool("billing", "Bills")).build().unwrap();
+        let desk = desk.tools(billing.as_tool("billing", "Bills")).build().unwrap();
         Worker::new().agent(desk).changed_tools(ChangedTools::Continue)
     };
     let old = Mortal::start(worker(tools![]), address).await;
@@ -269,8 +270,8 @@ async fn large_replies_of_agents_asked_at_once_are_stored() {
     let inner = || Agent::builder(Long).build().unwrap();
     let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
-    let desk = Agent::builder(model).name(&*name).tool(inner().as_tool("a", "A"));
-    let desk = desk.tool(inner().as_tool("b", "B")).build().unwrap();
+    let desk = Agent::builder(model).name(&*name).tools(inner().as_tool("a", "A"));
+    let desk = desk.tools(inner().as_tool("b", "B")).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let answer = within("the answer", answer(&run)).await;
@@ -314,7 +315,7 @@ async fn a_run_is_cancelled_while_an_agent_undoes_its_calls() {
             .calls("inner", r#"{"question": "?"}"#)
             .says("Done.");
         let desk = Agent::builder(outer).name(&*name).tools(tools![book]).undo_tools(tools![unbook]);
-        let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Books")).build().unwrap();
+        let desk = desk.tools(inner.build().unwrap().as_tool("inner", "Books")).build().unwrap();
         let _worker = serve(Worker::new().agent(desk)).await;
         let run = agent(&name).ask("Go").send().await.unwrap();
         within("the undo", UNDOING.notified()).await;
@@ -345,7 +346,7 @@ async fn agents_ask_for_no_secrets() {
     let inner = ScriptedModel::new().calls("log_in", "{}").says("No.");
     let inner = Agent::builder(inner).tools(tools![log_in]).build().unwrap().as_tool("inner", "Logs in");
     let outer = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
-    let desk = Agent::builder(outer).name(&*name).tool(inner).build().unwrap();
+    let desk = Agent::builder(outer).name(&*name).tools(inner).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
     let output = answer.inner_runs()[0].run().tool_executions()[0].output().unwrap().to_string();
@@ -365,7 +366,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
     let inner = Agent::builder(inner).tools(tools![wire, work]).build().unwrap().as_tool("inner", "Wires");
     let inner = inner.limits(|l| l.max_turns(2)).policy(ToolPolicy::default().with_attempts(2));
     let outer = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
-    let desk = Agent::builder(outer).name(&*name).tool(inner).build().unwrap();
+    let desk = Agent::builder(outer).name(&*name).tools(inner).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let path = ["call_1_0/call_1_0"];
@@ -397,7 +398,7 @@ async fn an_agent_that_has_changed_leaves_what_it_has_done() {
         let billing = Agent::builder(inner.clone()).tools(tools![spend, wire]).tools(more);
         let billing = billing.undo_tools(tools![unspend]).build().unwrap();
         let desk = Agent::builder(outer.clone()).name(&*name).tools(tools![break_down]);
-        let desk = desk.tool(billing.as_tool("billing", "Bills")).build().unwrap();
+        let desk = desk.tools(billing.as_tool("billing", "Bills")).build().unwrap();
         Worker::new().agent(desk).changed_tools(ChangedTools::Continue)
     };
     let old = Mortal::start(worker(tools![]), address).await;

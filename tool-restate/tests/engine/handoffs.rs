@@ -38,7 +38,7 @@ fn desk(name: &str) -> Agent {
     let helper = Agent::builder(model).handoff_to("refunds", "Refunds", &refunds).build().unwrap();
     let model = ScriptedModel::new().calls("helper", r#"{"question": "Refund 7"}"#).calls("bank", "{}");
     let billing = Agent::builder(model).instructions("You do billing.");
-    let billing = billing.tool(helper.as_tool("helper", "Helps")).handoff_to("bank", "Wires", &bank);
+    let billing = billing.tools(helper.as_tool("helper", "Helps")).handoff_to("bank", "Wires", &bank);
     let billing = billing.build().unwrap();
     let model = ScriptedModel::new().calls("look_up", r#"{"order": 7}"#).calls("billing", "{}");
     let desk = Agent::builder(model).name(name).instructions("You are the first contact.");

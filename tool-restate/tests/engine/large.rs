@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde_json::json;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Undone;
+use tool_core::tool::CallToUndo;
 use tool_core::{Agent, tool, tools};
 use tool_restate::Worker;
 
@@ -37,7 +37,7 @@ async fn an_answer_has_each_output_once() {
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let run = agent(&name).ask("Go").send().await.unwrap();
         let answer = answer(&run).await;
-        let lengths: Vec<_> = answer.messages().iter().map(|one| one.text().len()).collect();
+        let lengths: Vec<_> = answer.new_messages().iter().map(|one| one.text().len()).collect();
         assert_eq!((lengths[2], lengths[3]), (1_000_000, 1_000_001));
         let records: Vec<_> = answer.tool_executions().iter().map(|one| one.output().is_some()).collect();
         assert_eq!(records, [true, true, false]);
@@ -72,7 +72,7 @@ async fn a_run_can_have_more_than_the_server_takes_at_once() {
     let _second = Mortal::start(Worker::new().agent(clerk), address).await;
     run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let answer = within("the answer", answer(&run)).await;
-    let lengths: Vec<_> = answer.messages().iter().map(|one| one.text().len()).collect();
+    let lengths: Vec<_> = answer.new_messages().iter().map(|one| one.text().len()).collect();
     assert_eq!(lengths[2..5], [12_000_000, 12_000_001, 12_000_002]);
     assert_eq!(answer.text(), "Done.");
 }
@@ -85,7 +85,7 @@ fn order(list: String, bytes: usize) -> String {
 }
 
 #[tool("Gives something back")]
-fn give_back(list: String, bytes: usize, #[inject] undone: &Undone) {
+fn give_back(list: String, bytes: usize, #[inject] undone: &CallToUndo) {
     let output = undone.output.as_ref().map(|output| output.to_string().len());
     RETURNED.lock().unwrap().push((list.len() + bytes, output));
 }

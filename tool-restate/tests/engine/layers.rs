@@ -14,8 +14,9 @@ use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, guard};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{Cost, Currency, ModelPrices, Prices};
 use tool_core::run::{Decision, StopReason, WaitReason};
+use tool_core::signatures::VerdictKind;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, Asker, VerdictKind};
+use tool_core::tool::{AskError, Asker};
 use tool_core::{Agent, Event, Message, ToolCall, ToolOutput, tool, tools};
 use tool_restate::{RemoteOutcome, Worker};
 
@@ -46,13 +47,13 @@ struct Case {
 fn case(rule: Rule, form: Form) -> Case {
     let act = Act::new();
     let script = rule.script(("act", r#"{"text":"a"}"#));
-    let builder = Agent::builder(script.clone()).tool(act.clone());
+    let builder = Agent::builder(script.clone()).tools(act.clone());
     let builder = match form {
         Form::Inside => {
             let inner = builder.build().unwrap().as_tool("inner", "Acts");
             let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
             let outer = if rule == Rule::AnswerRetry { outer.says("Better.") } else { outer };
-            Agent::builder(outer).tool(inner)
+            Agent::builder(outer).tools(inner)
         }
         Form::HandedOff => {
             let other = builder.build().unwrap();
@@ -72,8 +73,8 @@ fn case(rule: Rule, form: Form) -> Case {
             let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
             builder.prices(prices()).budget(budget.key("all"))
         }
-        Rule::OpenBudget => builder.prices(prices()).per_run(rule),
-        Rule::OpenDeny | Rule::OpenFail => builder.per_run(rule),
+        Rule::OpenBudget => builder.prices(prices()).run_setup(rule),
+        Rule::OpenDeny | Rule::OpenFail => builder.run_setup(rule),
         _ => builder,
     };
     Case { rule, form, agent: builder.build().unwrap(), script, act }

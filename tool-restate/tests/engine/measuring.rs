@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ToolCall, tool, tools};
 use tool_restate::Worker;
@@ -26,7 +27,7 @@ fn clerk(name: &str, turns: u32, is_inside: bool) -> Agent {
     }
     let clerk = clerk.build().unwrap().as_tool("clerk", "Counts");
     let model = ScriptedModel::new().calls("clerk", r#"{"question": "Count"}"#).says("Done.");
-    Agent::builder(model).name(name).tool(clerk).build().unwrap()
+    Agent::builder(model).name(name).tools(clerk).build().unwrap()
 }
 
 /// Returns the milliseconds per turn, and the bytes and the entries of the run's journal.

@@ -17,8 +17,8 @@ use tool_core::{Agent, Event, Tool, ToolContext, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
 use crate::support::{
-    admin, agent, answer, client, end_by_engine, failure, free_address, http, serve, serve_at, unique,
-    waiting_calls, within,
+    admin, agent, answer, client, end_by_engine, failure, free_address, http, open_invocations, serve,
+    serve_at, unique, waiting_calls, within,
 };
 
 fn builder() -> tool_core::agent::AgentBuilder {
@@ -70,7 +70,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              without a process: leave it out, and decide with `RemoteRun::decide`",
         ),
         (
-            clerk().tool(
+            clerk().tools(
                 builder()
                     .decider(on_approval(|_| Decision::approve()))
                     .build()
@@ -81,7 +81,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              a process: leave it out, and decide with `RemoteRun::decide`",
         ),
         (
-            clerk().tool(
+            clerk().tools(
                 builder()
                     .memory(ChatMemory::in_memory())
                     .build()
@@ -93,7 +93,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              are objects of the engine, and of the agents that clients ask: leave it out",
         ),
         (
-            clerk().tool(Wrapped(builder().build().unwrap().as_tool("billing", "Bills"))),
+            clerk().tools(Wrapped(builder().build().unwrap().as_tool("billing", "Bills"))),
             "the agent `clerk` has a tool that contains an agent, whose own calls would not be recorded: add the agent itself, \
              and judge its calls by a layer",
         ),
@@ -114,7 +114,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
     assert_eq!(renamed.endpoint().err().unwrap().to_string(), expected);
     let billing = builder().tools(tools![long]).build().unwrap().as_tool("billing", "Bills");
     for routed in ["billing", "long"] {
-        let clerk = clerk().tool(billing.clone()).build().unwrap();
+        let clerk = clerk().tools(billing.clone()).build().unwrap();
         let worker = Worker::new().agent(clerk).tools_at("shop", [routed]);
         let expected = format!(
             "the agent `clerk` has an agent as a tool, and `tools_at` names `{routed}`, which is this tool or one of that \
@@ -208,9 +208,9 @@ async fn unknown_agents_and_runs_are_named() {
         assert_eq!(error.kind(), ErrorKind::UnknownRun, "{error}");
         assert_eq!(error.to_string(), expected);
     }
-    let wait = "0123".into();
+    let wait = "0123";
     for error in
-        [run.decide(&wait, Decision::approve()).await.unwrap_err(), run.say("Hello").await.unwrap_err()]
+        [run.decide(wait, Decision::approve()).await.unwrap_err(), run.say("Hello").await.unwrap_err()]
     {
         assert_eq!(error.to_string(), expected);
     }
@@ -301,7 +301,7 @@ async fn an_answer_that_is_larger_than_a_value_is_stored_in_parts() {
         let texts = |messages: &[tool_core::Message]| -> Vec<usize> {
             messages.iter().map(|one| one.text().len()).filter(|length| *length >= 40_000).collect()
         };
-        assert_eq!(texts(answer.messages()), [40_000, 40_001, 40_002]);
+        assert_eq!(texts(answer.new_messages()), [40_000, 40_001, 40_002]);
         // The conversation is too large to be read at once, which shows that it has the messages.
         let is_stored = async {
             while agent(&name).conversation("c").await.is_ok() {
@@ -327,7 +327,7 @@ async fn a_provider_that_offers_an_agent_fails_the_run() {
     let _worker = serve(Worker::new().agent(clerk)).await;
     let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
     let expected = "the tool `billing` of a provider is an agent, which another worker could not find for its next step; add it \
-                    to the agent with `.tool(..)`";
+                    to the agent with `.tools(..)`";
     assert_eq!(failure.message, expected);
 }
 
@@ -376,9 +376,9 @@ async fn every_request_ends_if_no_worker_lives() {
     let clerk = client().timeout(Duration::from_millis(500)).agent(&*name);
     let run = clerk.run(key);
     let no_response = |limit| format!("there was no response within {limit}; check that a worker lives");
-    let wait = "0123".into();
+    let wait = "0123";
     let calls: [(&str, BoxFuture<'_, Result<(), tool_restate::Error>>); 6] = [
-        ("decide", run.decide(&wait, Decision::approve()).map_ok(drop).boxed()),
+        ("decide", run.decide(wait, Decision::approve()).map_ok(drop).boxed()),
         ("say", run.say("No").boxed()),
         ("resume", run.resume().boxed()),
         ("cancel", run.cancel().boxed()),
@@ -438,6 +438,7 @@ async fn a_killed_run_ends_those_who_wait_for_it() {
         assert_eq!(error.kind(), ErrorKind::Killed, "{error}");
         assert_eq!(error.to_string(), expected);
     }
+    assert_eq!(open_invocations(&name, run.key()).await, 0);
 }
 
 /// The engine would repeat the call without end.

@@ -6,10 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, StopReason, Wait, WaitReason};
+use tool_core::signatures::{DecisionKind, Timestamp};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{
-    AskError, AskErrorKind, Asker, Attempt, DecisionKind, ExternalTool, Timestamp, ToolErrorKind, WaitId,
-};
+use tool_core::tool::{AskError, AskErrorKind, Asker, Attempt, ExternalTool, ToolErrorKind, WaitId};
 use tool_core::{Agent, ToolError, ToolOutput, ToolSet, tool, tools};
 use tool_restate::{ErrorKind, RemoteOutcome, RemoteRun, Worker};
 
@@ -179,7 +178,7 @@ async fn a_decision_that_does_not_fit_is_refused() {
         let error = run.decide(&wait.id, decision).await.unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, expected));
     }
-    let unknown = run.decide(&"0123".into(), Decision::decline()).await.unwrap_err();
+    let unknown = run.decide("0123", Decision::decline()).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::UnknownWait);
     assert_eq!(unknown.to_string(), format!("the run `{}` does not wait for this", run.key()));
     run.decide(&wait.id, Decision::answer("3A")).await.unwrap();

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tool_core::layer::rewrite;
-use tool_core::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture,
-};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta};
+use tool_core::provider::ModelFuture;
 use tool_core::run::{Decision, Wait};
+use tool_core::signatures::ToolProgress;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{AskError, Asker, Attempt, Progress, ToolProgress};
+use tool_core::tool::{AskError, Asker, Attempt, Progress};
 use tool_core::{Agent, Event, tool, tools};
 use tool_restate::{Client, Events, RemoteOutcome, Worker};
 
@@ -18,7 +18,7 @@ fn describe(event: &Event) -> String {
     match event {
         Event::CallAnnounced { index, name, .. } => format!("announced {index} {name}"),
         Event::Arguments { index, text, .. } => format!("arguments {index} {text}"),
-        Event::QuestionRewritten { text, .. } => format!("rewritten {text}"),
+        Event::Question { text, .. } => format!("question {text}"),
         Event::TurnStarted { turn, messages, .. } => format!("turn {turn}, {messages} messages"),
         Event::Text(text) => format!("text {text}"),
         Event::CallReady { index, call, .. } => format!("ready {index} {call}"),
@@ -74,12 +74,13 @@ async fn a_reader_that_reconnects_misses_nothing() {
             "turn 1, 1 messages",
             "announced 0 work",
             "arguments 0 {}",
+            "question Work",
             "ready 0 work {}",
             "turn 1 finished ",
             "waiting call_1_0",
         ];
-        assert_eq!(read(&mut first, 6).await, begin);
-        assert_eq!(first.position(), 6);
+        assert_eq!(read(&mut first, 7).await, begin);
+        assert_eq!(first.position(), 7);
         run.decide(&waiting_calls(&run).await[0].id, Decision::approve()).await.unwrap();
         answer(&run).await;
         let rest = [
@@ -97,14 +98,14 @@ async fn a_reader_that_reconnects_misses_nothing() {
         assert_eq!(read(&mut second, 99).await, rest);
         assert!(second.next().await.unwrap().is_none());
         // A reader from the beginning reads all.
-        assert_eq!(read(&mut run.events(0), 99).await.len(), 14);
+        assert_eq!(read(&mut run.events(0), 99).await.len(), 15);
     }
 }
 
 /// What is judged before a turn is recorded, and published once.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_reader_sees_that_a_question_was_rewritten() {
+async fn a_reader_sees_a_question_as_layers_have_rewritten_it() {
     let name = unique("clerk");
     let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name);
     let clerk = clerk.layer(rewrite::question(|question| Some(question.text().replace("7", "x"))));
@@ -112,7 +113,7 @@ async fn a_reader_sees_that_a_question_was_rewritten() {
     let run = agent(&name).ask("Pay 7").events().send().await.unwrap();
     answer(&run).await;
     let expected =
-        ["turn 1, 1 messages", "rewritten Pay x", "text Done.", "turn 1 finished Done.", "done Done."];
+        ["turn 1, 1 messages", "question Pay x", "text Done.", "turn 1 finished Done.", "done Done."];
     assert_eq!(read(&mut run.events(0), 99).await, expected);
 }
 
@@ -160,7 +161,13 @@ async fn a_reader_sees_that_a_turn_begins_again() {
     }
     let _worker = serve_at(worker(), address).await;
     assert_eq!(answer(&run).await.text(), "The answer.");
-    let rest = ["turn 1, 1 messages", "text The answer.", "turn 1 finished The answer.", "done The answer."];
+    let rest = [
+        "turn 1, 1 messages",
+        "text The answer.",
+        "question Go",
+        "turn 1 finished The answer.",
+        "done The answer.",
+    ];
     assert_eq!(read(&mut events, 99).await, rest);
 }
 
@@ -172,7 +179,7 @@ async fn events_of_others_are_refused() {
     let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
-    let expected = ["turn 1, 1 messages", "turn 1 finished Done.", "done Done."];
+    let expected = ["turn 1, 1 messages", "question Go", "turn 1 finished Done.", "done Done."];
     assert_eq!(read(&mut run.events(0), 99).await, expected);
     let batch =
         r#"{"token": "", "stream": "turn-1", "turn": [1, 1], "attempt": 9, "index": 1, "events": []}"#;
@@ -185,7 +192,7 @@ async fn events_of_others_are_refused() {
     let response = sent.send().await.unwrap();
     assert_eq!(response.status(), 403);
     assert!(response.text().await.unwrap().contains("the run does not publish events here"));
-    assert_eq!(read(&mut run.events(0), 99).await.len(), 3);
+    assert_eq!(read(&mut run.events(0), 99).await.len(), 4);
 }
 
 #[derive(serde::Serialize)]
@@ -213,7 +220,7 @@ async fn events_that_cannot_be_published_do_not_stop_a_run() {
     let _worker = serve(Worker::new().agent(clerk).publish_events(&Client::connect(&url).unwrap())).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
-    let expected = ["turn 1, 1 messages", "turn 1 finished Done.", "done Done."];
+    let expected = ["turn 1, 1 messages", "question Go", "turn 1 finished Done.", "done Done."];
     assert_eq!(read(&mut run.events(0), 99).await, expected);
 }
 

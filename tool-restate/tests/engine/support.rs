@@ -187,6 +187,15 @@ pub(crate) async fn invocation_of(agent: &str, key: &str) -> String {
     sql(&query).await["id"].as_str().unwrap().to_owned()
 }
 
+/// Returns the number of invocations for a run that have not ended.
+pub(crate) async fn open_invocations(agent: &str, key: &str) -> u64 {
+    let query = format!(
+        "SELECT count(*) AS open FROM sys_invocation WHERE target_service_name = '{agent}' AND target_service_key = '{key}' \
+         AND status <> 'completed'"
+    );
+    sql(&query).await["open"].as_u64().unwrap()
+}
+
 /// Cancels or kills a run with the tools of the engine, which need no worker.
 pub(crate) async fn end_by_engine(how: &str, agent: &str, key: &str) {
     let url = format!("{}/invocations/{}/{how}", admin(), invocation_of(agent, key).await);

@@ -287,7 +287,7 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
         );
         let worker = |tools: ToolSet| {
             let billing = Agent::builder(inner.clone()).tools(tools).build().unwrap();
-            let desk = Agent::builder(outer.clone()).name(&*name).tool(billing.as_tool("billing", "Bills"));
+            let desk = Agent::builder(outer.clone()).name(&*name).tools(billing.as_tool("billing", "Bills"));
             Worker::new().agent(desk.build().unwrap()).changed_tools(changed_tools)
         };
         let old = Mortal::start(worker(tools![pay]), address).await;

@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
 use tool_core::{Agent, Message, ToolCall, tool, tools};
 use tool_restate::Worker;
 

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tool_core::model::{FinishReason, ToolKind, Usage};
+use tool_core::engine::AgentExt;
+use tool_core::model::{AssistantMessage, FinishReason, Usage};
+use tool_core::provider::ToolKind;
 use tool_core::run::{Wait, WaitReason};
-use tool_core::tool::{DecisionKind, DecisionRecord, Question, ToolErrorKind, ToolProgress, WaitId};
+use tool_core::signatures::{DecisionKind, DecisionRecord, ToolProgress};
+use tool_core::tool::{Question, ToolErrorKind, WaitId};
 use tool_core::{Agent, Event, Tool, ToolExecution};
 
-use crate::entry::{Decided, Entry, output};
+use crate::entry::{Entry, output};
 
 /// A part of a stream. Blocks, steps and calls are closed before a stream ends.
 ///
@@ -131,6 +134,7 @@ pub(crate) struct Adapter {
     blocks: usize,
     /// The open step.
     step: Option<u32>,
+    sent: Sent,
     calls: BTreeMap<String, Call>,
     /// The ids and tools of the calls of this turn that were announced, by their position in the reply.
     announced: BTreeMap<usize, (String, String)>,
@@ -141,6 +145,15 @@ pub(crate) struct Adapter {
 enum Block {
     Text,
     Reasoning,
+}
+
+/// What was sent of the present reply.
+#[derive(Debug, Default)]
+struct Sent {
+    reasoning: usize,
+    text: usize,
+    /// The text, once the reply is complete.
+    reply: String,
 }
 
 /// What was sent of a call.
@@ -160,22 +173,28 @@ impl Adapter {
     pub(crate) fn convert(&mut self, entry: &Entry) {
         match entry {
             Entry::Event(record) => self.convert_event(&record.event),
-            Entry::Decided(Decided { call, record: DecisionRecord { wait, kind, .. } }) => {
-                let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
-                self.waits.retain(|open| open.id != *wait);
-                match kind {
-                    // What a provider inside asks has the path of the agent's call, which goes on.
-                    DecisionKind::Denied if !is_question => self.deny(call, String::new()),
-                    DecisionKind::Answered | DecisionKind::Declined | DecisionKind::Denied if is_question => {
-                        let is_declined = *kind != DecisionKind::Answered;
-                        self.parts.push(Part::Replied { wait: wait.clone(), is_declined });
-                    }
-                    _ => {}
-                }
-            }
-            Entry::Failed { kind, .. } => self.end(Part::Error { error_text: kind }),
+            Entry::Failed(failure) => self.end(Part::Error { error_text: failure.kind() }),
             Entry::Cancelled => self.end(Part::Abort { reason: "cancelled" }),
-            Entry::Question { .. } => {}
+        }
+    }
+
+    /// Begins another message of the assistant. What calls return that were shown in the one before is not shown.
+    pub(crate) fn begin_message(&mut self) {
+        self.calls.values_mut().for_each(|call| *call = Call::HasOutput);
+    }
+
+    /// Shows the end of a wait of the call with this path.
+    fn decided(&mut self, path: &str, DecisionRecord { wait, kind, .. }: &DecisionRecord) {
+        let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
+        self.waits.retain(|open| open.id != *wait);
+        match kind {
+            // What a provider inside asks has the path of the agent's call, which goes on.
+            DecisionKind::Denied if !is_question => self.deny(path, String::new()),
+            DecisionKind::Answered | DecisionKind::Declined | DecisionKind::Denied if is_question => {
+                let is_declined = *kind != DecisionKind::Answered;
+                self.parts.push(Part::Replied { wait: wait.clone(), is_declined });
+            }
+            _ => {}
         }
     }
 
@@ -188,6 +207,7 @@ impl Adapter {
                 self.deny_rest();
                 self.announced.clear();
                 self.step = Some(*turn);
+                self.sent = Sent::default();
                 self.parts.push(Part::StepStart { turn: *turn });
             }
             Event::CallAnnounced { index, id, name, .. } => {
@@ -213,7 +233,8 @@ impl Adapter {
                 let arguments = self.executors.visible(&call.name, &call.arguments);
                 self.ready(&call.id, &call.name, arguments);
             }
-            Event::TurnFinished { .. } => {
+            Event::TurnFinished { response, .. } => {
+                self.complete(&response.message);
                 self.end_block();
                 for (id, tool_name) in std::mem::take(&mut self.announced).into_values() {
                     if let Some(call @ Call::Started { .. }) = self.calls.get_mut(&id) {
@@ -232,6 +253,7 @@ impl Adapter {
                 self.parts.push(Part::Progress { call: id.clone(), progress: progress.clone() });
             }
             Event::CallFinished(execution) => self.finished(&execution.call().id, execution),
+            Event::CallDecided(decision) => self.decided(&decision.call_id, &decision.record),
             Event::Agent { agent, call_id, event, .. } => self.inner(agent, call_id, event),
             Event::HandedOff { agent, .. } => {
                 // The tools of the other agent can have the same names.
@@ -249,6 +271,10 @@ impl Adapter {
                 self.end_step();
             }
             Event::Done(answer) => {
+                if self.sent.reply != answer.text() {
+                    // Of tools, or of a layer in place of the model.
+                    self.delta(Block::Text, answer.text());
+                }
                 let reason = answer.finish_reason().clone();
                 self.end(Part::Finished { reason, usage: answer.usage() });
             }
@@ -275,9 +301,23 @@ impl Adapter {
         }
     }
 
+    /// Shows what was not shown of a reply: deltas are shown only where the run is driven, and not to a client that comes later.
+    fn complete(&mut self, reply: &AssistantMessage) {
+        let reasoning = reply.reasoning.as_deref().unwrap_or_default();
+        let text = [&*reply.text, reply.refusal.as_deref().unwrap_or_default()].concat();
+        let (reasoning_sent, text_sent) = (self.sent.reasoning, self.sent.text);
+        self.delta(Block::Reasoning, reasoning.get(reasoning_sent..).unwrap_or_default());
+        self.delta(Block::Text, text.get(text_sent..).unwrap_or_default());
+        self.sent.reply.clone_from(&reply.text);
+    }
+
     fn delta(&mut self, kind: Block, text: &str) {
         if text.is_empty() {
             return;
+        }
+        match kind {
+            Block::Text => self.sent.text += text.len(),
+            Block::Reasoning => self.sent.reasoning += text.len(),
         }
         if self.block.as_ref().is_none_or(|(open, _)| *open != kind) {
             self.end_block();
@@ -389,6 +429,9 @@ impl Adapter {
                 if self.calls.contains_key(&id) {
                     self.finished(&id, execution);
                 }
+            }
+            Event::CallDecided(decision) => {
+                self.decided(&format!("{path}/{}", decision.call_id), &decision.record);
             }
             Event::TurnStarted { .. } => {
                 self.parts.push(Part::Agent { call: path.to_owned(), agent: agent.to_owned() });

@@ -3,15 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tool_core::memory::{ChatStore, RunStatus};
+use tool_core::engine::AgentExt;
+use tool_core::memory::RunStatus;
 use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::{Run, Wait, WaitReason};
+use tool_core::store::ChatStore;
 use tool_core::{Agent, Message};
 
 use super::adapter::Executors;
 use super::asked::{Asked, Reply};
+use super::stream::Start;
 use crate::auth::{Principal, Right};
-use crate::driving::check_budget;
+use crate::driving::{Followed, check_budget};
 use crate::guard::{Guard, HttpError};
 use crate::hub::Hub;
 use crate::log::{FrontendTools, RunLog};
@@ -34,12 +37,17 @@ pub(super) struct Chats {
     pub(super) executors: Executors,
 }
 
-/// The log of a run, and the position after which the response begins.
-pub(super) type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+/// What a request has done.
+pub(super) struct Taken {
+    pub(super) log: Arc<RunLog>,
+    /// The id of the assistant's message that the response is part of.
+    pub(super) message: String,
+    pub(super) start: Start,
+}
 
-/// Returns the id of the assistant's current message. A run that is continued has the same.
-pub(super) fn message_id(log: &RunLog) -> String {
-    format!("msg_{}_{}", log.id, log.questions().0)
+/// Returns the id of the assistant's message that answers so many messages of the user. A run that is continued has the same.
+pub(super) fn message_id(run: &str, messages: usize) -> String {
+    format!("msg_{run}_{messages}")
 }
 
 /// Returns the conversation of a chat. The same id of another sender is another conversation.
@@ -109,21 +117,8 @@ impl Chats {
         }
     }
 
-    /// Returns a conversation up to the questions of a run that is not in the store.
-    pub(super) async fn asked(
-        &self,
-        conversation: &ConversationId,
-        log: &RunLog,
-    ) -> Result<Vec<Message>, HttpError> {
-        let mut messages = self.remembered(conversation).await?;
-        if !log.status().is_end() {
-            messages.extend(log.question_texts().map(Message::user));
-        }
-        Ok(messages)
-    }
-
     /// Returns what finished runs have added to a conversation.
-    async fn remembered(&self, conversation: &ConversationId) -> Result<Vec<Message>, HttpError> {
+    pub(super) async fn remembered(&self, conversation: &ConversationId) -> Result<Vec<Message>, HttpError> {
         Ok(match self.source.agent.as_ref().and_then(Agent::memory) {
             Some(memory) => memory.messages(conversation).await?,
             None => self.hub.histories.load(conversation).await.unwrap_or_default(),
@@ -136,20 +131,30 @@ impl Chats {
         sender: &Principal,
         conversation: &ConversationId,
         read: impl FnOnce(&[Wait]) -> Result<(Asked, FrontendTools), HttpError>,
-    ) -> Taken {
-        let run = self.hub.run_of(&self.source, conversation).await;
+    ) -> Result<Taken, HttpError> {
+        let mut run = self.hub.run_of(&self.source, conversation).await;
+        if run.is_none() {
+            // A decision can be repeated after the end.
+            run = self.source.stored_run_of(conversation, false).await;
+        }
         let loaded = match &run {
             Some(run) => self.hub.load(run).await?,
             None => None,
         };
-        let log = loaded.as_ref().map(|loaded| self.hub.log_of(&loaded.source, &loaded.run));
+        let log = loaded.as_ref().map(|loaded| self.hub.log_of(&loaded.source, loaded.run.id().as_str()));
         let executors = self.executors(sender, log.as_deref());
         let waits_of = |run: &Run| self.waits(&executors, run);
         let waits = loaded.as_ref().map(|loaded| waits_of(&loaded.run)).unwrap_or_default();
         let (asked, tools) = read(&waits)?;
         match asked {
             Asked::Question(question) => {
-                self.hub.ask(&self.source, conversation, question, tools, sender.name(), waits_of).await
+                let asked = self
+                    .hub
+                    .ask(&self.source, conversation, question, tools, sender.name(), waits_of)
+                    .await?;
+                let Followed { log, after, messages } = asked;
+                let start = Start { after, is_new_message: true };
+                Ok(Taken { message: message_id(&log.id, messages), log, start })
             }
             Asked::Replies(replies) => {
                 if let Some((loaded, log)) = loaded.as_ref().zip(log) {
@@ -163,7 +168,7 @@ impl Chats {
                     let is_free = |tool: &ToolDefinition| !open.contains(tool.name());
                     log.offer(FrontendTools { set: tools.set.filter(is_free), ..tools });
                 }
-                self.decide(sender, run, &waits, replies).await
+                self.decide(sender, run, loaded.as_ref(), &waits, replies).await
             }
         }
     }
@@ -173,11 +178,16 @@ impl Chats {
         &self,
         sender: &Principal,
         run: Option<String>,
+        loaded: Option<&Loaded>,
         waits: &[Wait],
         mut replies: Vec<Reply>,
-    ) -> Taken {
+    ) -> Result<Taken, HttpError> {
         let run = &run.ok_or_else(HttpError::unknown_run)?;
         let is_open = |reply: &Reply| waits.iter().any(|open| open.id == reply.wait);
+        let is_decided = |reply: &Reply| {
+            let mut decided = loaded.iter().flat_map(|loaded| loaded.run.decisions());
+            self.hub.decisions.get(&reply.wait).is_some() || decided.any(|record| record.wait == reply.wait)
+        };
         replies.retain(|reply| {
             let recorded = || self.hub.decisions.get(&reply.wait);
             is_open(reply)
@@ -185,7 +195,7 @@ impl Chats {
                 || recorded().is_some_and(|recorded| recorded.is(&reply.decision))
         });
         // What the sender may not end, or does not wait yet, is decided by nobody here.
-        let is_known = |reply: &Reply| is_open(reply) || self.hub.decisions.get(&reply.wait).is_some();
+        let is_known = |reply: &Reply| is_open(reply) || is_decided(reply);
         if replies.is_empty() || !replies.iter().all(is_known) {
             return Err(HttpError::conflict("the run does not wait for what was sent"));
         }
@@ -199,8 +209,12 @@ impl Chats {
             HttpError::conflict(format!("`{by}` has decided otherwise"))
         })?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
+        let messages = match loaded {
+            Some(loaded) => loaded.messages().await,
+            None => log.questions().0,
+        };
         // The response to a repeated request begins where the first one began.
-        let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();
-        Ok((log, first.saturating_sub(1)))
+        let after = recorded.iter().map(|recorded| recorded.position).min().flatten();
+        Ok(Taken { message: message_id(run, messages), log, start: Start { after, is_new_message: false } })
     }
 }

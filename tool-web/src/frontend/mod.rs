@@ -30,8 +30,8 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use futures_util::stream::{self as streams, StreamExt};
 use serde_json::Value;
-use tool_core::__internals::list_names;
-use tool_core::content::printable;
+use tool_core::engine::list_names;
+use tool_core::provider::printable;
 use tool_core::run::Wait;
 use tool_core::tool::WaitId;
 use tool_core::{Agent, Message};
@@ -41,8 +41,8 @@ use tower_service::Service;
 use self::adapter::Executors;
 use self::ag_ui::AgUi;
 pub(crate) use self::chats::ProtocolName;
-use self::chats::{Chats, conversation, has_providers, message_id};
-use self::stream::{Encoder, Protocol, events};
+use self::chats::{Chats, Taken, conversation, has_providers, message_id};
+use self::stream::{Encoder, Protocol, Start, events};
 use self::ui::UiStream;
 use crate::auth::{Principal, Right};
 use crate::guard::{Guard, HttpError, admit, admit_stream, requires};
@@ -241,8 +241,8 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             let request: ui::Request = chats.guard.read_json(request).await?;
             let conversation = conversation(&sender, &request.id)?;
             let read = |waits: &[Wait]| Ok((request.asked(waits)?, FrontendTools::default()));
-            let (log, from) = chats.take(&sender, &conversation, read).await?;
-            Ok(chats.ui_response(&sender, &log, Some(from), true))
+            let Taken { log, message, start } = chats.take(&sender, &conversation, read).await?;
+            Ok(chats.ui_response(&sender, &log, start, Some(&message)))
         }
         ProtocolName::AgUi => {
             let request: ag_ui::Request = chats.guard.read_json(request).await?;
@@ -256,9 +256,9 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             let read = |waits: &[Wait]| request.asked(is_taken, waits, is_recorded);
             // Clients expect errors of the run in the stream.
             match chats.take(&sender, &conversation, read).await {
-                Ok((log, from)) => {
-                    protocol.message = message_id(&log);
-                    Ok(chats.response(&sender, &log, protocol, Some(from), vec![started]))
+                Ok(Taken { log, message, start }) => {
+                    protocol.message = message;
+                    Ok(chats.response(&sender, &log, protocol, start, vec![started]))
                 }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
@@ -278,27 +278,51 @@ async fn resume(
     headers: HeaderMap,
 ) -> Answer {
     let conversation = conversation(&sender, &chat)?;
-    let run = chats.hub.run_of(&chats.source, &conversation).await;
-    let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
+    let known = sse::last_event(&headers);
+    let mut run = chats.hub.run_of(&chats.source, &conversation).await;
+    if run.is_none() && known.is_some() {
+        // It has ended while the client was away.
+        run = chats.source.stored_run_of(&conversation, false).await;
+    }
+    let log = match &run {
+        Some(run) => chats.hub.shown_log(run).await,
+        None => None,
+    };
+    let log = log.filter(|log| known.is_some() || log.end().is_none());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let known = sse::last_event(&headers).filter(|known| *known < log.end());
-    let after = known.unwrap_or_else(|| log.questions().1);
+    let loaded = chats.hub.load_begun(&log).await?;
+    let (shown, question) = log.questions();
+    let messages = match &loaded {
+        Some(loaded) => loaded.messages().await,
+        None => shown,
+    };
+    let known = known.filter(|known| Some(*known) <= log.last());
+    let start = match known {
+        Some(_) => Start { after: known, is_new_message: false },
+        None => {
+            // Without those before the last question, unless the run has still to take that.
+            let after = if messages > shown { log.last() } else { question.and_then(|at| at.checked_sub(1)) };
+            Start { after, is_new_message: messages > 1 }
+        }
+    };
+    let message = message_id(&log.id, messages);
     Ok(match chats.protocol {
-        ProtocolName::UiStream => chats.ui_response(&sender, &log, Some(after), known.is_none()),
+        ProtocolName::UiStream => {
+            chats.ui_response(&sender, &log, start, Some(&*message).filter(|_| known.is_none()))
+        }
         ProtocolName::AgUi => {
-            let (run, message, may_edit) = (log.id.clone(), message_id(&log), sender.may(Right::Decide));
+            let (run, may_edit) = (log.id.clone(), sender.may(Right::Decide));
             let protocol = AgUi { thread: chat, run, message, may_edit };
             let mut first = Vec::new();
             if known.is_none() {
                 let executors = chats.executors(&sender, Some(&log));
                 first.push(protocol.start());
-                first.extend(match chats.hub.load(&log.id).await? {
+                first.extend(match &loaded {
                     Some(loaded) => AgUi::snapshot(loaded.run.messages(), &executors),
-                    // It has not been stored yet, or not any more.
-                    None => AgUi::snapshot(&chats.asked(&conversation, &log).await?, &executors),
+                    None => AgUi::snapshot(&chats.remembered(&conversation).await?, &executors),
                 });
             }
-            chats.response(&sender, &log, protocol, Some(after), first)
+            chats.response(&sender, &log, protocol, start, first)
         }
     })
 }
@@ -306,20 +330,19 @@ async fn resume(
 /// Returns the messages of a chat, for a browser that has been closed or is another one.
 async fn messages(State(chats): Shared, Extension(sender): Sender, Path(chat): Path<String>) -> Answer {
     let (mut messages, run) = chats.history(&conversation(&sender, &chat)?).await?;
-    let log = run.as_ref().map(|run| chats.hub.log_of(&chats.source, run));
-    if let Some((run, log)) = run.as_ref().zip(log.as_ref()) {
+    let log = run.as_ref().map(|run| chats.hub.log_of(&chats.source, run.id().as_str()));
+    let mut last = None;
+    if let Some(run) = &run {
         // What was said while others decide is not among the messages of the run yet.
-        let is_question = |message: &&Message| matches!(message, Message::User(_));
-        let known = run.new_messages().iter().filter(is_question).count();
-        messages.extend(log.question_texts().skip(known).map(Message::user));
+        let unread = run.engine_view().unread_messages().iter().cloned();
+        let posted = chats.source.posted_messages(run.id().as_str()).await;
+        last = Some(message_id(run.id().as_str(), run.engine_view().messages_taken() + posted.len()));
+        messages.extend(unread.chain(posted).map(|message| Message::User(message.content)));
     }
     let executors = chats.executors(&sender, log.as_deref());
     let open = run.as_ref().map(|run| ui::Open { run, waits: chats.waits(&executors, run) });
     let messages = match chats.protocol {
-        ProtocolName::UiStream => {
-            let last = log.map(|log| message_id(&log));
-            ui::messages(&messages, open.as_ref(), last, &executors)
-        }
+        ProtocolName::UiStream => ui::messages(&messages, open.as_ref(), last, &executors),
         ProtocolName::AgUi => {
             let mut messages = AgUi::messages(&messages, &executors);
             let waits = open.as_ref().map(|open| &*open.waits).unwrap_or_default();
@@ -344,28 +367,28 @@ async fn stop(
 impl Chats {
     fn routes(self) -> Router {
         let streams = Router::new()
-            .route("/", requires(Right::Ask, post(send)))
-            .route("/{chat}/stream", requires(Right::Ask, get(resume)))
+            .route("/", requires(Right::Chat, post(send)))
+            .route("/{chat}/stream", requires(Right::Chat, get(resume)))
             .layer(from_fn_with_state(Arc::clone(&self.guard), admit_stream));
         Router::new()
-            .route("/{chat}/messages", requires(Right::Ask, get(messages)))
-            .route("/{chat}/stream", requires(Right::Ask, delete(stop)))
+            .route("/{chat}/messages", requires(Right::Chat, get(messages)))
+            .route("/{chat}/stream", requires(Right::Chat, delete(stop)))
             .layer(from_fn_with_state(Arc::clone(&self.guard), admit))
             .merge(streams)
             .with_state(self)
     }
 
-    /// Streams a run from after a position on, behind the first events.
+    /// Streams a run behind the first events.
     fn response(
         &self,
         sender: &Principal,
         log: &Arc<RunLog>,
         protocol: impl Protocol,
-        after: Option<u64>,
+        start: Start,
         first: Vec<String>,
     ) -> Response {
         let encoder = Encoder::new(&log.id, self.executors(sender, Some(log)), protocol);
-        let events = events(log.read(log.first()), encoder, after);
+        let events = events(log, encoder, start);
         let opening = Some(first).filter(|first| !first.is_empty()).map(|first| sse::frames(&first, None));
         sse_response(streams::iter(opening).chain(events))
     }
@@ -374,17 +397,15 @@ impl Chats {
         &self,
         sender: &Principal,
         log: &Arc<RunLog>,
-        after: Option<u64>,
-        is_message: bool,
+        start: Start,
+        message: Option<&str>,
     ) -> Response {
-        let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
-        let mut response = self.response(sender, log, UiStream, after, first);
+        let first = message.map(ui::start).into_iter().collect();
+        let mut response = self.response(sender, log, UiStream, start, first);
         response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
         response
     }
 }
 
-#[cfg(test)]
-mod customer_tests;
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,22 @@
 //! The stream of a run in a protocol.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream};
 
 use super::adapter::{Adapter, Executors, Part};
 use crate::entry::Entry;
-use crate::log::{Found, Reader, Status};
+use crate::log::{End, Found, RunLog};
 use crate::sse::frames;
 
 /// A protocol of frontends.
 pub(crate) trait Protocol: Send + 'static {
     /// The last event of a stream.
     const END: Option<&str> = None;
+
+    /// What calls return is part of the message that has made them.
+    const HAS_MESSAGES: bool = false;
 
     /// Appends the JSON texts of the events for a part.
     fn write(&self, part: Part, out: &mut Vec<String>);
@@ -44,6 +49,11 @@ impl<P: Protocol> Encoder<P> {
         self.write()
     }
 
+    /// Begins another message of the assistant.
+    pub(crate) fn begin_message(&mut self) {
+        self.adapter.begin_message();
+    }
+
     /// Returns the events that end a stream although the run has not ended.
     pub(crate) fn stop(&mut self, stop: Stop) -> Vec<String> {
         self.adapter.end_step();
@@ -61,32 +71,58 @@ impl<P: Protocol> Encoder<P> {
     }
 }
 
-/// The events of a log from its reader's position on, until the run ends or waits.
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// The client has what is at this position and before.
+    pub(crate) after: Option<u64>,
+    /// The stream answers a message: what calls before it return belongs to another one.
+    pub(crate) is_new_message: bool,
+}
+
+/// The events of a log, until the run ends or waits.
 ///
-/// The last event of an entry has its position as id, so that a client that has the id has all of the entry. What is at `after`
-/// and before is encoded, because encoders have a state, but not sent.
+/// The last event of an entry has its position as id, so that a client that has the id has all of the entry. What the client has is
+/// encoded, because encoders have a state, but not sent.
 pub(crate) fn events<P: Protocol>(
-    reader: Reader,
+    log: &Arc<RunLog>,
     encoder: Encoder<P>,
-    after: Option<u64>,
-) -> impl Stream<Item = Bytes> + Send {
-    stream::unfold(Some((reader, encoder)), move |state| async move {
-        let (mut reader, mut encoder) = state?;
-        let mut has_end = false;
+    start: Start,
+) -> impl Stream<Item = Bytes> + Send + use<P> {
+    let Start { after, is_new_message } = start;
+    let mut is_lost = log.has_dropped_after(after);
+    let state = Some((log.reader(None), encoder, is_new_message && P::HAS_MESSAGES));
+    stream::unfold(state, move |state| async move {
+        let (mut reader, mut encoder, mut begins) = state?;
+        let (mut has_end, mut events) = (false, Vec::new());
         loop {
-            let (events, position, is_end) = match reader.next().await {
-                Found::Entry(position, logged) => {
-                    (encoder.encode(&logged.entry), Some(position), logged.entry.is_end())
+            let found = match std::mem::take(&mut is_lost) {
+                true => Found::Gap,
+                false => reader.next().await,
+            };
+            let is_known = matches!(&found, Found::Entry(logged) if Some(logged.position) <= after);
+            if !is_known && std::mem::take(&mut begins) {
+                encoder.begin_message();
+            }
+            let (mut position, mut is_whole) = (None, true);
+            let (encoded, is_end) = match found {
+                Found::Entry(logged) => {
+                    (position, is_whole) = (Some(logged.position), logged.is_last);
+                    (encoder.encode(&logged.entry), logged.entry.is_end())
                 }
-                Found::End if reader.log().status() == Status::Waiting => {
-                    (encoder.stop(Stop::Waits), None, true)
-                }
-                Found::End if has_end && reader.log().status().is_end() => (Vec::new(), None, true),
-                Found::Gap | Found::End => (encoder.stop(Stop::Cut), None, true),
+                Found::Delta(logged) => (encoder.encode(&logged.entry), false),
+                Found::End(End::Waits) => (encoder.stop(Stop::Waits), true),
+                Found::End(End::Ended) if has_end => (Vec::new(), true),
+                Found::Gap | Found::End(_) => (encoder.stop(Stop::Cut), true),
             };
             has_end = is_end;
-            if position.is_some() && position <= after {
+            if is_known {
                 // A run that failed before can go on.
+                continue;
+            }
+            events.extend(encoded);
+            if !is_whole {
+                // All of a position is sent at once.
                 continue;
             }
             if is_end {
@@ -94,7 +130,7 @@ pub(crate) fn events<P: Protocol>(
                 return Some((Bytes::from([frames(&events, position), end].concat()), None));
             }
             if !events.is_empty() {
-                return Some((frames(&events, position), Some((reader, encoder))));
+                return Some((frames(&events, position), Some((reader, encoder, begins))));
             }
         }
     })

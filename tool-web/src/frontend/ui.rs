@@ -186,6 +186,7 @@ pub(crate) struct UiStream;
 
 impl Protocol for UiStream {
     const END: Option<&str> = Some("[DONE]");
+    const HAS_MESSAGES: bool = true;
 
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let passing = |kind: &str, id: &str, data: Value| json!({ "type": format!("data-{kind}"), "id": id, "transient": true, "data": data });

@@ -370,6 +370,9 @@ const milliseconds = (micros) => `${(micros / 1000).toFixed(micros < 10_000 ? 1 
 
 const layerOf = ({ layer, kind, why }) => `${layer}: ${kind.replaceAll("_", " ")}${why ? ` (${why})` : ""}`;
 
+/** The event of the agent inside. */
+const innermost = (event) => (event.type === "agent" ? innermost(event.event) : event);
+
 /** The text of the output of a tool. */
 const textOf = (content) => (typeof content === "string" ? content
   : content.map((part) => part.text ?? part.json ?? `[${part.type} ${part.url ?? part.name ?? ""}]`).join(""));
@@ -390,11 +393,6 @@ class Log {
     if (type !== this.prose?.type) this.prose = null;
     switch (type) {
       case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
-      case "question_rewritten": {
-        const questions = [...this.element.querySelectorAll(":scope > .question")];
-        questions.at(-1 - event.newer)?.replaceChildren(visible(event.text));
-        break;
-      }
       case "turn_started":
         // A turn that starts again replaces what its request had brought.
         if (this.turn === event.turn) {
@@ -417,12 +415,12 @@ class Log {
       }
       case "call_ready": this.ready(event); break;
       case "turn_finished": {
-        // Only streamed runs have deltas.
+        // Deltas can be missing.
         const { reasoning, text, refusal } = event.response.message;
-        if (!this.place.querySelector(":scope > .prose")) {
-          for (const [type, whole] of Object.entries({ reasoning, text, refusal })) if (whole) this.addProse(type, whole);
-          this.prose = null;
-        }
+        for (const part of this.place.querySelectorAll(":scope > .prose")) part.remove();
+        this.prose = null;
+        for (const [type, whole] of Object.entries({ reasoning, text, refusal })) if (whole) this.addProse(type, whole);
+        this.prose = null;
         for (const card of this.announced.values()) if (!card.ready) card.element.remove();
         this.place.querySelector("h3")?.append(` ${usageOf(event.response.usage)}`);
         break;
@@ -437,9 +435,9 @@ class Log {
       case "waiting":
         for (const { path, reason } of event.waits) this.state(path, "waiting", reason.answer ? "asks" : reason.result ? "waits for the caller" : "waiting");
         break;
-      case "decided":
-        this.state(event.call, event.kind, describe(event));
-        this.calls.get(event.call)?.decisions.push(event);
+      case "call_decided":
+        this.state(event.call_id, event.kind, describe(event));
+        this.calls.get(event.call_id)?.decisions.push(event);
         break;
       case "agent": this.agent(event); break;
       case "compacted": this.note(this.place, event.messages
@@ -587,7 +585,7 @@ async function watch(id) {
           if (event.type === "reset") reset();
           else if (event.type === "gone") { isGone = true; log.note(byId("log"), "this run has ended in another process"); }
           else log.apply(event);
-          if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
+          if (["waiting", "call_decided", "done", "failed", "cancelled"].includes(innermost(event).type)) refreshRun(id).catch(() => {});
         }
       }
       if (isGone) return;

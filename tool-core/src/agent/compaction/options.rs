@@ -59,7 +59,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// let compaction = Compaction::when_it_pays().at_most_tokens(1_000).keep_recent_tokens(700);
 /// let agent = Agent::builder(model).tools(tools![read]).compaction(compaction).build()?;
 /// let answer = agent.ask("Compare the pages").await?;
-/// assert!(answer.messages()[2].text().starts_with("page 1: lorem"));
+/// assert!(answer.new_messages()[2].text().starts_with("page 1: lorem"));
 /// # Ok(())
 /// # }
 /// ```

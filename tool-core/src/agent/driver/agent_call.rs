@@ -10,7 +10,7 @@ use super::held::HasDriver;
 use crate::agent::executor::CallExecutor;
 use crate::agent::layers::Layers;
 use crate::agent::performer::AskedInside;
-use crate::agent::question::Question;
+use crate::agent::question::AskedQuestion;
 use crate::agent::{AgentTool, RunDriver};
 use crate::model::{ConversationId, ToolCall};
 use crate::run::{MAX_DEPTH, Run, RunError, RunErrorKind, StopReason, Wait, WaitReason};
@@ -101,7 +101,8 @@ impl RunDriver {
         }
         let rules = &mut question.rules;
         rules.cancellation = Some(executor.cancellation.child_token());
-        (rules.is_elsewhere, rules.leaves_parked) = (self.question.is_elsewhere, self.question.leaves_parked);
+        (rules.is_remote, rules.returns_when_parked) =
+            (self.question.is_remote, self.question.returns_when_parked);
         question.emitter = question.emitter.inside(&self.performer.emitter, call, tool.streams_text);
         let asked = AskedInside { call: Some(call.clone()), levels: Some(levels), ..tool.asked() };
         let layers = Some(&*self.performer.layers);
@@ -121,7 +122,7 @@ impl HasDriver for AskedAgent {
 impl AskedAgent {
     fn new(
         tool: &AgentTool,
-        question: Question,
+        question: AskedQuestion,
         asked: AskedInside,
         layers: Option<&Layers>,
         called_as: &str,

@@ -17,9 +17,9 @@ use crate::agent::executor::CallExecutor;
 use crate::agent::interruption::run_until_interrupted;
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::model::ToolCall;
-use crate::run::{GivenUp, RunErrorKind, Sees};
+use crate::run::{GivenUp, LayerSight, RunErrorKind};
 use crate::tool::{Attempt, Judgement, ToolError, ToolExecution};
 
 /// The longest wait for providers whose tools are to know that calls will not be continued.
@@ -55,14 +55,14 @@ impl RunDriver {
     /// Lets these calls start, and returns what executes them. Calls of the next step can have other tools.
     pub(super) fn open_step(&mut self, calls: Vec<ToolCall>) -> Arc<CallExecutor> {
         let ids = calls.into_iter().map(|call| call.id).collect();
-        let (max, sees) = (self.agent().max_concurrent_calls(), self.sees_outcomes());
+        let (max, sees) = (self.agent().0.max_concurrent_calls, self.sees_outcomes());
         self.run.open_step(max, ids, sees);
         Arc::new(self.executor())
     }
 
     /// Returns what layers see of the outcomes of calls.
-    fn sees_outcomes(&self) -> Sees {
-        Sees { outputs: self.performer.layers.may_see_outputs(), ..Sees::default() }
+    fn sees_outcomes(&self) -> LayerSight {
+        LayerSight { outputs: self.performer.layers.may_see_outputs(), ..LayerSight::default() }
     }
 
     /// Returns `true` if the run has changed since the last save of the runs around it. All of its head is saved then.
@@ -131,12 +131,12 @@ impl RunDriver {
             return Report::Nothing;
         }
         if self.run.will_retry(execution) {
-            let sees_outputs = self.performer.layers.see(Phase::Output);
+            let sees_outputs = self.performer.layers.see(LayerPhase::Output);
             let failed = execution.of_failed_attempt(sees_outputs);
             return Report::Event(Box::new(Event::CallRetried(failed)));
         }
         // One that may be the answer is emitted after the turn, once that is known and judged.
-        match self.run.may_be_answer(id) && self.performer.layers.see(Phase::Answer) {
+        match self.run.may_be_answer(id) && self.performer.layers.see(LayerPhase::Answer) {
             true => Report::Nothing,
             false => Report::Finished { id: id.clone(), is_undone: self.run.is_undoing() },
         }
@@ -253,8 +253,10 @@ impl RunDriver {
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
         let mut events: Vec<_> = self.run.take_decisions().into_iter().map(Event::CallDecided).collect();
         if self.has_listeners() {
-            let (answers, outputs) =
-                (self.performer.layers.see(Phase::Answer), self.performer.layers.see(Phase::Output));
+            let (answers, outputs) = (
+                self.performer.layers.see(LayerPhase::Answer),
+                self.performer.layers.see(LayerPhase::Output),
+            );
             let finished = self.news.reported.take_shown(&self.run, answers, outputs);
             events.extend(finished.into_iter().map(Event::CallFinished));
         }

@@ -46,10 +46,10 @@ impl RunDriver {
         if !self.run.is_asking() || !self.performer.tools.agent.0.sends_earlier_turns {
             return Ok(());
         }
-        let has_failed = self.run.has_failed();
+        let failure = self.run.failure();
         self.compacting.ordered = Some(options.clone());
         self.prepare().await?;
-        self.change_run().set_failed(has_failed);
+        self.change_run().set_failure(failure);
         self.store_run().await
     }
 

@@ -11,7 +11,7 @@ use super::round::{PendingDecision, Questions, Round};
 use super::work::{StepPhase, Work};
 use crate::agent::decider::Deciders;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
-use crate::agent::{AgentTool, Decider, RunDriver};
+use crate::agent::{AgentExt, AgentTool, Decider, RunDriver};
 use crate::run::{Decision, Handoff, ResolveErrorKind, Run, RunErrorKind, Wait};
 use crate::tool::{Timestamp, Tool, WaitId};
 
@@ -35,7 +35,7 @@ impl RunDriver {
         let waits: Vec<_> = self.run.waits_at_levels().collect();
         if waits.iter().all(|(wait, _)| wait.is_until()) {
             let until = waits.iter().filter_map(|(wait, _)| wait.deadline).min();
-            return self.sleep_until(until.filter(|_| !self.question.leaves_parked));
+            return self.sleep_until(until.filter(|_| !self.question.returns_when_parked));
         }
         let (question, agent) = (&self.question, &self.performer.tools.agent.0);
         let deciders = question.deciders.iter().chain(&agent.deciders).chain(&question.last_decider);
@@ -120,7 +120,7 @@ impl RunDriver {
         let mut missing = self.run.waits_of_missing_providers(is_there);
         find_waits_of_missing_providers(&self.run, &|name| self.offer.tools.get(name), &mut missing);
         let nobody = Decision::unavailable().because("the program no longer has this provider of tools");
-        let ended = missing.iter().filter(|wait| self.resolve(wait, nobody.clone()).is_ok());
+        let ended = missing.iter().filter(|wait| self.resolve(*wait, nobody.clone()).is_ok());
         ended.count() > 0
     }
 

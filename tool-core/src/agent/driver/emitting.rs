@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 
 use crate::agent::{Event, RunDriver};
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::run::RunErrorKind;
 
 /// The future of emitting events, boxed if there are any. It borrows nothing.
@@ -43,6 +43,6 @@ impl RunDriver {
 
     /// Returns `true` if a listener or a layer receives events.
     pub(super) fn has_listeners(&self) -> bool {
-        self.performer.emitter.has_listeners() || self.performer.layers.see(Phase::Record)
+        self.performer.emitter.has_listeners() || self.performer.layers.see(LayerPhase::Record)
     }
 }

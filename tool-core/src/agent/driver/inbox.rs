@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
-use crate::agent::per_run::may_decide;
+use crate::agent::run_setup::may_decide;
 use crate::agent::{OnDrop, RunDriver, RunInfo};
-use crate::layer::CallEntry;
+use crate::layer::RecordedCall;
 use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter, RunStatus, RunStore, RunSummary};
 use crate::run::{RunErrorKind, Wait};
 use crate::tool::{CallDecision, DecisionRecord};
@@ -72,24 +72,10 @@ impl RunDriver {
         }
     }
 
-    /// Takes the lease of the run and then stores it, so that no other driver continues the run until this one is driven or dropped.
-    #[doc(hidden)] // For the crates of this project.
-    pub async fn store_under_lease(&mut self) -> Result<(), RunErrorKind> {
-        self.take_lease().await?;
-        self.store_run().await
-    }
-
-    /// Returns a token that is cancelled with the run, also by others once [`store_under_lease`](Self::store_under_lease) has taken the lease.
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn cancellation(&self) -> CancellationToken {
-        self.question.cancellation.clone().unwrap_or_default()
-    }
-
     /// Returns `true` if nobody has continued the stored run for too long, and nobody has decided what becomes of it.
     async fn has_expired(&self, store: &dyn RunStore) -> Result<bool, RunErrorKind> {
         let max_age = self.performer.origin.0.stored_runs.max_age;
-        let Some(age) = max_age.filter(|_| !self.question.ignores_age) else { return Ok(false) };
+        let Some(age) = max_age.filter(|_| !self.question.ignores_expiry) else { return Ok(false) };
         let old = RunFilter::new().id(self.run.id().as_str()).min_age(age);
         let listed = store.list_runs(&old).await.map_err(RunErrorKind::Store)?;
         let expires = |run: &RunSummary| {
@@ -116,14 +102,14 @@ impl RunDriver {
             return Ok(false);
         }
         let mut refused = Vec::new();
-        if let Some(per_run) = self.performer.origin.0.per_run.clone() {
+        if let Some(run_setup) = self.performer.origin.0.run_setup.clone() {
             for posted in &posted {
                 let waits = self.run.waits();
                 let decided =
                     waits.iter().find_map(|wait| Some((wait, posted.command.record_about(&wait.id)?)));
                 let Some((wait, record)) = decided else { continue };
                 let info = RunInfo::of(&self.run);
-                if !may_decide(&*per_run, &info, wait, record.by.as_deref()).boxed().await {
+                if !may_decide(&*run_setup, &info, wait, record.by.as_deref()).boxed().await {
                     self.record_refusal(wait, record).await?;
                     refused.push(posted.id.clone());
                 }
@@ -144,7 +130,7 @@ impl RunDriver {
     ) -> Result<(), RunErrorKind> {
         let refused = CallDecision { call_id: wait.path.clone(), tool: wait.tool.clone(), record };
         let view = self.run.view();
-        self.performer.layers.record_entry(CallEntry::Refused(&refused), &view).boxed().await
+        self.performer.layers.record_entry(RecordedCall::Refused(&refused), &view).boxed().await
     }
 
     /// Gives the driver the lease of its run.

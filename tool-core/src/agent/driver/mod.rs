@@ -29,8 +29,9 @@ mod agent_call;
 mod run_tree;
 mod tree_calls;
 mod calls;
-mod steps_elsewhere;
+mod remote_steps;
 
 pub(super) use self::agent_call::AskedAgent;
 pub(super) use self::lease::HeldLease;
+pub use self::remote_steps::RunDriverExt;
 pub use self::run_driver::RunDriver;

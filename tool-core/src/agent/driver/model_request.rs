@@ -19,26 +19,26 @@ use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::QuestionRuling;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{Layer, LayerFailure, LayerPanicked, Phase, Place, Route, RunEnded};
+use crate::layer::{Layer, LayerContext, LayerFailure, LayerPanicked, LayerPhase, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
 use crate::run::{RunErrorKind, StepError};
 use crate::tool::VerdictRecord;
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
-    pub(super) layers: &'a [(&'a dyn Layer, Place<'a>)],
+    pub(super) layers: &'a [(&'a dyn Layer, LayerContext<'a>)],
     pub(super) beside: Option<BesideVerdicts>,
     pub(super) hold: Hold,
 }
 
 /// What the driver gets for a request, with the verdicts of layers that judged the question meanwhile.
-pub(super) struct Reply {
+pub(super) struct ModelReply {
     verdicts: Vec<QuestionRuling>,
     /// Nothing, if a verdict has ended the request.
     response: Option<Result<ChatResponse, ModelError>>,
 }
 
-impl Reply {
+impl ModelReply {
     /// Returns the response or its error, unless a verdict has ended the request.
     pub(super) fn into_response(self) -> Option<Result<ChatResponse, ModelError>> {
         self.response
@@ -65,7 +65,7 @@ impl RunDriver {
             return Err(RunErrorKind::Step(StepError("no model response is expected in this state")));
         }
         let (layers, agent) = (Arc::clone(&self.performer.layers), self.performer.tools.agent.clone());
-        let hold = Hold { text: layers.see(Phase::Answer), calls: layers.see(Phase::Rewrite) };
+        let hold = Hold { text: layers.see(LayerPhase::Answer), calls: layers.see(LayerPhase::Rewrite) };
         let (beside, view, emitter) = (self.review_beside(), self.run.view(), self.performer.emitter.clone());
         let (cancellation, clock) = (self.question.cancellation.clone(), Instant::now());
         let time_left = self.run.time_left();
@@ -91,7 +91,7 @@ impl RunDriver {
                 emitter.emit(|| Event::Charged(cost)).await;
             }
             match reply {
-                Ok(Ok(Reply { verdicts, response: Some(Err(error)) })) => {
+                Ok(Ok(ModelReply { verdicts, response: Some(Err(error)) })) => {
                     match error.downcast::<RunEnded>() {
                         Ok(ended) => {
                             let end = layers.end_of_reply(ended);
@@ -103,10 +103,10 @@ impl RunDriver {
                         Err(error) => Ok(Ok((verdicts, Replied::Failed(error)))),
                     }
                 }
-                Ok(Ok(Reply { verdicts, response: Some(Ok(response)) })) => {
+                Ok(Ok(ModelReply { verdicts, response: Some(Ok(response)) })) => {
                     Ok(Ok((verdicts, Replied::Response(response.into()))))
                 }
-                Ok(Ok(Reply { verdicts, response: None })) => Ok(Ok((verdicts, Replied::Blocked))),
+                Ok(Ok(ModelReply { verdicts, response: None })) => Ok(Ok((verdicts, Replied::Blocked))),
                 Ok(Err(kind)) => Ok(Err(kind)),
                 Err(interruption) => Err(interruption),
             }
@@ -179,7 +179,7 @@ impl RunDriver {
                 Work::Save(phase) => {
                     self.store_run().await?;
                     self.count_time();
-                    if self.question.is_elsewhere
+                    if self.question.is_remote
                         && matches!(phase, StepPhase::Priced { is_compacted: true, .. })
                     {
                         // The caller records the compaction first.
@@ -210,6 +210,9 @@ impl RunDriver {
         self.trace.record_charges();
         if let Some(meter) = meter {
             self.record_tokens_per_text(meter);
+            if let Some(cost) = meter.charged() {
+                self.run.note_charged(cost);
+            }
         }
         if !matches!(&replied, Ok(Ok((_, Replied::Response(_))))) {
             self.charge_unrecorded();
@@ -283,7 +286,7 @@ pub(super) async fn call_model(
     request: &ChatRequest<'_>,
     emitter: &EventEmitter,
     passage: Passage<'_>,
-) -> Result<Reply, RunErrorKind> {
+) -> Result<ModelReply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
     let Passage { layers, mut beside, hold } = passage;
     let route = Route { layers, model, meter: request.meter(), is_streamed };
@@ -301,7 +304,7 @@ pub(super) async fn call_model(
                 Either::Left((ruled, _)) => {
                     verdicts = ruled?;
                     if !verdicts.iter().all(passes) {
-                        return Ok(Reply { verdicts, response: None });
+                        return Ok(ModelReply { verdicts, response: None });
                     }
                     beside = None;
                     emit(emitter, hold, std::mem::take(&mut held)).await;
@@ -319,8 +322,8 @@ pub(super) async fn call_model(
                 }
                 continue;
             }
-            Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
-            None => return Ok(Reply { verdicts, response: Some(Err(ModelError::cut_off())) }),
+            Some(Err(error)) => return Ok(ModelReply { verdicts, response: Some(Err(error)) }),
+            None => return Ok(ModelReply { verdicts, response: Some(Err(ModelError::cut_off())) }),
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;
@@ -328,7 +331,7 @@ pub(super) async fn call_model(
                 emit(emitter, hold, held).await;
             }
         }
-        return Ok(Reply { verdicts, response: Some(Ok(response)) });
+        return Ok(ModelReply { verdicts, response: Some(Ok(response)) });
     }
 }
 

@@ -9,7 +9,7 @@ use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::compaction::{COMPACT, READ_OUTPUT};
 use crate::agent::run_tools::{AskingProvider, ProvidersRequest, invalid_tools};
 use crate::agent::tool_search::{Mode, wrap_calls};
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::run::{ResolveError, RunErrorKind};
 use crate::tool::Timestamp;
 use crate::toolset::ToolSet;
@@ -41,7 +41,7 @@ impl RunDriver {
 
     fn offer_tools(&mut self, tools: ToolSet) -> Result<(), RunErrorKind> {
         let (layers, run) = (&self.performer.layers, &self.run);
-        let tools = match run.is_in_turn() && layers.see(Phase::Offer) {
+        let tools = match run.is_in_turn() && layers.see(LayerPhase::Offer) {
             true => {
                 let view = run.view();
                 self.performer.tools.choose(tools, |tool| layers.offer(tool, &view))?

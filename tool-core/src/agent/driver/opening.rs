@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::job::Job;
 use crate::agent::question_rules::Uncounted;
 use crate::agent::shared::join_instructions;
-use crate::agent::{RunDriver, RunInfo, RunParts};
+use crate::agent::{RunDriver, RunInfo, RunResources};
 use crate::run::RunErrorKind;
 use crate::tool::ToolContext;
 use crate::toolset::ToolSet;
@@ -30,7 +30,7 @@ impl RunDriver {
         }
     }
 
-    fn set_open(&mut self, parts: Option<RunParts>) -> Result<(), RunErrorKind> {
+    fn set_open(&mut self, parts: Option<RunResources>) -> Result<(), RunErrorKind> {
         let (mut limits, mut given) = (None, ToolContext::new());
         let is_new = self.run.turns() == 0 && self.performer.asked.is_none();
         if let Some(parts) = parts {
@@ -57,7 +57,7 @@ impl RunDriver {
     }
 
     /// Gives a run that begins what the model sees of it. Returns the tools with which the run began.
-    fn given_tools(&mut self, parts: &RunParts) -> Result<ToolSet, RunErrorKind> {
+    fn given_tools(&mut self, parts: &RunResources) -> Result<ToolSet, RunErrorKind> {
         let tools = parts.offered_tools()?;
         if self.run.can_be_given_tools() {
             let mut question = self.run.question_settings();
@@ -72,6 +72,6 @@ impl RunDriver {
         }
         tools
             .as_recorded(self.run.given_tools().unwrap_or_default())
-            .map_err(|error| RunErrorKind::PerRun(error.into()))
+            .map_err(|error| RunErrorKind::RunSetup(error.into()))
     }
 }

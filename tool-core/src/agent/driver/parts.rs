@@ -9,7 +9,7 @@ use crate::agent::compaction::Compaction;
 use crate::agent::spending::RequestMeter;
 use crate::memory::OpenConversation;
 use crate::model::ConversationId;
-use crate::run::ReportedCalls;
+use crate::run::EmittedCalls;
 
 /// The model request of the present step.
 #[derive(Default)]
@@ -24,10 +24,20 @@ pub(super) struct Requested {
 pub(super) struct News {
     /// What is to be emitted before the next step goes on.
     pub(super) events: Vec<Event>,
+    /// What begins the turn, which follows what is known of the one before.
+    pub(super) turn_events: Vec<Event>,
     /// The turn of the last `TurnStarted` event.
     pub(super) announced_turn: u32,
     /// The finished calls that were emitted.
-    pub(super) reported: ReportedCalls,
+    pub(super) reported: EmittedCalls,
+}
+
+impl News {
+    /// Drops what was not emitted.
+    pub(super) fn forget(&mut self) {
+        self.events.clear();
+        self.turn_events.clear();
+    }
 }
 
 /// How the run is stored.

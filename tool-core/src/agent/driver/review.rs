@@ -13,7 +13,7 @@ use super::work::Work;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{LayerFailure, Phase, Ruling, Seat};
+use crate::layer::{LayerFailure, LayerPhase, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, RunErrorKind};
 use crate::tool::{Judgement, ToolExecution, VerdictRecord};
@@ -51,7 +51,7 @@ pub(super) fn passes(ruling: &QuestionRuling) -> bool {
 impl RunDriver {
     /// Lets the first layer judge the question that has not, unless the model is asked without one.
     pub(super) fn judge_question(&self) -> Option<Job> {
-        if !self.run.is_asking() || !self.performer.layers.see(Phase::Question) {
+        if !self.run.is_asking() || !self.performer.layers.see(LayerPhase::Question) {
             return None;
         }
         // Earlier layers can have rewritten it.
@@ -105,12 +105,11 @@ impl RunDriver {
         match effect {
             QuestionEffect::Pass => self.change_run().record_verdict(record),
             QuestionEffect::Rewrite(number, question) => {
-                let text = question.text().into_owned();
                 self.change_run().rewrite_question(number, question, record);
-                let newer = self.run.questions().skip(number + 1).count();
-                self.news.events.push(Event::QuestionRewritten { newer, text });
             }
             QuestionEffect::Answer(text) => {
+                self.show_questions();
+                self.news.events.append(&mut self.news.turn_events);
                 self.change_run().answer_by_layer(record, text.clone());
                 if self.performer.emitter.streams_replies() && !text.is_empty() {
                     self.news.events.push(Event::Text(text));
@@ -136,7 +135,7 @@ impl RunDriver {
             self.refuse_left_out(&layers)?;
             return self.judge_calls_from(0, next);
         }
-        if self.question.is_elsewhere {
+        if self.question.is_remote {
             for (call, _) in self.run.calls_to_judge() {
                 self.run.set_call_judged(&call.id);
             }
@@ -172,14 +171,14 @@ impl RunDriver {
     /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
     /// offer the tool. The layers judge the errors before the next step.
     fn refuse_left_out(&mut self, layers: &Layers) -> Result<(), RunErrorKind> {
-        if !layers.see(Phase::Offer) {
+        if !layers.see(LayerPhase::Offer) {
             return Ok(());
         }
         for (call, _) in self.run.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
             if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
                 let error = self.offer.tools.unknown_tool_error(&call);
                 let mut refused = ToolExecution::new(call.clone(), Err(error));
-                refused.history.judgement = layers.see(Phase::Output).then_some(Judgement::Pending);
+                refused.history.judgement = layers.see(LayerPhase::Output).then_some(Judgement::Pending);
                 self.rule_on_call(&call, Vec::new(), Ruling::Give(Box::new(refused)))?;
             }
         }
@@ -280,7 +279,7 @@ impl RunDriver {
 
     /// Lets the layers judge the first result that they have not seen. The job returns `true` if it was interrupted.
     pub(super) fn judge_result(&self) -> Option<Job<bool>> {
-        if !self.performer.layers.see(Phase::Output) {
+        if !self.performer.layers.see(LayerPhase::Output) {
             return None;
         }
         let execution = self.run.unjudged_results().next()?.clone();
@@ -315,7 +314,7 @@ impl RunDriver {
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
-        if !self.performer.layers.see(Phase::Answer) {
+        if !self.performer.layers.see(LayerPhase::Answer) {
             return None;
         }
         let (layers, view, text) = (Arc::clone(&self.performer.layers), self.run.view(), text.into_owned());
@@ -349,7 +348,7 @@ impl RunDriver {
     /// Lets the layers judge outputs that are returned directly as the answer.
     pub(super) fn judge_returned(&mut self) -> Option<Job> {
         let text = self.run.returned_text().filter(|_| self.run.has_unjudged_answer())?;
-        if !self.performer.layers.see(Phase::Answer) {
+        if !self.performer.layers.see(LayerPhase::Answer) {
             self.run.set_answer_judged();
             return None;
         }
@@ -366,6 +365,7 @@ impl RunDriver {
                 }
             };
             driver.run.set_answer_judged();
+            // Only what stands in place of the answer is shown.
             match ruling {
                 ReplyRuling::Pass => {}
                 ReplyRuling::Replace(text) => driver.change_run().write_answer(&text),
@@ -374,6 +374,7 @@ impl RunDriver {
                 }
                 ReplyRuling::End(verdict) => driver.change_run().stop_by_layer(verdict),
             }
+            driver.run.show_returned();
             Ok(())
         }))
     }

@@ -21,17 +21,17 @@ use crate::agent::question::Begun;
 use crate::agent::question_rules::QuestionRules;
 use crate::agent::trace::{RunTrace, Scope};
 use crate::agent::{Agent, Event};
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::model::{ChatResponse, FinishReason, ToolCall};
 use crate::run::{
-    Answer, Decision, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError, UserMessage,
+    Answer, Decision, EmittedCalls, ResolveError, Run, RunError, RunErrorKind, Step, StepError, UserMessage,
     WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
 
 /// Drives a [`Run`] with its agent. The run has the rules; the driver adds the agent's model, memory, handlers and hooks, and
-/// the tools of each turn. [`Agent::start`](crate::Agent::start) returns one to callers that drive a run step by step;
+/// the tools of each turn. [`Ask::start`](crate::agent::Ask::start) returns one to callers that drive a run step by step;
 /// `ask(..).await` and `ask(..).stream()` use one internally, so that all three behave the same.
 ///
 /// Step by step, with the caller's own model requests and calls:
@@ -50,7 +50,7 @@ use crate::toolset::ToolSet;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
 /// let agent = Agent::builder(model).tools(tools![sum]).build()?;
-/// let mut run = agent.start("What is 2 + 40?");
+/// let mut run = agent.ask("What is 2 + 40?").start();
 /// loop {
 ///     match run.next().await? {
 ///         Step::CallModel(_) => {
@@ -119,7 +119,12 @@ impl RunDriver {
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         let mut driver = Self {
-            news: News { events: Vec::new(), announced_turn: 0, reported: ReportedCalls::all_of(&run) },
+            news: News {
+                events: Vec::new(),
+                turn_events: Vec::new(),
+                announced_turn: 0,
+                reported: EmittedCalls::all_of(&run),
+            },
             run: Box::new(run),
             trace: RunTrace::new(performer.origin.0.trace),
             performer,
@@ -143,8 +148,9 @@ impl RunDriver {
         if driver.run.handoffs().iter().all(|handoff| handoff.is_entered) {
             let _ = driver.follow_handoffs();
         }
-        driver.news.reported = ReportedCalls::before(&driver.run, driver.performer.layers.see(Phase::Answer));
-        if !driver.question.is_elsewhere {
+        driver.news.reported =
+            EmittedCalls::before(&driver.run, driver.performer.layers.see(LayerPhase::Answer));
+        if !driver.question.is_remote {
             driver.run.forget_judgements();
         }
         driver
@@ -221,7 +227,7 @@ impl RunDriver {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
-    /// let mut run = agent.start("Hello");
+    /// let mut run = agent.ask("Hello").start();
     /// while let Step::CallModel(_) = run.next().await? {
     ///     let response = run.call_model().await?;
     ///     run.record_response(response).await?;
@@ -256,7 +262,7 @@ impl RunDriver {
         self.open().await.map_err(|kind| self.error(kind))?;
         let hold = self.request.reply.take();
         let is_open = |is_beside| !self.performer.layers.open_questions(&self.run, is_beside).is_empty();
-        let must_pass = self.performer.layers.see(Phase::Model) || is_open(false) || is_open(true);
+        let must_pass = self.performer.layers.see(LayerPhase::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");
@@ -338,7 +344,8 @@ impl RunDriver {
     ///
     /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit, also if new arguments do
     /// not match the tool.
-    pub fn resolve(&mut self, wait: &WaitId, mut decision: Decision) -> Result<(), ResolveError> {
+    pub fn resolve(&mut self, wait: impl Into<WaitId>, mut decision: Decision) -> Result<(), ResolveError> {
+        let wait = &wait.into();
         self.count_time();
         self.change_run().tick(Timestamp::now());
         if let Some(arguments) = decision.edited_arguments() {
@@ -361,14 +368,14 @@ impl RunDriver {
         checked.map(|()| true).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
-    /// Adds a message of the user to a run that is not done, like [`Run::push_user_message`].
+    /// Adds a message of the user to a run that is not done, like [`Run::deny_and_say`].
     ///
     /// # Errors
     ///
-    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::run::MessageLoad).
-    pub fn push_user_message(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
+    /// Fails if the run has ended, if the message is too long, or if the run has [too many](crate::store::MessageVolume).
+    pub fn deny_and_say(&mut self, message: impl Into<UserMessage>) -> Result<(), StepError> {
         self.count_time();
-        self.change_run().push_user_message(message)
+        self.change_run().deny_and_say(message)
     }
 
     /// Rejects the answer: the model reads the reason and answers again, like [`Run::reject_answer`].

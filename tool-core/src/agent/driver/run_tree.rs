@@ -37,7 +37,7 @@ use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::trace::Scope;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
-use crate::run::{Effect, EffectId, EffectResult, GivenUp, Run, RunErrorKind, RunPath, Subject};
+use crate::run::{Effect, EffectId, EffectResult, GivenUp, LayerSubject, Run, RunErrorKind, RunPath};
 use crate::tool::{Attempt, CallNotes, ToolExecution, ToolOutput, panic_text};
 
 /// Runs that are driven together: one whose calls are executed, and those of the agents that these ask, at any depth.
@@ -87,11 +87,11 @@ pub(super) struct Place {
 /// What is done for an effect.
 pub(super) struct RunningEffect {
     id: EffectId,
-    done: BoxFuture<'static, Progress>,
+    done: BoxFuture<'static, TreeProgress>,
 }
 
 impl Future for RunningEffect {
-    type Output = (EffectId, Progress);
+    type Output = (EffectId, TreeProgress);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.done.poll_unpin(context).map(|progress| (self.id.clone(), progress))
@@ -114,7 +114,7 @@ pub(super) struct AskedRun {
 }
 
 /// What was done.
-pub(super) enum Progress {
+pub(super) enum TreeProgress {
     Executed(Box<ToolExecution>),
     /// A call asks its agent this, or nothing if the run of the agent goes on.
     Asked(String, Box<AskedCall>),
@@ -146,9 +146,9 @@ pub(super) struct Noted {
 }
 
 /// What is next.
-enum Next {
+enum NextMove {
     /// Something was done, at this place.
-    Progress(RunPath, EffectId, Progress),
+    Progress(RunPath, EffectId, TreeProgress),
     Noted(RunPath, Noted),
     Interrupted(RunPath, Interruption),
 }
@@ -238,14 +238,14 @@ impl<'d> RunTree<'d> {
                 continue;
             }
             match self.next().await {
-                Next::Progress(place, _, Progress::Executed(execution))
+                NextMove::Progress(place, _, TreeProgress::Executed(execution))
                     if matches!(self.until, Until::Executed(_)) && place.depth() == 0 =>
                 {
                     return Ok(Ended::Executed(execution));
                 }
-                Next::Progress(place, id, progress) => self.record(place, id, progress).await?,
-                Next::Noted(path, noted) => self.record_notes(path, noted)?,
-                Next::Interrupted(path, interruption) => {
+                NextMove::Progress(place, id, progress) => self.record(place, id, progress).await?,
+                NextMove::Noted(path, noted) => self.record_notes(path, noted)?,
+                NextMove::Interrupted(path, interruption) => {
                     self.driver(&path).into_iter().for_each(|mut driver| driver.interrupt(&interruption));
                     self.changed.insert(path);
                 }
@@ -310,7 +310,7 @@ impl<'d> RunTree<'d> {
                 self.set_unsaved(&path);
                 self.contain(&path, |tree| tree.execute(id, request.call, request.attempt));
             }
-            Effect::Judge(Subject::Execution(execution)) => self.judge(id, *execution).boxed().await?,
+            Effect::Judge(LayerSubject::Execution(execution)) => self.judge(id, *execution).boxed().await?,
             Effect::GiveUp => self.gives_up = Some((id, self.outermost.run.given_up_calls())),
             Effect::CallModel | Effect::End | Effect::Judge(_) => {
                 self.begin_step(id);
@@ -354,7 +354,10 @@ impl<'d> RunTree<'d> {
             let has_asked = self.inside.get(path).is_none_or(|inside| inside.has_asked_persons);
             let waits = |run: &Run| run.is_blocked() && !run.is_stalled();
             let waits = || self.outermost.run.inner_run_at(path.calls()).is_some_and(waits);
-            if !has_asked && waits() && !self.is_running(path) && !self.outermost.run.facts().awaits_at(path)
+            if !has_asked
+                && waits()
+                && !self.is_running(path)
+                && !self.outermost.run.engine_view().awaits_at(path)
             {
                 let id = self.outermost.run.engine().begin_step_at(path);
                 self.begin_step(id);
@@ -368,7 +371,7 @@ impl<'d> RunTree<'d> {
     fn settle(&mut self) {
         if let Some((id, given_up)) = self.gives_up.take() {
             let job = self.outermost.give_up_calls(given_up);
-            self.push(&RunPath::default(), id, job.0.map(|_| Progress::Reported).boxed());
+            self.push(&RunPath::default(), id, job.0.map(|_| TreeProgress::Reported).boxed());
         }
         if !std::mem::replace(&mut self.is_settled, true) {
             self.outermost.queue_news();
@@ -416,24 +419,24 @@ impl<'d> RunTree<'d> {
     }
 
     /// Waits for what is next. What undoes a call is not interrupted.
-    async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> NextMove {
         self.count_time();
         let root = RunPath::default();
-        let first = self.outermost.run.facts().limit_of(iter::once(&root).chain(self.inside.keys()));
+        let first = self.outermost.run.engine_view().limit_of(iter::once(&root).chain(self.inside.keys()));
         let first = first.map(|(path, left)| (path.clone(), left));
         let cancellation = self.outermost.question.cancellation.clone();
-        let cancellation = cancellation.filter(|_| self.outermost.run.facts().is_interruptible());
+        let cancellation = cancellation.filter(|_| self.outermost.run.engine_view().is_interruptible());
         let (own, inside, notes) = (&mut self.own, &mut self.inside, &mut self.notes);
         let progress = poll_fn(|context| {
             if let Poll::Ready(Some((path, noted))) = notes.poll_next_unpin(context) {
-                return Poll::Ready(Next::Noted(path, noted));
+                return Poll::Ready(NextMove::Noted(path, noted));
             }
             if let Poll::Ready(Some((id, progress))) = own.running.poll_next_unpin(context) {
-                return Poll::Ready(Next::Progress(RunPath::default(), id, progress));
+                return Poll::Ready(NextMove::Progress(RunPath::default(), id, progress));
             }
             for (path, inside) in &mut *inside {
                 if let Poll::Ready(Some((id, progress))) = inside.place.running.poll_next_unpin(context) {
-                    return Poll::Ready(Next::Progress(path.clone(), id, progress));
+                    return Poll::Ready(NextMove::Progress(path.clone(), id, progress));
                 }
             }
             Poll::Pending
@@ -443,7 +446,7 @@ impl<'d> RunTree<'d> {
         self.count_time();
         next.unwrap_or_else(|interruption| {
             let of_limit = first.filter(|_| matches!(interruption, Interruption::TimeLimit));
-            Next::Interrupted(of_limit.map(|(path, _)| path).unwrap_or_default(), interruption)
+            NextMove::Interrupted(of_limit.map(|(path, _)| path).unwrap_or_default(), interruption)
         })
     }
 
@@ -456,26 +459,31 @@ impl<'d> RunTree<'d> {
     }
 
     /// Records what was done.
-    async fn record(&mut self, place: RunPath, id: EffectId, progress: Progress) -> Result<(), RunErrorKind> {
+    async fn record(
+        &mut self,
+        place: RunPath,
+        id: EffectId,
+        progress: TreeProgress,
+    ) -> Result<(), RunErrorKind> {
         self.changed.insert(place.clone());
         match progress {
-            Progress::Executed(execution) => {
+            TreeProgress::Executed(execution) => {
                 self.contain(&place, |tree| tree.end_call(&place, &id, *execution));
             }
-            Progress::Asked(question, asked_by) => {
+            TreeProgress::Asked(question, asked_by) => {
                 return self
                     .contain(&place, |tree| tree.begin_agent(id, question, *asked_by))
                     .unwrap_or(Ok(()));
             }
-            Progress::Judged(judged) => {
+            TreeProgress::Judged(judged) => {
                 let (execution, ruling) = *judged;
                 return self
                     .contain(&place, |tree| tree.record_outcome(&id, execution, ruling))
                     .unwrap_or(Ok(()));
             }
-            Progress::Performed(apply) => self.apply(&id, apply).boxed().await,
-            Progress::Reported => drop(self.outermost.run.engine().handle(&id, EffectResult::Nothing)),
-            Progress::Panicked(panic) => {
+            TreeProgress::Performed(apply) => self.apply(&id, apply).boxed().await,
+            TreeProgress::Reported => drop(self.outermost.run.engine().handle(&id, EffectResult::Nothing)),
+            TreeProgress::Panicked(panic) => {
                 self.inside.get_mut(id.path()).into_iter().for_each(|inside| inside.is_in_step = false);
                 let _ = self.outermost.run.engine().handle(&id, EffectResult::Nothing);
                 self.stop(&place, panic);
@@ -565,7 +573,7 @@ impl<'d> RunTree<'d> {
             };
             if let Some(place) = place {
                 let running = std::mem::take(&mut place.running).into_iter();
-                place.running = running.filter(|job| run.facts().is_awaited(&job.id)).collect();
+                place.running = running.filter(|job| run.engine_view().is_awaited(&job.id)).collect();
             }
         }
     }
@@ -610,13 +618,13 @@ impl<'d> RunTree<'d> {
     }
 
     /// Does something for a run at its place. Nothing of it happens before it is polled.
-    pub(super) fn push(&mut self, path: &RunPath, id: EffectId, done: BoxFuture<'static, Progress>) {
+    pub(super) fn push(&mut self, path: &RunPath, id: EffectId, done: BoxFuture<'static, TreeProgress>) {
         let Some(place) = self.place(path) else { return };
         let done = match path.depth() {
             0 => done,
             _ => {
                 let done = AssertUnwindSafe(done).catch_unwind();
-                done.map(|progress| progress.unwrap_or_else(Progress::Panicked)).boxed()
+                done.map(|progress| progress.unwrap_or_else(TreeProgress::Panicked)).boxed()
             }
         };
         place.running.push(RunningEffect { id, done });
@@ -663,11 +671,11 @@ mod tests {
     #[tokio::test]
     async fn each_run_inside_exists_once() {
         let clerk = ScriptedModel::new().calls("wait", "{}");
-        let clerk = Agent::builder(clerk).tool(Wait(ToolDefinition::new("wait"))).build().unwrap();
+        let clerk = Agent::builder(clerk).tools(Wait(ToolDefinition::new("wait"))).build().unwrap();
         let question = r#"{"question": "?"}"#;
         let desk = ScriptedModel::new().calls_all([("clerk", question)]);
-        let desk = Agent::builder(desk).tool(clerk.as_tool("clerk", "Waits")).build().unwrap();
-        let mut driver = desk.start("Go");
+        let desk = Agent::builder(desk).tools(clerk.as_tool("clerk", "Waits")).build().unwrap();
+        let mut driver = desk.ask("Go").start();
         let mut tree = RunTree::new(&mut driver, Until::End);
         let inside = |tree: &RunTree<'_>| {
             let run = tree.outermost.run.inner_runs().next().map(InnerRun::run)?;

@@ -16,9 +16,9 @@ use super::work::{StepPhase, Work};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::unwrap_call;
 use crate::agent::{Event, RunDriver};
-use crate::layer::Phase;
+use crate::layer::LayerPhase;
 use crate::model::{ChatResponse, Message};
-use crate::run::{NormalizedResponse, RunErrorKind, Step};
+use crate::run::{LayerSight, NormalizedResponse, RunErrorKind, Step};
 use crate::tool::Timestamp;
 
 type Worked = Result<Work, RunErrorKind>;
@@ -30,8 +30,12 @@ impl RunDriver {
         let mut work = self.prepare_step(Round::default())?;
         loop {
             work = match self.carry_out(work).await? {
-                // The save of the started calls has what has changed before.
-                Work::Prepared if self.performer.asked.is_none() && self.run.is_to_execute_calls() => {
+                // The save of the started calls, or of what the request can cost, has what has changed before.
+                Work::Prepared
+                    if self.performer.asked.is_none()
+                        && (self.run.is_to_execute_calls()
+                            || self.run.is_asking() && !self.run.is_blocked()) =>
+                {
                     self.take()?
                 }
                 Work::Prepared => {
@@ -83,7 +87,7 @@ impl RunDriver {
                 None => Work::Done,
             }),
             StepPhase::Priced { meter, is_compacted } => {
-                self.emit_then(move |driver| driver.ask(meter, is_compacted))
+                self.settle_then(move |driver| driver.ask(meter, is_compacted))
             }
         }
     }
@@ -157,12 +161,12 @@ impl RunDriver {
         if let Some(layer) = self.performer.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
             let error = format!(
                 "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
-                 or return `false` from its `sees` for `Phase::Answer`"
+                 or return `false` from its `sees` for `LayerPhase::Answer`"
             );
             return Err(RunErrorKind::Question(error.into()));
         }
         self.run.stop_if_time_is_up();
-        if !self.question.is_elsewhere {
+        if !self.question.is_remote {
             // Expiry precedes decisions.
             self.storage.has_unsaved_changes |= self.run.tick(Timestamp::now());
         }
@@ -171,7 +175,7 @@ impl RunDriver {
 
     fn enter_step(&mut self) {
         if self.run.has_failed() {
-            self.change_run().set_failed(false);
+            self.change_run().set_failure(None);
         }
         if self.question.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.storage.has_unsaved_changes |= !self.run.is_done();
@@ -185,8 +189,22 @@ impl RunDriver {
             // A save has failed before.
             return Ok(Work::Save(StepPhase::Preparing(round)));
         }
+        if self.run.handoffs().last().is_some_and(|handoff| !handoff.is_entered) {
+            // What was decided meanwhile belongs to the turn before.
+            let finished = self.take_finished();
+            self.news.events.extend(finished);
+        }
         let events = self.follow_handoffs()?;
         self.news.events.extend(events);
+        let layers = &self.performer.layers;
+        let sees = LayerSight {
+            answers: layers.see(LayerPhase::Answer),
+            outputs: layers.see(LayerPhase::Output),
+            records: false,
+        };
+        if self.run.shows_for() != sees {
+            self.change_run().show_for(sees);
+        }
         self.emit_then(|driver| driver.prepare_results(round))
     }
 
@@ -208,7 +226,7 @@ impl RunDriver {
 
     /// Calls are looked up in exactly the set that the model was offered.
     fn prepare_tools(&mut self, round: Round) -> Worked {
-        let can_need = !self.question.is_elsewhere || self.performer.layers.see_calls();
+        let can_need = !self.question.is_remote || self.performer.layers.see_calls();
         let needs_tools = !self.offer.is_resolved && !self.run.awaits_tools() && can_need;
         if !self.run.is_asking() && !needs_tools {
             return self.prepare_calls(round);
@@ -241,12 +259,12 @@ impl RunDriver {
             // Calls are neither judged nor refused without their tools.
             return self.prepare_answer(round);
         }
-        if !self.question.is_elsewhere {
+        if !self.question.is_remote {
             self.refuse_new_arguments()?;
         }
         // Before the policies of the tools, by which a call is finished or awaits approval.
         self.judge_calls_then(|driver| {
-            if !driver.question.is_elsewhere {
+            if !driver.question.is_remote {
                 driver.apply_tool_policies();
             }
             driver.prepare_answer(round)
@@ -264,7 +282,7 @@ impl RunDriver {
         if self.run.is_asking() {
             return self.prepare_step(round);
         }
-        match self.question.is_elsewhere || !self.run.is_blocked() {
+        match self.question.is_remote || !self.run.is_blocked() {
             true => self.prepared(),
             false => self.decide(round),
         }
@@ -274,7 +292,28 @@ impl RunDriver {
         if !self.run.is_done() {
             self.trace.enter_turn(self.run.turn());
         }
+        let turn = self.run.turn();
+        if self.run.is_asking() && self.news.announced_turn != turn {
+            self.news.announced_turn = turn;
+            let messages = self.offer.messages.as_deref().unwrap_or(self.sent.messages(&self.run)).len();
+            self.show_questions();
+            // Another world has asked.
+            if !(self.question.is_remote && self.run.has_asked(turn)) {
+                self.change_run().note_asked(turn, messages);
+            }
+            self.news.turn_events.push(Event::TurnStarted { turn, messages });
+        }
         Ok(Work::Prepared)
+    }
+
+    /// Queues what users have said since the last turn, which layers have judged.
+    pub(super) fn show_questions(&mut self) {
+        let questions: Vec<_> = self.run.unshown_questions().collect();
+        if !questions.is_empty() {
+            self.change_run().note_heard();
+            let questions = questions.into_iter().map(|(text, by)| Event::Question { text, by });
+            self.news.turn_events.extend(questions);
+        }
     }
 
     /// Does what is known to be next.
@@ -315,12 +354,7 @@ impl RunDriver {
             self.trace.pause();
             self.news.events.push(Event::Waiting(self.run.waits()));
         }
-        let turn = self.run.turn();
-        if self.run.is_asking() && self.news.announced_turn != turn {
-            self.news.announced_turn = turn;
-            let messages = self.offer.messages.as_deref().unwrap_or(self.sent.messages(&self.run)).len();
-            self.news.events.push(Event::TurnStarted { turn, messages });
-        }
+        self.news.events.append(&mut self.news.turn_events);
     }
 
     /// Lets the layers judge the response of the model, and records it.
@@ -352,13 +386,14 @@ impl RunDriver {
         };
         replace_reply(normalized.response_mut(), &ruling);
         let reply = &mut normalized.response_mut().message;
-        if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(Phase::Answer) {
+        if reply.text.is_empty() && reply.refusal.is_none() && self.performer.layers.see(LayerPhase::Answer) {
             // Nothing of the reply was judged. The provider's form of it is sent back.
             reply.reasoning = None;
         }
         self.record_context_size(normalized.response());
-        let listeners = self.has_listeners();
-        let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
+        let is_shown = self.has_listeners() || self.run.is_recorded();
+        let copy =
+            is_shown.then(|| (normalized.response().without_message(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
         let is_retried = matches!(ruling, ReplyRuling::Retry(..) | ReplyRuling::End(_));
         self.rule_on_reply(ruling);
@@ -370,6 +405,10 @@ impl RunDriver {
             }
             driver.run.stop_if_time_is_up();
             let Some((response, positions)) = copy else { return Ok(Work::Asked) };
+            driver.change_run().note_completed(&response, &positions);
+            if !driver.has_listeners() {
+                return Ok(Work::Asked);
+            }
             driver.queue_reply(response, positions, hold, is_retried);
             driver.emit_then(|_| Ok(Work::Asked))
         })

@@ -17,7 +17,7 @@ use crate::agent::question_rules::{QuestionRules, Uncounted};
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{
-    ChatMemory, ConversationSummary, LeaseRequest, LeaseState, MemoryError, OpenConversation, RunConflict,
+    ChatMemory, CompactionSummary, LeaseRequest, LeaseState, MemoryError, OpenConversation, RunConflict,
     RunFilter, RunStatus, RunStore, RunSummary, UnreadableRun,
 };
 use crate::model::{ConversationId, Message};
@@ -89,7 +89,7 @@ impl RunDriver {
                 }
             };
             let summary = summary.map_err(|error| RunErrorKind::Store(error.into()))?;
-            driver.insert_conversation(conversation.messages(), conversation.stored_len(), summary);
+            driver.insert_loaded(conversation.messages(), conversation.stored_len(), summary);
             driver.conversation.opened = Some(Arc::new(conversation));
             Ok(())
         })
@@ -101,16 +101,15 @@ impl RunDriver {
     }
 
     /// Inserts what is sent of a stored conversation before the question, with the summary that stands for its first messages.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn insert_conversation(
+    pub(super) fn insert_loaded(
         &mut self,
         messages: &[Message],
         stored_len: usize,
-        summary: Option<ConversationSummary>,
+        summary: Option<CompactionSummary>,
     ) {
         self.change_run().insert_history(messages, stored_len);
         let summary = summary.filter(|_| self.reads_summary());
-        let Some(ConversationSummary { messages, text, details }) = summary else { return };
+        let Some(CompactionSummary { messages, text, details }) = summary else { return };
         // Without a summary of a provider that cannot be restored, its text may say nothing.
         if let Ok(carried) = details.map_or(Ok(Carried::default()), |json| serde_json::from_str(&json)) {
             self.change_run().carry_compaction(messages, text, carried);
@@ -202,7 +201,7 @@ impl RunDriver {
         for (_, question) in self.run.questions() {
             run.say(question.clone()).map_err(RunErrorKind::Step)?;
         }
-        run.set_failed(false);
+        run.set_failure(None);
         self.release_lease().await;
         let (tools, mut emitter) = (self.performer.tools.anew(), self.performer.emitter.clone());
         let rules = QuestionRules { uncounted: Uncounted::All, ..std::mem::take(&mut self.question) };
@@ -239,7 +238,8 @@ impl RunDriver {
     pub(super) async fn store_failure(&mut self, kind: &RunErrorKind) {
         if kind.keeps_run() {
             if !matches!(kind, RunErrorKind::Waiting) && self.performer.asked.is_none() {
-                self.change_run().set_failed(true);
+                let why = kind.describe(&self.run);
+                self.change_run().set_failure(Some(why));
             }
             let _ = self.store_run().await;
         }
@@ -290,7 +290,7 @@ impl RunDriver {
         let outputs = self.performer.layers.stored_outputs().filter(|_| self.run.is_done()).cloned();
         let memory = self.memory_of(&self.performer.origin).zip(self.run.conversation());
         let added = memory.and_then(|(memory, id)| {
-            let messages = self.run.facts().added_to_conversation()?.to_vec();
+            let messages = self.run.engine_view().added_to_conversation()?.to_vec();
             let key = self.conversation.key.as_ref().unwrap_or(id).clone();
             Some((memory.clone(), key, messages, self.run.stored_conversation_len()))
         });
@@ -298,7 +298,7 @@ impl RunDriver {
             return None;
         }
         let (summary, conversation) =
-            (ConversationSummary::of_run(&self.run), self.conversation.opened.clone());
+            (CompactionSummary::of_run(&self.run), self.conversation.opened.clone());
         let ids = self.run.ids_of_tree();
         let committing = async move {
             if let Some((memory, key, messages, stored)) = added {
@@ -341,7 +341,7 @@ impl RunDriver {
             saved.map_err(|error| match error.is::<RunConflict>() {
                 true => {
                     // They are another driver's.
-                    self.news.events.clear();
+                    self.news.forget();
                     RunErrorKind::Conflict
                 }
                 false => RunErrorKind::Store(error),
@@ -356,7 +356,7 @@ impl RunDriver {
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.performer.origin.clone();
         match self.performer.store().filter(|_| self.run.is_done()) {
-            Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
+            Some(_) if agent.0.stored_runs.keep_finished.get().is_some() => {
                 self.change_run().set_finished();
                 self.store_run().await?;
                 agent.remove_old_runs().await;

@@ -18,7 +18,7 @@ use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::tool_search::Mode;
 use crate::content::abbreviate;
-use crate::layer::{Phase, RunEnded};
+use crate::layer::{LayerPhase, RunEnded};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Message, ModelErrorKind, ToolCall, ToolChoice, ToolMessage, Usage,
     estimate_tokens,
@@ -225,7 +225,7 @@ impl Compactor {
 
     /// Lets the layers judge a summary as the output of a call.
     pub(super) async fn judge_summary(&mut self, text: String) -> Result<Option<String>, RunErrorKind> {
-        if !self.layers.see(Phase::Output) {
+        if !self.layers.see(LayerPhase::Output) {
             return Ok(Some(text));
         }
         let layers = Arc::clone(&self.layers);

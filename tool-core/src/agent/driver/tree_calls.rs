@@ -12,7 +12,7 @@ use futures_util::{FutureExt, SinkExt};
 
 use super::job::{Applied, Apply, Job};
 use super::review::{OutputRuling, Report};
-use super::run_tree::{AskedRun, Noted, Place, Progress, RunTree};
+use super::run_tree::{AskedRun, Noted, Place, RunTree, TreeProgress};
 use super::work::{StepPhase, Work};
 use crate::agent::RunDriver;
 use crate::agent::executor::{AskedCall, CallExecutor};
@@ -32,8 +32,8 @@ impl RunTree<'_> {
         let executed = execute_call(&driver.run, &executor, call, attempt, (sender, path.clone()));
         drop(driver);
         let executed = executed.map(|executed| match executed {
-            Ok(execution) => Progress::Executed(Box::new(execution)),
-            Err((question, asked)) => Progress::Asked(question, asked),
+            Ok(execution) => TreeProgress::Executed(Box::new(execution)),
+            Err((question, asked)) => TreeProgress::Asked(question, asked),
         });
         self.push(&path, id, executed.boxed());
     }
@@ -56,7 +56,7 @@ impl RunTree<'_> {
 
     /// Ends a call that was executed, or waits.
     pub(super) fn end_call(&mut self, path: &RunPath, id: &EffectId, execution: ToolExecution) {
-        if !self.outermost.run.facts().is_awaited(id) {
+        if !self.outermost.run.engine_view().is_awaited(id) {
             return;
         }
         let Some(mut driver) = self.driver(path) else { return };
@@ -114,7 +114,7 @@ impl RunTree<'_> {
         if let Some((execution, ruling)) = judged {
             return self.contain(&path, |tree| tree.record_outcome(&id, execution, ruling)).unwrap_or(Ok(()));
         }
-        let judging = judging.map(|judged| Progress::Judged(Box::new(judged)));
+        let judging = judging.map(|judged| TreeProgress::Judged(Box::new(judged)));
         self.push(&path, id, judging.boxed());
         Ok(())
     }
@@ -127,7 +127,7 @@ impl RunTree<'_> {
         ruling: OutputRuling,
     ) -> Result<(), RunErrorKind> {
         let path = id.path().clone();
-        if !self.outermost.run.facts().is_awaited(id) {
+        if !self.outermost.run.engine_view().is_awaited(id) {
             return Ok(());
         }
         let Some(mut driver) = self.driver(&path) else { return Ok(()) };
@@ -156,7 +156,7 @@ impl RunTree<'_> {
         asked_by: AskedCall,
     ) -> Result<(), RunErrorKind> {
         let path = id.path().clone();
-        if !self.outermost.run.facts().is_awaited(&id) {
+        if !self.outermost.run.engine_view().is_awaited(&id) {
             // The run has stopped meanwhile.
             return Ok(());
         }
@@ -192,7 +192,8 @@ impl RunTree<'_> {
     /// Executes a call of a run again with the answer of the agent that it has asked.
     fn answer(&mut self, path: &RunPath, id: EffectId, asked_by: AskedCall, answer: Outcome) {
         let Some(executor) = self.place(path).and_then(|place| place.executor.clone()) else { return };
-        let answered = async move { Progress::Executed(Box::new(executor.answer(asked_by, answer).await)) };
+        let answered =
+            async move { TreeProgress::Executed(Box::new(executor.answer(asked_by, answer).await)) };
         self.push(path, id, answered.boxed());
     }
 
@@ -209,7 +210,7 @@ impl RunTree<'_> {
         let path = id.path().clone();
         let scope = self.agent(&path).map(|(asked, scope)| asked.driver.scope().unwrap_or(scope));
         if let Some(scope) = scope {
-            self.push(&path, id, scope.instrument(job.0).map(Progress::Performed).boxed());
+            self.push(&path, id, scope.instrument(job.0).map(TreeProgress::Performed).boxed());
         }
     }
 
@@ -288,7 +289,7 @@ impl RunTree<'_> {
     fn end_stalled(&mut self, id: &EffectId, why: RunErrorKind) {
         self.changed.insert(id.path().clone());
         self.note_changes();
-        if !self.outermost.run.facts().is_awaited(id) {
+        if !self.outermost.run.engine_view().is_awaited(id) {
             // A run around has stopped by what it has used.
             return;
         }
@@ -339,7 +340,7 @@ impl RunTree<'_> {
     fn end_agent(&mut self, id: &EffectId, output: ToolOutput) {
         let path = id.path();
         // Of an agent that has panicked before, nothing is an answer.
-        let outcome = match self.outermost.run.facts().outcome_of_panic(path) {
+        let outcome = match self.outermost.run.engine_view().outcome_of_panic(path) {
             Some(panicked) => panicked.outcome,
             None => {
                 let Some((mut asked, _)) = self.agent(path) else { return };

@@ -38,7 +38,7 @@ pub(in crate::agent) fn warn_of_lost_values(types: &str) {
     tracing::warn!(
         target: "tool_core",
         types,
-        "the run is stored, but not these values of its context: whoever resumes it must pass them, or `per_run` gives them"
+        "the run is stored, but not these values of its context: pass them when you resume it, or give them by `run_setup`"
     );
     #[cfg(not(feature = "tracing"))]
     let _ = types;

@@ -7,7 +7,7 @@ use super::walk::{Step, Walk};
 use crate::arguments::matching::{has_type, is_one_of, is_tag, narrowed, probable_choices};
 use crate::arguments::members::Members;
 use crate::arguments::wording::{missing_value, quote, unexpected_value};
-use crate::schema::{Node, NodeId};
+use crate::schema::{NodeId, ShapeNode};
 
 /// The maximum number of members of an alternative that can be its tag.
 const MAX_TAGS: usize = 4;
@@ -79,19 +79,19 @@ impl Walk<'_> {
     }
 
     /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
-    pub(super) fn report_tag(&mut self, node: &Node, text: &str) -> bool {
+    pub(super) fn report_tag(&mut self, node: &ShapeNode, text: &str) -> bool {
         let Members(members) = Members::of(text);
         let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
         let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();
         let [first, _, ..] = &*choices else { return false };
-        let tag_of = |choice: &Node, name: &String| {
+        let tag_of = |choice: &ShapeNode, name: &String| {
             let tag = choice.properties.get(name).map(|property| self.shape.node(property.node))?;
             (is_tag(tag) && choice.is_required(name)).then(|| tag.constants.clone()).flatten()
         };
         let names = first.names.iter().filter(|name| tag_of(first, name).is_some()).take(MAX_TAGS);
         let mut tags = names.filter_map(|name| {
             let constants: Option<Vec<_>> = choices.iter().map(|choice| tag_of(choice, name)).collect();
-            Some((name, Node { constants: Some(constants?.concat()), ..Node::default() }))
+            Some((name, ShapeNode { constants: Some(constants?.concat()), ..ShapeNode::default() }))
         });
         let Some((name, tag)) = tags.next() else { return false };
         let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| *value);

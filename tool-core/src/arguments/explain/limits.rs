@@ -9,7 +9,7 @@ use super::walk::{Step, Walk};
 use crate::arguments::matching::{has_type, is_in_range, is_one_of, is_tag, probable_choices};
 use crate::arguments::members::{Members, items, offset_in};
 use crate::arguments::wording::unknown_member;
-use crate::schema::{Kind, Node, NodeId};
+use crate::schema::{Kind, NodeId, ShapeNode};
 
 impl Walk<'_> {
     /// Reports which limits of its schema a value exceeds.
@@ -43,7 +43,7 @@ impl Walk<'_> {
         }
     }
 
-    fn limits_of_items(&mut self, nodes: &[&Node], text: &str, depth: usize) {
+    fn limits_of_items(&mut self, nodes: &[&ShapeNode], text: &str, depth: usize) {
         for (index, value) in items(text).into_iter().enumerate() {
             for item in nodes.iter().filter_map(|node| self.item(node, index)).collect::<Vec<_>>() {
                 self.step(Step::Item(index), |walk| walk.limits(item, value, depth + 1));
@@ -51,7 +51,7 @@ impl Walk<'_> {
         }
     }
 
-    fn limits_of_members(&mut self, nodes: &[&Node], text: &str, depth: usize) {
+    fn limits_of_members(&mut self, nodes: &[&ShapeNode], text: &str, depth: usize) {
         let shape = self.shape;
         let Members(members) = Members::of(text);
         let path = self.path.clone();
@@ -113,7 +113,7 @@ impl Walk<'_> {
     /// Returns the alternative of a schema that a value has. An object that has none of them is reported.
     fn choice(&mut self, id: NodeId, text: &str, depth: usize) -> Option<NodeId> {
         let (shape, node) = (self.shape, self.shape.node(id));
-        let has_kind = |choice: &Node| has_type(choice, text) || is_positional(choice, text);
+        let has_kind = |choice: &ShapeNode| has_type(choice, text) || is_positional(choice, text);
         let choices = probable_choices(shape, node, text, has_kind);
         if let [choice] = *choices {
             return Some(choice);
@@ -162,7 +162,7 @@ impl Walk<'_> {
     }
 
     /// Returns the schema of an item of a list, which can contain the fields of a struct: its tag and then the others.
-    fn item(&self, node: &Node, index: usize) -> Option<NodeId> {
+    fn item(&self, node: &ShapeNode, index: usize) -> Option<NodeId> {
         if !node.names_type("object") || node.names_type("array") {
             return node.item(index);
         }
@@ -172,7 +172,7 @@ impl Walk<'_> {
         tags.into_iter().chain(others).nth(index)
     }
 
-    fn parts_fit(&mut self, node: &Node, text: &str, depth: usize) -> bool {
+    fn parts_fit(&mut self, node: &ShapeNode, text: &str, depth: usize) -> bool {
         match Kind::of(text) {
             Some(Kind::Object) => {
                 let Members(members) = Members::of(text);
@@ -196,6 +196,6 @@ impl Walk<'_> {
 }
 
 /// Returns `true` if a value is a list where a schema describes an object: a type can read its fields by their positions.
-fn is_positional(node: &Node, text: &str) -> bool {
+fn is_positional(node: &ShapeNode, text: &str) -> bool {
     node.names_type("object") && !node.names_type("array") && Kind::of(text) == Some(Kind::Array)
 }

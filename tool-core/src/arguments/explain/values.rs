@@ -15,7 +15,7 @@ use crate::arguments::matching::{has_type, is_in_range, is_infinite, is_one_of};
 use crate::arguments::members::{Members, items, offset_in};
 use crate::arguments::validators::Part;
 use crate::arguments::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
-use crate::schema::{Kind, Node, NodeId};
+use crate::schema::{Kind, NodeId, ShapeNode};
 
 impl Walk<'_> {
     /// Reports the mistakes in a value.
@@ -67,7 +67,7 @@ impl Walk<'_> {
         }
     }
 
-    fn items(&mut self, node: &Node, text: &str, depth: usize) {
+    fn items(&mut self, node: &ShapeNode, text: &str, depth: usize) {
         for (index, value) in items(text).into_iter().enumerate() {
             let Some(item) = node.item(index).filter(|_| !self.is_full()) else { return };
             self.step(Step::Item(index), |walk| walk.value(item, value, depth + 1));
@@ -133,7 +133,7 @@ impl Walk<'_> {
     /// a listed member by that name.
     fn has_other_name(&self, members: &[(Cow<'_, str>, &str)], text: &str) -> bool {
         let parts: Vec<_> = self.object.into_iter().flat_map(|object| self.parts_of(object)).collect();
-        let lists = |node: &Node, name: &str| {
+        let lists = |node: &ShapeNode, name: &str| {
             node.member(name).is_some_and(|member| !self.shape.node(member).is_never)
         };
         let is_listed = |name: &str| parts.iter().any(|node| lists(node, name));

@@ -12,7 +12,7 @@ use crate::arguments::report::MAX_REPORT_BYTES;
 use crate::arguments::target::Ignorance;
 use crate::arguments::validators::{Part, SchemaValidator, Validators};
 use crate::arguments::wording::{quote, unexpected_value};
-use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
+use crate::schema::{Kind, Length, NodeId, Shape, ShapeNode, integer};
 
 /// The maximum number of schemas that are visited for the names of one object.
 const MAX_PARTS: usize = 1000;
@@ -112,7 +112,7 @@ impl<'w> Walk<'w> {
 
     /// Returns `true` if an integer has more than 64 bits, which validators cannot read. Without a type, or as a `number`, it can be
     /// any number.
-    pub(super) fn is_too_large(&self, node: &Node, text: &str) -> bool {
+    pub(super) fn is_too_large(&self, node: &ShapeNode, text: &str) -> bool {
         let is_integer =
             Kind::of(text) == Some(Kind::Number) && node.types.is_some() && !node.names_type("number");
         let too_large = |integer: &str| integer.parse::<i64>().is_err() && integer.parse::<u64>().is_err();
@@ -142,7 +142,7 @@ impl<'w> Walk<'w> {
     }
 
     /// Returns the schemas of an object that a schema consists of: itself, those that hold at the same time, and its alternatives.
-    pub(super) fn parts_of(&self, id: NodeId) -> impl Iterator<Item = &'w Node> + use<'w> {
+    pub(super) fn parts_of(&self, id: NodeId) -> impl Iterator<Item = &'w ShapeNode> + use<'w> {
         let (mut seen, mut waiting, mut parts) = (HashSet::new(), vec![id], Vec::new());
         while let Some(id) = waiting.pop().filter(|_| seen.len() < MAX_PARTS) {
             if seen.insert(id) {

@@ -14,7 +14,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The tables of a kind of file.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Debug)]
 pub struct SqliteSchema {
     /// Distinguishes these files from files of other programs.

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{
+    Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params, params_from_iter,
+};
 use serde::de::DeserializeOwned;
 
 use self::database::BoxError;
@@ -18,12 +20,12 @@ pub use self::worker::SqliteWorker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, ConversationSummary, DriverId,
-    LeaseRequest, LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunStatus,
-    RunStore, RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
+    BudgetPeriod, BudgetRemainder, BudgetReservation, BudgetStore, ChatStore, CompactionSummary, DriverId,
+    LeaseRequest, LeaseState, MemoryError, OutputStore, PostOutcome, PostedCommand, RunFilter, RunLog,
+    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture, UnreadableRun,
 };
 use crate::model::{ConversationId, Message, RunUser};
-use crate::run::{MessageLoad, Run, RunChanges, RunId, RunRevision};
+use crate::run::{MessageVolume, Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
@@ -104,8 +106,8 @@ impl SqliteStore {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let memory = ChatMemory::new(SqliteStore::in_memory().await?);
-    /// memory.commit(&"user-7".into(), &[Message::user("Hello"), Message::assistant("Good morning!")]).await?;
-    /// assert_eq!(memory.messages(&"user-7".into()).await?.len(), 2);
+    /// memory.commit("user-7", &[Message::user("Hello"), Message::assistant("Good morning!")]).await?;
+    /// assert_eq!(memory.messages("user-7").await?.len(), 2);
     /// # Ok(())
     /// # }
     /// ```
@@ -246,7 +248,7 @@ impl ChatStore for SqliteStore {
     fn store_summary<'a>(
         &'a self,
         id: &'a ConversationId,
-        summary: &'a ConversationSummary,
+        summary: &'a CompactionSummary,
     ) -> StoreFuture<'a, ()> {
         let (id, summary) = (id.clone(), summary.clone());
         self.0.run(move |connection| {
@@ -257,7 +259,7 @@ impl ChatStore for SqliteStore {
         })
     }
 
-    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<ConversationSummary>> {
+    fn load_summary<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<CompactionSummary>> {
         let id = id.clone();
         self.0.run(move |connection| {
             let load = "SELECT messages, text, details FROM summaries WHERE conversation = ?1";
@@ -265,7 +267,7 @@ impl ChatStore for SqliteStore {
             let found = connection.query_row(load, [id.as_str()], read).optional()?;
             let found = found.map(|(messages, text, details)| {
                 let messages = usize::try_from(messages)?;
-                Ok::<_, BoxError>(ConversationSummary { messages, text, details })
+                Ok::<_, BoxError>(CompactionSummary { messages, text, details })
             });
             found.transpose()
         })
@@ -350,6 +352,29 @@ impl RunStore for SqliteStore {
         })
     }
 
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        let id = id.to_owned();
+        self.0.run(move |connection| {
+            let transaction = connection.transaction()?;
+            let Some(summary) = list(&transaction, &RunFilter::new().id(&*id))?.pop() else { return Ok(None) };
+            let sql = "SELECT position, entry FROM run_log WHERE run = ?1 AND position > ?2 ORDER BY position LIMIT ?3";
+            let after = after.map_or(Ok(-1), i64::try_from)?;
+            let mut log = transaction.prepare(sql)?;
+            let rows = log.query_and_then(params![id, after, i64::try_from(limit)?], |row| {
+                Ok::<_, BoxError>((row.get::<_, i64>(0)?.try_into()?, row.get(1)?))
+            })?;
+            let entries = rows.collect::<Result<_, _>>()?;
+            let sql = "SELECT part FROM run_parts WHERE run = ?1 AND key = ?2";
+            let rest = transaction.query_row(sql, params![id, RunChanges::REST], |row| row.get(0)).optional()?;
+            Ok(Some(RunLog::new(summary, entries, rest)))
+        })
+    }
+
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         let id = id.to_owned();
         self.0.run(move |connection| {
@@ -377,34 +402,7 @@ impl RunStore for SqliteStore {
 
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         let filter = filter.clone();
-        self.0.run(move |connection| {
-            let (sql, values) = list_query(&filter);
-            let mut statement = connection.prepare(&sql)?;
-            let mut rows = statement.query(params_from_iter(values))?;
-            let mut runs = Vec::new();
-            let is_named = filter.id.is_some() || filter.conversation.is_some();
-            while let Some(row) = rows.next()? {
-                let summary = match read_summary(row) {
-                    Ok(summary) => summary,
-                    // One that has finished changes nothing for its conversation.
-                    Err(run)
-                        if is_named
-                            && row.get_ref("status")?.as_str().ok() != Some(RunStatus::Finished.as_str()) =>
-                    {
-                        return Err(run.into());
-                    }
-                    Err(_) => continue,
-                };
-                runs.push(RunSummary {
-                    age: Duration::from_secs(row.get::<_, i64>("age")?.unsigned_abs()),
-                    is_leased: row.get("is_leased")?,
-                    is_command_posted: row.get("is_command_posted")?,
-                    is_cancellation_posted: row.get("is_cancellation_posted")?,
-                    ..summary
-                });
-            }
-            Ok(runs)
-        })
+        self.0.run(move |connection| list(connection, &filter))
     }
 
     fn unreadable_runs(&self) -> StoreFuture<'_, Vec<UnreadableRun>> {
@@ -475,7 +473,7 @@ impl RunStore for SqliteStore {
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
             // Whatever the run has: nobody waits for a message that no run takes.
-            if !command.command.fits(MessageLoad::default()) {
+            if !command.command.fits(MessageVolume::default()) {
                 return Ok(PostOutcome::Full);
             }
             let (run, posted) = (id.to_owned(), command.clone());
@@ -491,7 +489,7 @@ impl RunStore for SqliteStore {
                     return Ok(PostOutcome::Posted);
                 }
                 match posted.command.message() {
-                    Some(message) if !message_load(&transaction, &run)?.takes(message) => {
+                    Some(message) if !message_volume(&transaction, &run)?.takes(message) => {
                         return Ok(PostOutcome::Full);
                     }
                     // What always fits needs no summary, which can be unreadable.
@@ -533,13 +531,41 @@ fn decisions(transaction: &Transaction<'_>, run: &str) -> Result<Vec<PostedComma
 }
 
 /// Returns how much was sent to a stored run in messages, with those in its inbox.
-fn message_load(transaction: &Transaction<'_>, run: &str) -> Result<MessageLoad, BoxError> {
+fn message_volume(transaction: &Transaction<'_>, run: &str) -> Result<MessageVolume, BoxError> {
     let summary = "SELECT summary FROM runs WHERE id = ?1";
     let parse = |row: &Row<'_>| Ok(parse_column(row.get_ref(0)?, "a summary in the table `runs`"));
     let summary: RunSummary = transaction.query_row(summary, [run], parse)??;
     let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
     let (messages, bytes) = transaction.query_row(COUNT_MESSAGES, [run], counts)?;
-    Ok(summary.message_load.with_unread(messages.try_into()?, bytes.try_into()?))
+    Ok(summary.message_volume.with_unread(messages.try_into()?, bytes.try_into()?))
+}
+
+fn list(connection: &Connection, filter: &RunFilter) -> Result<Vec<RunSummary>, BoxError> {
+    let (sql, values) = list_query(filter);
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut runs = Vec::new();
+    let is_named = filter.id.is_some() || filter.conversation.is_some();
+    while let Some(row) = rows.next()? {
+        let summary = match read_summary(row) {
+            Ok(summary) => summary,
+            // One that has finished changes nothing for its conversation.
+            Err(run)
+                if is_named && row.get_ref("status")?.as_str().ok() != Some(RunStatus::Finished.as_str()) =>
+            {
+                return Err(run.into());
+            }
+            Err(_) => continue,
+        };
+        runs.push(RunSummary {
+            age: Duration::from_secs(row.get::<_, i64>("age")?.unsigned_abs()),
+            is_leased: row.get("is_leased")?,
+            is_command_posted: row.get("is_command_posted")?,
+            is_cancellation_posted: row.get("is_cancellation_posted")?,
+            ..summary
+        });
+    }
+    Ok(runs)
 }
 
 /// Returns the statement that lists the runs that a filter admits, and its values. It reads no state, and each condition has an index.

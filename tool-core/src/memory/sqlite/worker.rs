@@ -16,7 +16,6 @@ use super::database::{self, BoxError, SqliteSchema};
 /// clones are dropped and all jobs are done.
 ///
 /// A dedicated thread needs no runtime and preserves the order, unlike the blocking threads of a runtime.
-#[doc(hidden)] // For the crates of this project.
 #[derive(Clone)]
 pub struct SqliteWorker(mpsc::Sender<Job>);
 

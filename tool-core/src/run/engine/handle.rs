@@ -1,10 +1,10 @@
 //! What follows from the result of an effect.
 
-use super::facts::{Engine, Facts};
+use super::view::{Engine, EngineView};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::run::changes::RunChanges;
 use crate::run::effect::{Awaited, EffectId, RunPath};
-use crate::run::state::{Profile, Run, Sees};
+use crate::run::state::{AgentProfile, LayerSight, Run};
 use crate::run::step_error::StepError;
 use crate::tool::{ToolError, ToolExecution};
 
@@ -20,7 +20,7 @@ pub enum EffectResult {
         /// The execution of the call that waits for it, with what the next one needs.
         waiting: Option<Box<ToolExecution>>,
         /// What its rules need of the agent.
-        profile: Profile,
+        profile: AgentProfile,
         /// The run does not count for the limits of the one around it.
         has_own_limits: bool,
     },
@@ -47,7 +47,7 @@ pub enum EffectResult {
 #[derive(Debug)]
 pub struct TurnTools {
     /// What layers see of its calls.
-    pub sees: Sees,
+    pub sees: LayerSight,
     /// The tools that it calls.
     pub called: Vec<ToolDefinition>,
     /// The tools that undo these.
@@ -286,7 +286,7 @@ impl Engine<'_> {
         call_id: &str,
         mut inner: Run,
         waiting: Option<Box<ToolExecution>>,
-        profile: Profile,
+        profile: AgentProfile,
         has_own_limits: bool,
     ) -> Result<(), StepError> {
         inner.set_profile(profile);
@@ -313,11 +313,11 @@ impl Engine<'_> {
     }
 }
 
-impl<'r> Facts<'r> {
+impl<'r> EngineView<'r> {
     /// Returns the outcome of the call whose agent's run has stopped because it panicked.
     #[must_use]
     pub fn outcome_of_panic(self, path: &RunPath) -> Option<ToolExecution> {
-        let panic = self.inner_run_at(path.calls())?.facts().panic()?;
+        let panic = self.inner_run_at(path.calls())?.engine_view().panic()?;
         self.panicked_call(path, panic)
     }
 
@@ -338,7 +338,7 @@ impl Run {
     }
 
     /// Returns `true` if layers, which see this, have to see an outcome before it is recorded.
-    pub(crate) fn must_be_judged(&self, execution: &ToolExecution, sees: Sees) -> bool {
+    pub(crate) fn must_be_judged(&self, execution: &ToolExecution, sees: LayerSight) -> bool {
         let id = &*execution.call().id;
         let is_last = || (sees.outputs || sees.records) && !self.will_retry(execution);
         !execution.is_waiting() && (self.end_from_inside(id).is_some() || is_last())
@@ -353,7 +353,7 @@ impl Run {
         let called = earlier.chain(called).collect();
         let mut all = self.profile().map(|profile| profile.undoing.clone()).unwrap_or_default();
         all.extend(undoing.into_iter().map(|undo| ((self.handoffs().len(), undo.name().to_owned()), undo)));
-        self.set_profile(Profile { sees, called, undoing: all, max_concurrent_calls });
+        self.set_profile(AgentProfile { sees, called, undoing: all, max_concurrent_calls });
     }
 }
 
@@ -361,7 +361,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::model::{AssistantMessage, ChatResponse, Message, ToolKind, ToolPolicy};
-    use crate::run::{Effect, StopReason, Subject};
+    use crate::run::{Effect, LayerSubject, StopReason};
     use crate::tool::{ToolErrorKind, ToolOutput};
 
     /// A run that has requested these calls, whose layers judge outcomes and record.
@@ -372,8 +372,8 @@ mod tests {
         run.record_response(ChatResponse::new(message)).unwrap();
         let clerk = ToolDefinition::new("clerk").with_kind(ToolKind::Agent);
         let once = ToolPolicy { at_most_once: true, ..ToolPolicy::default() };
-        let mut profile = Profile::new(8);
-        profile.sees = Sees { outputs: true, records: true, ..Sees::default() };
+        let mut profile = AgentProfile::new(8);
+        profile.sees = LayerSight { outputs: true, records: true, ..LayerSight::default() };
         profile.called = [clerk, ToolDefinition::new("once").with_policy(once)].into_iter().collect();
         run.set_profile(profile);
         for (call, _) in run.calls_to_judge() {
@@ -404,7 +404,7 @@ mod tests {
             run.engine().handle(id, EffectResult::Cancelled).unwrap();
         }
         // The first is executed, and awaited.
-        assert!(run.facts().is_awaited(&group[0].0) && !run.facts().is_awaited(&group[1].0));
+        assert!(run.engine_view().is_awaited(&group[0].0) && !run.engine_view().is_awaited(&group[1].0));
         let again = poll(&mut run);
         assert!(matches!(&*again, [(_, Effect::Call(b))] if b.call.id == "b" && b.attempt.number == 1));
         run.cancel();
@@ -425,10 +425,12 @@ mod tests {
         run.engine().set_executing_at(&group[0].0);
         run.engine().handle(&group[0].0, done("a")).unwrap();
         let judged = poll(&mut run);
-        assert!(matches!(&*judged, [(_, Effect::Judge(Subject::Execution(one)))] if one.call().id == "a"));
+        assert!(
+            matches!(&*judged, [(_, Effect::Judge(LayerSubject::Execution(one)))] if one.call().id == "a")
+        );
         // Judged again: the step has not ended.
         run.engine().handle(&judged[0].0, EffectResult::Cancelled).unwrap();
-        assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Execution(_)))]));
+        assert!(matches!(&*poll(&mut run), [(_, Effect::Judge(LayerSubject::Execution(_)))]));
         run.cancel();
         let [execution] = run.tool_executions() else { panic!("the call has an outcome") };
         assert_eq!(execution.error().unwrap().kind(), ToolErrorKind::OutcomeUnknown);
@@ -443,16 +445,16 @@ mod tests {
         run.engine().set_executing_at(&group[0].0);
         run.cancel();
         let records = poll(&mut run);
-        assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
+        assert!(matches!(&*records, [(_, Effect::Judge(LayerSubject::Results))]));
         run.engine().handle(&records[0].0, EffectResult::Cancelled).unwrap();
         let records = poll(&mut run);
-        assert!(matches!(&*records, [(_, Effect::Judge(Subject::Results))]));
+        assert!(matches!(&*records, [(_, Effect::Judge(LayerSubject::Results))]));
         run.engine().handle(&records[0].0, EffectResult::Nothing).unwrap();
         assert!(poll(&mut run).is_empty());
         assert!(matches!(run.stop_reason(), Some(StopReason::Cancelled)));
 
         let mut asking = Run::new([Message::user("Go")]);
-        asking.set_profile(Profile::new(8));
+        asking.set_profile(AgentProfile::new(8));
         let asked = poll(&mut asking);
         assert!(matches!(&*asked, [(_, Effect::CallModel)]));
         asking.cancel();
@@ -510,7 +512,7 @@ mod tests {
                 run.engine().set_executing_at(&undo);
             }
             run.cancel_unjudged();
-            assert!(!run.facts().is_awaited(&undo));
+            assert!(!run.engine_view().is_awaited(&undo));
             while run.engine().poll_abandoned().is_some() {}
             let again = poll_call(&mut run).expect("it is undone");
             assert_eq!(again.path().calls().len(), 1);
@@ -527,7 +529,7 @@ mod tests {
         let mut copy = run.recording_copy();
         copy.forget_in_flight();
         copy.engine().track_changes(true);
-        copy.open_step(1, Default::default(), Sees::default());
+        copy.open_step(1, Default::default(), LayerSight::default());
         assert!(poll(&mut copy).is_empty());
         assert!(copy.tool_executions().is_empty());
     }
@@ -540,14 +542,14 @@ mod tests {
         run.engine().handle(&group[0].0, EffectResult::Panicked("broken".into())).unwrap();
         let judged = poll(&mut run);
         assert!(
-            matches!(&*judged, [(_, Effect::Judge(Subject::Execution(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
+            matches!(&*judged, [(_, Effect::Judge(LayerSubject::Execution(one)))] if one.error().unwrap().kind() == ToolErrorKind::Panicked)
         );
         let profile = undoing_run().profile().unwrap().clone();
         let (inner, path) = (Box::new(undoing_run()), RunPath::default().inside("b"));
         let began = EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false };
         run.engine().handle(&group[1].0, began).unwrap();
         assert!(!run.engine().stop_panicked(&path, "broken".into()));
-        assert!(run.facts().outcome_of_panic(&path).is_some() && !run.is_done());
+        assert!(run.engine_view().outcome_of_panic(&path).is_some() && !run.is_done());
         assert!(run.engine().stop_panicked(&path, "broken again".into()));
         assert!(run.is_done() || run.is_undoing());
     }
@@ -575,7 +577,7 @@ mod tests {
         assert_eq!(request.call.id, "a");
         let mut inner = Run::new([Message::user("Go")]);
         inner.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
-        let (inner, profile) = (Box::new(inner), Profile::new(8));
+        let (inner, profile) = (Box::new(inner), AgentProfile::new(8));
         run.engine()
             .handle(begin, EffectResult::Began { run: inner, waiting: None, profile, has_own_limits: false })
             .unwrap();
@@ -589,7 +591,7 @@ mod tests {
         let output = ToolExecution::new(ToolCall::new("a", "clerk", ""), Ok(ToolOutput::text("Done.")));
         run.engine().handle(&ending[0].0, EffectResult::Ended(0, output.into())).unwrap();
         assert!(
-            matches!(&*poll(&mut run), [(_, Effect::Judge(Subject::Execution(one)))] if one.call().id == "a")
+            matches!(&*poll(&mut run), [(_, Effect::Judge(LayerSubject::Execution(one)))] if one.call().id == "a")
         );
     }
 }

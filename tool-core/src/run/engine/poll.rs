@@ -9,9 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Engine, Facts};
+use super::view::{Engine, EngineView};
 use crate::model::ToolCall;
-use crate::run::effect::{Awaited, Effect, EffectId, RunPath, Subject};
+use crate::run::effect::{Awaited, Effect, EffectId, LayerSubject, RunPath};
 use crate::run::state::{Polled, Run};
 use crate::tool::Attempt;
 
@@ -33,7 +33,7 @@ impl Engine<'_> {
     /// Returns an effect in flight that is no longer awaited, because its run has stopped. What comes of it is ignored.
     pub fn poll_abandoned(&mut self) -> Option<EffectId> {
         let polled = &self.driving.as_ref()?.polled;
-        let is_abandoned = |id: &&EffectId| !self.facts().is_awaited(id);
+        let is_abandoned = |id: &&EffectId| !self.engine_view().is_awaited(id);
         let abandoned = match &polled.changed {
             None => polled.awaited.keys().find(is_abandoned),
             Some(changed) => {
@@ -43,7 +43,10 @@ impl Engine<'_> {
                     !run.is_some_and(Run::is_calling)
                 };
                 changed.iter().filter(has_stopped).find_map(|path| {
-                    self.facts().awaited_from(path).take_while(|id| id.path.is_below(path)).find(is_abandoned)
+                    self.engine_view()
+                        .awaited_from(path)
+                        .take_while(|id| id.path.is_below(path))
+                        .find(is_abandoned)
                 })
             }
         };
@@ -73,7 +76,7 @@ impl Engine<'_> {
 
     /// Begins a step of a run that needs none by itself, because persons are asked.
     pub(crate) fn begin_step_at(&mut self, path: &RunPath) -> EffectId {
-        let (id, _) = self.note_in_flight(path.clone(), Effect::Judge(Subject::Next));
+        let (id, _) = self.note_in_flight(path.clone(), Effect::Judge(LayerSubject::Next));
         self.set_step(&id, false);
         id
     }
@@ -137,11 +140,11 @@ impl Engine<'_> {
     fn group_of(&mut self, places: Vec<RunPath>) -> Vec<(EffectId, Effect)> {
         let outcome_at = |path: &RunPath| {
             let outcome = self.inner_run_at(path.calls())?.outcome_to_judge()?;
-            self.facts().may_take_step(path).then(|| outcome.clone())
+            self.engine_view().may_take_step(path).then(|| outcome.clone())
         };
         let unjudged = places.iter().find_map(|path| Some((path, outcome_at(path)?)));
         if let Some((path, outcome)) = unjudged {
-            let subject = Subject::Execution(Box::new(outcome));
+            let subject = LayerSubject::Execution(Box::new(outcome));
             return vec![self.note_in_flight(path.clone(), Effect::Judge(subject))];
         }
         let takes_steps = self.profile().is_none();
@@ -151,7 +154,7 @@ impl Engine<'_> {
                 self.change_inner_run_at(&path.calls(), Run::apply_profile);
             }
         }
-        if self.has_given_up_calls() && self.facts().may_take_step(&RunPath::default()) {
+        if self.has_given_up_calls() && self.engine_view().may_take_step(&RunPath::default()) {
             return vec![self.note_in_flight(RunPath::default(), Effect::GiveUp)];
         }
         let started = self.start(&places);
@@ -165,18 +168,19 @@ impl Engine<'_> {
     /// Returns the steps of runs inside, which change the runs themselves, beside each other. Those of the outermost run are taken outside of this
     /// loop.
     fn steps(&mut self, places: &[RunPath]) -> Vec<(EffectId, Effect)> {
-        let is_busy =
-            |path: &RunPath| self.facts().awaited_from(path).next().is_some_and(|id| id.path.is_below(path));
+        let is_busy = |path: &RunPath| {
+            self.engine_view().awaited_from(path).next().is_some_and(|id| id.path.is_below(path))
+        };
         let inside = places.iter().filter(|path| path.depth() > 0);
         let needed = inside.filter_map(|path| {
             let run = self.inner_run_at(path.calls()).filter(|run| !run.is_stalled())?;
             let effect = match run {
                 run if run.is_done() => Effect::End,
                 run if run.is_asking() => Effect::CallModel,
-                run if run.awaits_step() && !is_busy(path) => Effect::Judge(Subject::Next),
+                run if run.awaits_step() && !is_busy(path) => Effect::Judge(LayerSubject::Next),
                 _ => return None,
             };
-            self.facts().may_take_step(path).then(|| (path.clone(), effect))
+            self.engine_view().may_take_step(path).then(|| (path.clone(), effect))
         });
         let needed: Vec<_> = needed.collect();
         needed.into_iter().map(|(path, effect)| self.note_in_flight(path, effect)).collect()
@@ -186,15 +190,15 @@ impl Engine<'_> {
     fn recorded_steps(&mut self) -> Vec<(EffectId, Effect)> {
         let places = self.open_places();
         let all = |is: &dyn Fn(&Run) -> bool| -> Vec<RunPath> {
-            let free = places.iter().filter(|path| self.facts().may_take_step(path));
+            let free = places.iter().filter(|path| self.engine_view().may_take_step(path));
             let is = |run: &Run| !run.is_stalled() && is(run);
             free.filter(|path| self.inner_run_at(path.calls()).is_some_and(is)).cloned().collect()
         };
         let step = if let Some(path) = all(&Run::awaits_step).into_iter().next() {
-            Some((path, Effect::Judge(Subject::Next)))
+            Some((path, Effect::Judge(LayerSubject::Next)))
         // Not in the step that asks a model, which reports it again each time that the model fails.
         } else if let Some(path) = all(&Run::has_unrecorded).into_iter().next() {
-            Some((path, Effect::Judge(Subject::Results)))
+            Some((path, Effect::Judge(LayerSubject::Results)))
         } else {
             let done = all(&Run::is_done).into_iter().find(|path| path.depth() > 0);
             done.map(|path| (path, Effect::End))
@@ -245,7 +249,7 @@ impl Engine<'_> {
     }
 }
 
-impl<'r> Facts<'r> {
+impl<'r> EngineView<'r> {
     /// Returns `true` if an effect is in flight and its run goes on.
     #[must_use]
     pub fn is_awaited(self, id: &EffectId) -> bool {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::facts::{Engine, Facts};
+use super::view::{Engine, EngineView};
 use crate::run::effect::{Awaited, RunPath};
 use crate::run::state::Run;
 use crate::run::wait::Wait;
@@ -37,7 +37,7 @@ impl Engine<'_> {
     pub(crate) fn advance_at<'p>(&mut self, passed: Duration, places: impl IntoIterator<Item = &'p RunPath>) {
         // To count for one changes nothing about the others.
         for place in places {
-            if self.facts().counts_time_at(place) {
+            if self.engine_view().counts_time_at(place) {
                 self.mark_at(place, |run| run.count_time(passed));
             }
         }
@@ -52,7 +52,7 @@ impl Engine<'_> {
     pub(super) fn stop_in_time(&mut self, places: &[RunPath]) {
         for place in places {
             let is_up = |run: &Run| run.is_time_up() && run.outcome_to_judge().is_none();
-            if self.facts().step_in_flight(place).is_none()
+            if self.engine_view().step_in_flight(place).is_none()
                 && self.inner_run_at(place.calls()).is_some_and(is_up)
             {
                 self.use_up_time_at(place);
@@ -61,7 +61,7 @@ impl Engine<'_> {
     }
 }
 
-impl<'r> Facts<'r> {
+impl<'r> EngineView<'r> {
     /// Returns when time changes the tree after this time. A step of a run limits its time itself.
     #[must_use]
     pub fn poll_timeout(self, now: Timestamp) -> Timeouts {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::node::Node;
+use super::node::StrictNode;
 use crate::schema::keywords::Keywords;
 
 /// The keywords that neither strict mode nor a description can express.
@@ -16,7 +16,7 @@ pub(super) struct Words(String);
 
 impl Words {
     /// Creates the description of a schema, without the constraints of its type.
-    pub(super) fn new(node: &Node<'_>) -> Result<Self, String> {
+    pub(super) fn new(node: &StrictNode<'_>) -> Result<Self, String> {
         let is_present = |keyword: &&str| node.get(keyword).is_some_and(|value| *value != Value::Bool(false));
         if let Some(keyword) = UNSUPPORTED.iter().find(is_present) {
             return Err(format!("strict mode does not support `{keyword}`; describe it in the description"));

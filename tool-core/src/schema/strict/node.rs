@@ -19,9 +19,9 @@ type Read<T> = Result<Option<T>, String>;
 
 /// A schema with those in its `allOf` and, if it is an alternative, the constraints of the enclosing schema.
 #[derive(Clone, Default)]
-pub(super) struct Node<'s>(BTreeMap<&'s str, Vec<&'s Value>>);
+pub(super) struct StrictNode<'s>(BTreeMap<&'s str, Vec<&'s Value>>);
 
-impl<'s> Node<'s> {
+impl<'s> StrictNode<'s> {
     /// Merges schemas of the same value.
     pub(super) fn merge(schemas: &[&'s Value]) -> Result<Self, String> {
         Self::default().with(schemas)

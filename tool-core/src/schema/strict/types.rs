@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::description::{Words, describe_bounds};
-use super::node::{ANYTHING, Node};
+use super::node::{ANYTHING, StrictNode};
 
 /// All types but `null`.
 const TYPES: [&str; 6] = ["object", "array", "string", "number", "integer", "boolean"];
@@ -25,7 +25,7 @@ pub(super) struct Types<'s> {
 }
 
 impl<'s> Types<'s> {
-    pub(super) fn new(node: &Node<'s>) -> Result<Self, String> {
+    pub(super) fn new(node: &StrictNode<'s>) -> Result<Self, String> {
         let values: Option<Vec<_>> = match (node.get("const"), node.get("enum")) {
             (Some(value), _) => Some(vec![value]),
             (None, Some(Value::Array(values))) => Some(values.iter().collect()),
@@ -79,7 +79,7 @@ pub(super) fn has_type(value: &Value, name: &str) -> bool {
 }
 
 /// Returns the form of a string.
-pub(super) fn string(node: &Node<'_>, words: &mut Words) -> Result<Value, String> {
+pub(super) fn string(node: &StrictNode<'_>, words: &mut Words) -> Result<Value, String> {
     let mut form = json!({ "type": "string" });
     match node.text("pattern")? {
         Some(pattern) if has_lookaround(pattern) => {
@@ -110,7 +110,7 @@ fn has_lookaround(pattern: &str) -> bool {
 }
 
 /// Returns the form of a number.
-pub(super) fn number(name: &str, node: &Node<'_>) -> Result<Value, String> {
+pub(super) fn number(name: &str, node: &StrictNode<'_>) -> Result<Value, String> {
     let mut form = json!({ "type": name });
     for keyword in OF_NUMBERS {
         if let Some(bound) = node.get_as(keyword, "a number", Value::as_number)? {

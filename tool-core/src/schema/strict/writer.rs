@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::definitions::{MAX_NAME_CHARS, find, follow};
 use super::description::{Words, describe_bounds, summarize};
 use super::limits::{self, Limits};
-use super::node::Node;
+use super::node::StrictNode;
 use super::types::{self, Types, has_type};
 use crate::content::MAX_SCHEMA_DEPTH;
 
@@ -41,7 +41,7 @@ impl<'s> Writer<'s> {
 
     /// Writes the schema of the arguments, an object that can be behind references, and each referenced definition once.
     pub(super) fn write_arguments(&mut self) -> Written<Value> {
-        let node = Node::merge(&[follow(self.root, self.root)?])?;
+        let node = StrictNode::merge(&[follow(self.root, self.root)?])?;
         if node.get("anyOf").or_else(|| node.get("oneOf")).is_some() {
             return Err(
                 "strict mode does not support alternatives at the top level; use several tools or a single parameter"
@@ -56,7 +56,7 @@ impl<'s> Writer<'s> {
         while let Some((name, schema)) = self.pending.pop_front() {
             self.limits.add_name(&name)?;
             self.path = "$.$defs".into();
-            let definition = self.at(&name, |this| this.write(&Node::merge(&[schema])?, 0, false))?;
+            let definition = self.at(&name, |this| this.write(&StrictNode::merge(&[schema])?, 0, false))?;
             self.definitions.insert(name, definition);
         }
         if !self.definitions.is_empty() {
@@ -83,7 +83,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a schema. The model writes `null` to omit an optional value.
-    fn write(&mut self, node: &Node<'s>, level: usize, is_optional: bool) -> Written<Value> {
+    fn write(&mut self, node: &StrictNode<'s>, level: usize, is_optional: bool) -> Written<Value> {
         self.limits.add(limits::SCHEMAS, 1)?;
         let mut words = Words::new(node)?;
         let mut form = match (node.get("$ref"), node.get("anyOf"), node.get("oneOf")) {
@@ -137,7 +137,7 @@ impl<'s> Writer<'s> {
         Ok(form)
     }
 
-    fn write_reference(&mut self, reference: &'s Value, node: &Node<'s>) -> Written<Value> {
+    fn write_reference(&mut self, reference: &'s Value, node: &StrictNode<'s>) -> Written<Value> {
         if let Some(keyword) = node.constraint_beside_reference() {
             return Err(format!(
                 "strict mode does not support `{keyword}` beside `$ref`; inline the definition"
@@ -156,7 +156,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes alternatives. The constraints of the enclosing schema apply to each.
-    fn write_choices(&mut self, keyword: &str, node: &Node<'s>, level: usize) -> Written<Value> {
+    fn write_choices(&mut self, keyword: &str, node: &StrictNode<'s>, level: usize) -> Written<Value> {
         let choices = node.get(keyword).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let mut forms = Vec::new();
         for (index, choice) in choices.iter().enumerate() {
@@ -172,7 +172,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a value of one of the types of the schema.
-    fn write_types(&mut self, node: &Node<'s>, words: &mut Words, level: usize) -> Written<Value> {
+    fn write_types(&mut self, node: &StrictNode<'s>, words: &mut Words, level: usize) -> Written<Value> {
         let Types { names, has_null, values } = Types::new(node)?;
         let mut forms = Vec::new();
         for name in names {
@@ -193,7 +193,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes the values of `enum` or `const` that have a type.
-    fn write_values(&mut self, name: &str, values: &[&'s Value], node: &Node<'s>) -> Written<Value> {
+    fn write_values(&mut self, name: &str, values: &[&'s Value], node: &StrictNode<'s>) -> Written<Value> {
         let values: Vec<_> = values.iter().copied().filter(|value| has_type(value, name)).collect();
         self.limits.add_values(&values)?;
         Ok(match node.get("const") {
@@ -203,7 +203,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a closed object with all properties required.
-    fn write_object(&mut self, node: &Node<'s>, words: &mut Words, level: usize) -> Written<Value> {
+    fn write_object(&mut self, node: &StrictNode<'s>, words: &mut Words, level: usize) -> Written<Value> {
         Limits::check_level(level)?;
         let is_closed = |keyword| node.all(keyword).all(|more| *more == Value::Bool(false));
         let has_patterns = node.all("patternProperties").any(|patterns| *patterns != json!({}));
@@ -229,7 +229,7 @@ impl<'s> Writer<'s> {
                 let schemas: Vec<_> = node.all("properties").filter_map(|all| all.get(name)).collect();
                 let is_optional = !required.contains(&**name);
                 let form = self.at(&format!("properties.{name}"), |this| {
-                    this.write(&Node::merge(&schemas)?, level, is_optional)
+                    this.write(&StrictNode::merge(&schemas)?, level, is_optional)
                 })?;
                 forms.insert(name.clone(), form);
             }
@@ -244,7 +244,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a list. The items of a tuple become alternatives, and their order a description.
-    fn write_list(&mut self, node: &Node<'s>, words: &mut Words, level: usize) -> Written<Value> {
+    fn write_list(&mut self, node: &StrictNode<'s>, words: &mut Words, level: usize) -> Written<Value> {
         Limits::check_level(level)?;
         let (least, mut most) = (node.length("minItems")?, node.length("maxItems")?);
         // Earlier drafts have the list of a tuple's schemas in `items`.
@@ -261,7 +261,7 @@ impl<'s> Writer<'s> {
             prefix.iter().enumerate().map(|(index, schema)| (format!("prefixItems[{index}]"), schema));
         let (mut forms, mut order) = (Vec::new(), Vec::new());
         for (step, schema) in steps.chain(more.map(|schema| ("items".to_owned(), schema))) {
-            let form = self.at(&step, |this| this.write(&Node::merge(&[schema])?, level, false))?;
+            let form = self.at(&step, |this| this.write(&StrictNode::merge(&[schema])?, level, false))?;
             order.push(summarize(&form));
             forms.push(form);
         }

@@ -95,13 +95,13 @@ fn bounded_id(id: &str) -> Cow<'_, str> {
 
 impl_id!(IdempotencyKey);
 
-/// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`.
+/// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &CallToUndo`.
 ///
 /// The tool is called with the arguments of that call and can take any subset of them; all that it requires must be among
 /// them. The result of that call, such as the number of a booking, is in the [`output`](Self::output).
 ///
 /// ```
-/// use tool_core::tool::Undone;
+/// use tool_core::tool::CallToUndo;
 /// use tool_core::tool;
 ///
 /// /// Books a room and returns the number of the booking.
@@ -111,7 +111,7 @@ impl_id!(IdempotencyKey);
 /// }
 ///
 /// #[tool]
-/// async fn cancel_room(#[inject] undone: &Undone) -> Result<String, String> {
+/// async fn cancel_room(#[inject] undone: &CallToUndo) -> Result<String, String> {
 ///     let booking = undone.output.as_ref().ok_or("it is unknown whether there is a booking")?;
 ///     Ok(format!("DELETE /bookings/{booking}"))
 /// }
@@ -119,7 +119,7 @@ impl_id!(IdempotencyKey);
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Undone {
+pub struct CallToUndo {
     /// The call.
     pub call: ToolCall,
     /// The idempotency key under which the call was executed, for a service that finds what was done by it.

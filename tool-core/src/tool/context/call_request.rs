@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ConversationId, RunUser, ToolCall};
-use crate::tool::{Attempt, CallNotes, ProviderNotes, Undone};
+use crate::tool::{Attempt, CallNotes, CallToUndo, ProviderNotes};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct CallRequest {
     pub attempt: Attempt,
     /// The call that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undone: Option<Undone>,
+    pub undone: Option<CallToUndo>,
     /// [Whose run it is](crate::run::Run::user).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RunUser>,
@@ -40,7 +40,6 @@ pub struct CallRequest {
     pub(crate) nobody_to_ask: Option<String>,
 }
 
-#[doc(hidden)] // For the crates of this project.
 impl CallRequest {
     /// Creates the request of a call that belongs to no run, such as one received over another protocol. Its key is unique. A run
     /// [takes it over](Self::into_run).

@@ -13,7 +13,7 @@ use crate::tool::ToolError;
 /// refused before a request is sent to the model.
 ///
 /// ```
-/// use tool_core::tool::Injection;
+/// use tool_core::engine::Injection;
 /// use tool_core::ToolContext;
 ///
 /// struct UserId(u32);

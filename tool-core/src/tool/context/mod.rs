@@ -7,7 +7,7 @@ mod tool_context;
 mod injection;
 mod call_request;
 
-pub use self::attempt::{Attempt, IdempotencyKey, Undone};
+pub use self::attempt::{Attempt, CallToUndo, IdempotencyKey};
 pub use self::call_request::CallRequest;
 pub use self::injectable::{Injectable, InjectableByValue, for_call};
 pub use self::injection::{Injection, look_up, missing_context};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The progress of a call.
 ///
 /// ```
-/// use tool_core::tool::ToolProgress;
+/// use tool_core::signatures::ToolProgress;
 ///
 /// let progress = ToolProgress::from("downloading").completed(3, 7);
 /// assert_eq!((&*progress.text, progress.done, progress.total), ("downloading", Some(3), Some(7)));
@@ -66,7 +66,8 @@ pub(crate) type ProgressSink = Arc<dyn Fn(ToolProgress) + Send + Sync>;
 /// slow.
 ///
 /// ```
-/// use tool_core::tool::{Progress, ToolProgress};
+/// use tool_core::signatures::ToolProgress;
+/// use tool_core::tool::Progress;
 /// use tool_core::tool;
 ///
 /// #[tool("Fetches all pages of a report")]

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{Attempt, IdempotencyKey, Undone};
+use super::attempt::{Attempt, CallToUndo, IdempotencyKey};
 use super::injectable::Injectable;
 use super::progress::Progress;
 use crate::arguments::Mode;
@@ -63,7 +63,7 @@ pub(crate) struct AttemptContext {
     pub(crate) attempt: Attempt,
     pub(crate) progress: Progress,
     pub(crate) cancellation: CancellationToken,
-    pub(crate) undone: Option<Undone>,
+    pub(crate) undone: Option<CallToUndo>,
     pub(crate) asker: Asker,
     /// What the call asks an agent that the world of its run drives. Without it, the call drives the agent itself.
     pub(crate) agent: Option<Arc<AskingAgent>>,
@@ -130,7 +130,7 @@ impl ToolContext {
             Some(self.cancellation())
         } else if type_id == TypeId::of::<Asker>() {
             Some(self.asker())
-        } else if type_id == TypeId::of::<Undone>() {
+        } else if type_id == TypeId::of::<CallToUndo>() {
             // Only calls that undo another have one, but a run provides it.
             self.attempt_context().and_then(|attempt| attempt.undone.as_ref()).map(any)
         } else {

@@ -16,6 +16,27 @@ use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 /// This is the only code that exists per tool, so everything that can be done elsewhere is.
 type Call = for<'a> fn(&mut Arguments<'_, '_>, &'a ToolContext) -> Option<Pending<'a>>;
 
+/// The declaration of a tool, with its function.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared {
+    declaration: Declaration,
+    call: Call,
+}
+
+impl Declared {
+    /// Creates the declaration.
+    #[must_use]
+    pub const fn new(
+        name: ToolName,
+        description: Option<&'static str>,
+        parameters: &'static [Parameter],
+        details: Option<&'static Details>,
+        call: Call,
+    ) -> Self {
+        Self { declaration: Declaration::new(name, description, parameters, details), call }
+    }
+}
+
 /// A tool declared as a static. Its definition is created on first use.
 #[derive(Debug)]
 pub struct DeclaredTool {
@@ -28,15 +49,11 @@ pub struct DeclaredTool {
 impl DeclaredTool {
     /// Creates the tool, in a static.
     #[must_use]
-    pub const fn new(
-        name: ToolName,
-        description: Option<&'static str>,
-        parameters: &'static [Parameter],
-        details: Option<&'static Details>,
-        call: Call,
-    ) -> Self {
-        let declaration = Declaration::new(name, description, parameters, details);
-        Self { declaration, call, defined: OnceLock::new() }
+    pub const fn new<T: StaticTool>() -> Self {
+        match T::DECLARED {
+            Some(Declared { declaration, call }) => Self { declaration, call, defined: OnceLock::new() },
+            None => panic!("a tool with mistakes is no static"),
+        }
     }
 
     fn defined(&self) -> &Defined {
@@ -82,9 +99,22 @@ pub trait StaticTool {
     /// The name of the tool and the location of its declaration.
     const NAME: ToolName;
 
+    /// The declaration. One constant names all types of the parameters, so that rustc reports an unmet bound only once. `None` for a tool with
+    /// mistakes.
+    const DECLARED: Option<Declared>;
+
     /// The entry of a `tools!` list. It is a constant of this trait, and not an argument of a generic function, because rustc
     /// then says of a function without `#[tool]` that it is no type.
     const LISTED: Listed = Listed { name: Self::NAME, tool: Self::tool };
+
+    /// What `call!` checks its pattern with.
+    const SIGNATURE: Signature = Signature {
+        name: Self::NAME.name,
+        parameters: match Self::DECLARED {
+            Some(declared) => Some(declared.declaration.parameters),
+            None => None,
+        },
+    };
 
     /// Returns the tool.
     fn tool() -> &'static DeclaredTool;
@@ -95,6 +125,14 @@ pub trait StaticTool {
 pub struct Listed {
     pub(crate) name: ToolName,
     pub(crate) tool: fn() -> &'static DeclaredTool,
+}
+
+/// The name and the parameters of a tool.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    pub(crate) name: &'static str,
+    /// `None` for a tool with mistakes.
+    pub(crate) parameters: Option<&'static [Parameter]>,
 }
 
 #[diagnostic::do_not_recommend]

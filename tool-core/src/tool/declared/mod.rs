@@ -10,4 +10,4 @@ pub use self::arguments::Arguments;
 pub use self::declaration::ToolName;
 pub(crate) use self::declaration::{Declaration, Defined};
 pub use self::details::{Details, ParameterDetails};
-pub use self::function::{DeclaredTool, Listed, StaticTool};
+pub use self::function::{Declared, DeclaredTool, Listed, Signature, StaticTool};

@@ -16,9 +16,10 @@ use crate::arguments::{
 };
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
+use crate::tool::closure::ToolHandler;
 use crate::tool::future::blocking_call;
 use crate::tool::settings::{Settings, impl_options};
-use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler};
+use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
 
 /// The maximum size of a compiled regular expression, in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 19;
@@ -172,7 +173,6 @@ impl DynamicTool {
     /// # Errors
     ///
     /// Returns the reason if it is too large or nested too deeply.
-    #[doc(hidden)] // For the crates of this project.
     pub fn check_size(schema: &Value) -> Result<(), String> {
         limits::check_size(schema).map_err(|flaw| flaw.reason)
     }

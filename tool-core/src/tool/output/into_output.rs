@@ -20,7 +20,7 @@ use crate::tool::ToolError;
 /// Implement the trait for a type of your own that is not sent as JSON:
 ///
 /// ```
-/// use tool_core::tool::IntoToolOutput;
+/// use tool_core::signatures::IntoToolOutput;
 /// use tool_core::{FunctionTool, ToolError, ToolOutput};
 ///
 /// struct Degrees(f64);

@@ -13,7 +13,7 @@ pub(crate) fn write_outcome<S: Serializer>(outcome: &Outcome, serializer: S) -> 
     outcome.as_ref().map(OutputState::of).serialize(serializer)
 }
 
-/// Truncates the text of an outcome to a tool's own limit of characters. An output that is [stored whole](crate::memory::OutputStore) has only
+/// Truncates the text of an outcome to a tool's own limit of characters. An output that is [stored whole](crate::store::OutputStore) has only
 /// a note of the limit.
 pub(crate) fn limit_outcome(outcome: Outcome, limit: usize, is_stored: bool) -> Outcome {
     match outcome {

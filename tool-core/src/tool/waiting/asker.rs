@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::ask_error::{AskError, AskErrorKind};
-use super::ask_question::AskQuestion;
 use super::asking::{Asking, Computing};
 use super::call_notes::{MAX_TEXT, Parked};
+use super::pending_question::PendingQuestion;
 use crate::arguments::Contract;
 use crate::model::ToolPolicy;
 use crate::schema;
@@ -88,14 +88,13 @@ impl Asker {
     }
 
     /// Returns `true` if a question could reach somebody.
-    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn can_ask(&self) -> bool {
         self.0.is_ok()
     }
 
     /// Asks a question. Await the result; the options of the question are set before that.
-    pub fn ask<T: AnswerType>(&self, text: impl Into<String>) -> AskQuestion<'_, T> {
+    pub fn ask<T: AnswerType>(&self, text: impl Into<String>) -> PendingQuestion<'_, T> {
         let root = schema::arguments_schema::<Wrapped<T>>();
         let mut schema = root["properties"]["answer"].clone();
         if let (Some(definitions), Some(schema)) = (root.get("$defs"), schema.as_object_mut()) {
@@ -105,15 +104,14 @@ impl Asker {
     }
 
     /// Asks for a JSON value that this schema describes. The answer need not match it.
-    #[doc(hidden)] // For the crates of this project.
-    pub fn ask_json(&self, text: impl Into<String>, schema: Value) -> AskQuestion<'_, Value> {
+    pub fn ask_json(&self, text: impl Into<String>, schema: Value) -> PendingQuestion<'_, Value> {
         let root =
             json!({ "type": "object", "properties": { "answer": schema.clone() }, "required": ["answer"] });
         self.question(text.into(), schema, root)
     }
 
     /// Returns a question whose answer is the member `answer` of an object with this schema.
-    fn question<T: AnswerType>(&self, text: String, schema: Value, root: Value) -> AskQuestion<'_, T> {
+    fn question<T: AnswerType>(&self, text: String, schema: Value, root: Value) -> PendingQuestion<'_, T> {
         let occurrence = self.count(&format!("{schema} {text}"));
         let question = Question {
             text,
@@ -127,7 +125,7 @@ impl Asker {
             round: 0,
             problem: None,
         };
-        AskQuestion::new(self.0.as_deref().map_err(Clone::clone), question, Contract::of_type(root))
+        PendingQuestion::new(self.0.as_deref().map_err(Clone::clone), question, Contract::of_type(root))
     }
 
     /// Computes a value and records it under a name, so that it is not computed again when the call is executed again. Errors are not
@@ -203,7 +201,8 @@ impl Asker {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tool_core::tool::{Asker, Timestamp};
+    /// use tool_core::signatures::Timestamp;
+    /// use tool_core::tool::Asker;
     /// use tool_core::{ToolError, tool};
     ///
     /// #[tool("Prints a document")]

@@ -77,7 +77,7 @@ struct Asked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    reply: Option<Reply>,
+    reply: Option<QuestionReply>,
     /// The number of the questions that were answered before.
     #[serde(default)]
     position: usize,
@@ -86,7 +86,7 @@ struct Asked {
 /// The reply to a question.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Reply {
+pub(crate) enum QuestionReply {
     /// The answer, a JSON text.
     Answer(String),
     Declined(Option<String>),
@@ -107,8 +107,9 @@ struct Value {
 
 /// Omits questions with secret answers: a restored call asks them again.
 fn without_secrets<S: Serializer>(questions: &[Asked], serializer: S) -> Result<S::Ok, S::Error> {
-    let is_public =
-        |asked: &&Asked| !asked.question.is_secret() || !matches!(asked.reply, Some(Reply::Answer(_)));
+    let is_public = |asked: &&Asked| {
+        !asked.question.is_secret() || !matches!(asked.reply, Some(QuestionReply::Answer(_)))
+    };
     serializer.collect_seq(questions.iter().filter(is_public))
 }
 
@@ -175,7 +176,7 @@ impl CallNotes {
     }
 
     /// Records the reply to an open question.
-    pub(crate) fn reply(&mut self, question: &Question, reply: Reply) {
+    pub(crate) fn reply(&mut self, question: &Question, reply: QuestionReply) {
         let position = self.questions.iter().filter(|asked| asked.reply.is_some()).count();
         let mut open = self.questions.iter_mut().filter(|asked| asked.reply.is_none());
         if let Some(asked) = open.find(|asked| asked.question.is_same(question)) {
@@ -184,7 +185,7 @@ impl CallNotes {
     }
 
     /// Returns the reply to a question, if there is one.
-    pub(super) fn find(&self, question: &Question) -> Option<&Reply> {
+    pub(super) fn find(&self, question: &Question) -> Option<&QuestionReply> {
         self.questions.iter().find(|asked| asked.question.is_same(question))?.reply.as_ref()
     }
 

@@ -16,6 +16,12 @@ pub struct WaitId(Arc<str>);
 
 impl_id!(WaitId);
 
+impl From<&Self> for WaitId {
+    fn from(id: &Self) -> Self {
+        id.clone()
+    }
+}
+
 impl From<&str> for WaitId {
     fn from(id: &str) -> Self {
         Self(id.into())

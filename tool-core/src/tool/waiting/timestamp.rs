@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tool_core::tool::Timestamp;
+/// use tool_core::signatures::Timestamp;
 ///
 /// let noon = Timestamp::from_millis(1_700_000_000_000);
 /// assert_eq!(noon.after(Duration::from_secs(2)).as_millis(), 1_700_000_002_000);

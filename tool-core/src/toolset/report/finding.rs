@@ -33,7 +33,7 @@ impl ToolCost {
     }
 }
 
-/// One finding of a [`ToolReport`](crate::toolset::ToolReport). `Display` is a single line that names the tool.
+/// One finding of a [`ToolReport`](crate::signatures::ToolReport). `Display` is a single line that names the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     kind: FindingKind,

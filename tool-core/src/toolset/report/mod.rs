@@ -55,7 +55,7 @@ impl ToolSet {
 /// a summary.
 ///
 /// ```
-/// use tool_core::toolset::FindingKind;
+/// use tool_core::signatures::FindingKind;
 /// use tool_core::{tool, tools};
 ///
 /// /// Sums two numbers.

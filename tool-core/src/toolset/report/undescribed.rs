@@ -120,6 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::arguments::private::ParameterKind;
     use crate::arguments::schemas::parameters_schema;
     use crate::arguments::{Parameter, ToolParameter};
 
@@ -157,7 +158,12 @@ mod tests {
     }
 
     fn paths<T: ToolParameter>(description: Option<&'static str>) -> Vec<String> {
-        undescribed_parameters(&parameters_schema(&[Parameter::new::<T>("it", description, true)]))
+        undescribed_parameters(&parameters_schema(&[Parameter::new::<T>(
+            "it",
+            description,
+            true,
+            ParameterKind::Other,
+        )]))
     }
 
     #[test]

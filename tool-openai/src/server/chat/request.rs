@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use tool_core::ModelOptions;
-use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
+use tool_core::model::ChatRequest;
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_http::server::Caller;
 
 use super::messages::{WireMessage, parse_messages};

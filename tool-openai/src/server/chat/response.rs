@@ -3,7 +3,8 @@
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tool_core::model::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
+use tool_core::model::{ChatResponse, Delta, FinishReason, Usage};
+use tool_core::provider::TokenLogprob;
 use tool_http::random_id;
 
 use crate::server::backend::Deltas;

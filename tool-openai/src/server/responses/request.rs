@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
+use tool_core::model::ChatRequest;
+use tool_core::provider::{ResponseFormat, ToolDefinitions};
 use tool_core::{Message, ModelOptions};
 use tool_http::server::Caller;
 

@@ -278,7 +278,7 @@ impl Check<'_> {
     /// The question, for each turn the calls and their results in order, and the answer.
     fn check_answer(&self, answer: &Answer, unknown: &BTreeSet<String>) {
         let what = &self.what;
-        let mut messages = answer.messages().iter();
+        let mut messages = answer.new_messages().iter();
         assert_eq!(messages.next().unwrap().text(), **what);
         let mut results = Vec::new();
         for turn in self.case.calls() {

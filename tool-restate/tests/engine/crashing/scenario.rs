@@ -5,7 +5,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse};
+use tool_core::provider::ModelFuture;
 use tool_core::tool::IdempotencyKey;
 use tool_core::{Agent, Message, ToolCall, ToolContext, ToolError, tool, tools};
 use tool_restate::Worker;
@@ -230,7 +231,7 @@ async fn worker_process() {
     let clerk = Agent::builder(Lister).name("clerk").tools(tools![once, lock, flaky, book, ask, hang, fail]);
     let clerk =
         clerk.tools(notes).undo_tools(tools![unbook]).limits(|l| l.max_turns(MAX_TURNS)).build().unwrap();
-    let desk = Agent::builder(Forwarder).name("desk").tool(clerk.as_tool("clerk", "Answers"));
+    let desk = Agent::builder(Forwarder).name("desk").tools(clerk.as_tool("clerk", "Answers"));
     let worker = Worker::new().agent(clerk).agent(desk.build().unwrap());
     let worker = if env::var_os("CRASH_LOCAL_CALLS").is_some() { worker.local_calls() } else { worker };
     worker.serve(address, std::future::pending()).await.unwrap();

@@ -1,0 +1,12 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::{call, tool};
+
+#[tool(timeuot = "5s")]
+fn refund(order: String, cents: u32) {}
+
+fn pattern() -> tool_core::signatures::CallPattern {
+    call!(refund { amount: 5_000 })
+}
+
+fn main() {}

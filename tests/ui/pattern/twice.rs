@@ -1,0 +1,12 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::{call, tool};
+
+#[tool]
+fn refund(order: String, cents: u32, currency: Option<String>) {}
+
+fn pattern() -> tool_core::signatures::CallPattern {
+    call!(refund { cents: 5, cents: 6, .. })
+}
+
+fn main() {}
