@@ -2,20 +2,25 @@
 //! exactly the calls of failed runs are undone.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use tests::support::sampling::size;
-use tests::support::stores::EveryState;
+use tests::support::stores::{EveryState, run_stores, stored_runs};
 use tests::support::ways::{self, assert_valid, await_resolved, resolve_all, restored};
+use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
+use tool_core::engine::InnerRun;
+use tool_core::memory::{RunFilter, RunStatus, RunSummary};
 use tool_core::model::ConversationId;
-use tool_core::run::InnerRun;
+use tool_core::run::Run;
+use tool_core::store::{RunChanges, RunLog, RunRevision, RunStore, SaveOutcome, StoreFuture};
 use tool_core::{Agent, Answer, RunError, RunErrorKind};
 
-use super::tree::{Effects, Node, decide, describe_answer, describe_run, timed_tree};
+use super::tree::{Effects, Node, decide, describe_answer, describe_run, timed_tree, tree};
 
 fn assert_all_valid<'a>(inner: impl Iterator<Item = &'a InnerRun>) {
     for inner in inner {
@@ -74,8 +79,12 @@ async fn check(seed: u64) {
     assert_eq!(stored.spent(&root).await, spent, "seed {seed}: with a store");
     let once = effects.take();
     for state in states.take() {
-        let outcome = end_from(&state, &build(&root, &effects.with_new_stores()).build().unwrap()).await;
-        assert_ends_as(&root, &outcome, &undisturbed);
+        let outcome = end_from(
+            serde_json::from_str(&state).unwrap(),
+            &build(&root, &effects.with_new_stores()).build().unwrap(),
+        )
+        .await;
+        assert_ends_as(&root, &outcome, &undisturbed, &format!("seed {seed}"));
         let effects = effects.take();
         assert!(effects.iter().all(|effect| once.contains(effect)), "seed {seed}: {effects:?} {once:?}");
         assert_paid_once(&effects);
@@ -83,8 +92,8 @@ async fn check(seed: u64) {
 }
 
 /// Continues a stored run to its end.
-async fn end_from(state: &str, agent: &Agent) -> Result<Answer, RunError> {
-    let mut outcome = agent.resume(serde_json::from_str(state).unwrap()).await;
+async fn end_from(run: Run, agent: &Agent) -> Result<Answer, RunError> {
+    let mut outcome = agent.resume(run).await;
     while let Err(error) = &outcome
         && matches!(error.kind(), RunErrorKind::Waiting)
     {
@@ -96,10 +105,12 @@ async fn end_from(state: &str, agent: &Agent) -> Result<Answer, RunError> {
 }
 
 /// Panics unless a run that was interrupted has ended like the undisturbed one. Texts can differ, of calls whose outcome is unknown.
-fn assert_ends_as(root: &Node, outcome: &Result<Answer, RunError>, undisturbed: &[String]) {
-    assert_eq!(outcome.is_err(), root.fails());
+fn assert_ends_as(root: &Node, outcome: &Result<Answer, RunError>, undisturbed: &[String], case: &str) {
+    let error = outcome.as_ref().err();
+    assert_eq!(error.is_some(), root.fails(), "{case}: {error:?}");
     if !root.counts_money() {
-        assert_eq!(describe(outcome).len(), undisturbed.len());
+        let described = describe(outcome);
+        assert_eq!(described.len(), undisturbed.len(), "{case}: {error:?} {described:#?} {undisturbed:#?}");
     }
 }
 
@@ -145,8 +156,17 @@ async fn check_dropped(seed: u64) {
         }
         let mut all = effects.take();
         if let Some(state) = states.last() {
-            let outcome = end_from(&state, &build(&root, &effects.with_new_stores()).build().unwrap()).await;
-            assert_ends_as(&root, &outcome, &undisturbed);
+            let outcome = end_from(
+                serde_json::from_str(&state).unwrap(),
+                &build(&root, &effects.with_new_stores()).build().unwrap(),
+            )
+            .await;
+            assert_ends_as(
+                &root,
+                &outcome,
+                &undisturbed,
+                &format!("seed {seed}, dropped after {polls} polls"),
+            );
             all.extend(effects.take());
             if !root.counts_money() {
                 assert_eq!(booked(&all), booked(&once), "seed {seed}, dropped after {polls} polls");
@@ -169,5 +189,114 @@ async fn a_tree_of_agents_goes_on_wherever_its_future_is_dropped() {
 async fn random_trees_of_agents_end_alike_and_are_undone_exactly() {
     for seed in 0..size(3, 24) as u64 {
         check(seed).await;
+    }
+}
+
+/// The store of a process that dies at one of its saves, which is done or not. It has no leases, which would have to expire.
+struct LastSave {
+    store: Arc<dyn RunStore>,
+    saves_left: AtomicUsize,
+    is_done: bool,
+    dies: Arc<Notify>,
+}
+
+impl RunStore for LastSave {
+    fn append_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        let is_last = self.saves_left.fetch_sub(1, Ordering::Relaxed) == 0;
+        Box::pin(async move {
+            if is_last && !self.is_done {
+                self.dies.notify_one();
+                pending::<()>().await;
+            }
+            let saved = self.store.append_run(id, expected, changes).await;
+            if is_last {
+                self.dies.notify_one();
+                pending::<()>().await;
+            }
+            saved
+        })
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.store.load_run(id)
+    }
+
+    fn entries<'a>(
+        &'a self,
+        id: &'a str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreFuture<'a, Option<RunLog>> {
+        self.store.entries(id, after, limit)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.store.remove_run(id)
+    }
+
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
+    }
+}
+
+/// Wherever its process dies, the run goes on from what its store has.
+async fn check_died(seed: u64, name: &str, store: &Arc<dyn RunStore>) {
+    let root = tree(seed);
+    let effects = Effects::default();
+    let undisturbed =
+        await_resolved(&build(&root, &effects.with_new_stores()).build().unwrap(), "What now?", &decide)
+            .await;
+    let (undisturbed, once) = (describe(&undisturbed), effects.take());
+    for death in 0.. {
+        let dies = Arc::new(Notify::new());
+        let dying = LastSave {
+            store: Arc::clone(store),
+            saves_left: AtomicUsize::new(death / 2),
+            is_done: death % 2 == 1,
+            dies: Arc::clone(&dies),
+        };
+        let first = build(&root, &effects.with_new_stores()).run_store(Arc::new(dying)).build().unwrap();
+        tokio::select! {
+            _ = await_resolved(&first, "What now?", &decide) => {
+                assert!(death > 5, "seed {seed}");
+                return;
+            }
+            () = dies.notified() => {}
+        }
+        let other = build(&root, &effects.with_new_stores()).run_store(Arc::clone(store)).build().unwrap();
+        for stored in stored_runs(&other).await {
+            let outcome = end_from(stored.run, &other).await;
+            assert_ends_as(&root, &outcome, &undisturbed, &format!("seed {seed}, {name}, death {death}"));
+        }
+        let all = effects.take();
+        assert!(all.iter().all(|effect| once.contains(effect)), "seed {seed}, {name}: {all:?} {once:?}");
+        assert_paid_once(&all);
+        // A run that had ended, and was not yet removed.
+        for finished in store.list_runs(&RunFilter::new()).await.unwrap() {
+            assert_eq!(finished.status, RunStatus::Finished, "seed {seed}, {name}");
+            store.remove_run(&finished.id).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tree_of_agents_goes_on_from_any_store_wherever_its_process_dies() {
+    for (name, store) in run_stores().await {
+        // The tools sleep. A thread or a server answers in real time, and while it works, skipped time would count.
+        let skips_time = name == "in memory";
+        if skips_time {
+            tokio::time::pause();
+        }
+        for seed in 0..size(1, 3) as u64 {
+            check_died(seed, name, &store).await;
+        }
+        if skips_time {
+            tokio::time::resume();
+        }
     }
 }
