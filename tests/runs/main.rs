@@ -35,6 +35,7 @@ mod prompted;
 mod recovering;
 mod remembering;
 mod repeating;
+mod replaying;
 mod requesting;
 mod running;
 mod sharing;

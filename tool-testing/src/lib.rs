@@ -46,9 +46,11 @@ mod failure;
 mod calls;
 mod cost;
 mod checks;
+mod replay;
 
 pub use self::calls::CheckCalls;
 pub use self::checks::Checks;
 pub use self::cost::CheckCost;
 pub use self::error::{Error, Result};
 pub use self::failure::CheckError;
+pub use self::replay::{Difference, DifferenceKind, Note, OfferChange, Replay, ReplayOutcome, replay};

@@ -8,7 +8,7 @@ mod models;
 mod nested;
 mod stopped;
 mod tools;
-mod tree;
+pub(crate) mod tree;
 mod trees;
 use std::sync::Arc;
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::performer::Performer;
+use super::replay::{self, ReplayParts, ReplayedRun};
 use super::run_tools::{QuestionTools, RunTools};
 use super::spending::Spending;
 use super::trace::RunTrace;
@@ -89,6 +90,16 @@ pub trait AgentExt {
     /// Registers a watcher of the requests to the model in all later turns of this agent and its clones. It receives the id of the run and
     /// the number of the turn, too.
     fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static);
+
+    /// Repeats a run from its question, as this agent and its rules are now. The record of the run has the replies of the models, the outcomes of calls,
+    /// and what persons have decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
+    ///
+    /// Compare the two runs: the one that is returned ends where nothing is left to do, or where the record says nothing.
+    fn replay(&self, record: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
+
+    /// Takes what comes next of a stored run, as this agent and its rules are now, until it waits or would ask for something that has not happened
+    /// yet. Like [`replay`](Self::replay), it executes, asks and stores nothing.
+    fn rehearse(&self, stored: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
 
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     #[must_use]
@@ -206,6 +217,14 @@ impl AgentExt for Agent {
 
     fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static) {
         self.0.request_watchers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
+    }
+
+    async fn replay(&self, record: &Run, parts: ReplayParts) -> ReplayedRun {
+        replay::repeat(self, record, parts).await
+    }
+
+    async fn rehearse(&self, stored: &Run, parts: ReplayParts) -> ReplayedRun {
+        replay::resume(self, stored, parts).await
     }
 
     fn has_handoffs(&self) -> bool {
@@ -413,6 +432,7 @@ async fn execute(
         cancellation: cancellation.clone(),
         timeout: agent.call_timeout,
         undone,
+        stand_in: None,
     };
     let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
     executor.execute_with(call, attempt, progress, asking).await

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::answer_parser::AnswerParser;
 use super::performer::AskedInside;
 use super::question::AskedQuestion;
+use super::replay::without_clock;
 use crate::agent::Agent;
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, RunUser, ToolDefinition, ToolKind, ToolPolicy};
@@ -233,6 +234,12 @@ impl AgentTool {
             question: PhantomData::<fn() -> Q>,
         });
         self
+    }
+
+    /// Returns this tool of another agent, which is a copy of its own.
+    pub(super) fn with_agent(self, agent: Agent) -> Self {
+        let limits = if agent.0.stand_in.is_some() { without_clock(self.limits) } else { self.limits };
+        Self { agent, limits, ..self }
     }
 
     /// Returns the agent.

@@ -86,6 +86,7 @@ impl AgentBuilder {
             run_setup: None,
             has_warned: OnceLock::new(),
             model_infos: Default::default(),
+            stand_in: None,
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
         Self {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
+use super::replay::StandIn;
 use super::trace::{CallSpan, CallTrace};
 use crate::agent::{AgentTool, Event};
 use crate::model::{ToolCall, ToolKind};
+use crate::run::RunId;
 use crate::tool::{
     AgentNote, Asker, Asking, AskingAgent, Attempt, AttemptContext, CallToUndo, Outcome, Progress, Returned,
     Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution,
@@ -27,6 +29,8 @@ pub(super) struct CallExecutor {
     pub(super) cancellation: CancellationToken,
     pub(super) timeout: Option<Duration>,
     pub(super) undone: Option<CallToUndo>,
+    /// What stands in for the tools, and the run of the calls.
+    pub(super) stand_in: Option<(Arc<StandIn>, RunId)>,
 }
 
 /// A call that asks its agent, and is executed again with the answer.
@@ -68,6 +72,12 @@ impl CallExecutor {
         progress: Progress,
         asking: Asking,
     ) -> ToolExecution {
+        if let Some((stand_in, run)) = &self.stand_in {
+            return match self.refusal(&call) {
+                Some(refusal) => ToolExecution::new(call, Err(refusal)),
+                None => stand_in.outcome(run, call),
+            };
+        }
         self.announce(&call, &attempt).await;
         let asking = Arc::new(asking);
         let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());
@@ -105,6 +115,17 @@ impl CallExecutor {
         call: ToolCall,
         attempt: Attempt,
     ) -> Result<ToolExecution, (String, Box<AskedCall>)> {
+        if let Some((stand_in, run)) = &self.stand_in {
+            let refusal = self.refusal(&call);
+            let question = stand_in.question(run, &call).filter(|_| refusal.is_none());
+            return match (question, refusal) {
+                (Some(question), _) => {
+                    Err((question, Box::new(self.reopen(call, attempt, AgentNote::default()))))
+                }
+                (None, Some(refusal)) => Ok(ToolExecution::new(call, Err(refusal))),
+                (None, None) => Ok(stand_in.outcome(run, call)),
+            };
+        }
         self.announce(&call, &attempt).await;
         let asked = self.reopen(call, attempt, AgentNote::default());
         let asking = AskingAgent::first(asked.note.clone());
@@ -120,6 +141,10 @@ impl CallExecutor {
 
     /// Executes a call again with the answer of its agent.
     pub(super) async fn answer(&self, asked: AskedCall, answer: Outcome) -> ToolExecution {
+        if let Some((stand_in, run)) = &self.stand_in {
+            let answer = ToolExecution::new(asked.call.clone(), answer);
+            return if self.undone.is_some() { answer } else { stand_in.recorded(run, answer) };
+        }
         let call = asked.call.clone();
         let asking = AskingAgent::answered(asked.note.clone(), answer);
         let executed = self.execute_asking(asked, asking).await;
@@ -157,6 +182,14 @@ impl CallExecutor {
                 Ok(execution)
             }
             Err((question, note)) => Err((question, Box::new(AskedCall { call, attempt, note, span }))),
+        }
+    }
+
+    /// Returns why a call is refused before anything is executed, if it is.
+    fn refusal(&self, call: &ToolCall) -> Option<ToolError> {
+        match self.tools.get(&call.name) {
+            None => Some(self.tools.unknown_tool_error(call)),
+            Some(_) => self.tools.check_arguments(call).err(),
         }
     }
 

@@ -94,7 +94,7 @@ impl RunDriver {
         while let Some(handoff) = self.run.handoffs().get(self.performer.earlier_tools.len()) {
             let (agent, is_entered) = (handoff.agent().to_owned(), handoff.is_entered);
             let before = self.performer.tools.agent.clone();
-            let Some(next) = before.handed_to(&agent) else {
+            let Some(next) = before.handed_to(&agent).map(|next| next.repeating_as(&before)) else {
                 let context = format!("the run was handed off to `{agent}`");
                 return Err(RunErrorKind::tools(context, "the agent has no `handoff_to` of this name"));
             };
@@ -102,7 +102,7 @@ impl RunDriver {
             let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
             let settings = next.run_settings(question);
             self.run.enter_handoff(self.performer.earlier_tools.len(), had_instructions, settings);
-            self.performer.hand_off(&agent, next);
+            self.performer.hand_off(&agent, &next);
             self.offer = Default::default();
             self.sent = Default::default();
             if !is_entered {

@@ -39,6 +39,7 @@ mod typed;
 mod compact;
 mod check;
 mod call_agent;
+pub(crate) mod replay;
 pub(crate) mod assistant;
 mod other_names;
 

@@ -57,7 +57,7 @@ impl AskedQuestion {
         Self::starting_from(agent, Start::Run(Box::new(run)))
     }
 
-    fn starting_from(agent: Agent, start: Start) -> Self {
+    pub(super) fn starting_from(agent: Agent, start: Start) -> Self {
         Self {
             start,
             tools: QuestionTools::default(),
@@ -120,6 +120,9 @@ impl AskedQuestion {
         }
         if let Some(limits) = limits {
             run = run.with_limits(limits);
+            if is_outermost {
+                run.set_own_limits();
+            }
         }
         if response_format.is_some() {
             run = run.with_response_format(response_format);

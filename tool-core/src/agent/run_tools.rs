@@ -239,7 +239,8 @@ impl RunTools {
             _ => self.join(provided)?,
         };
         if !self.are_joined(&tools) {
-            let missing = tools.missing_from(&self.context);
+            let missing = || tools.missing_from(&self.context);
+            let missing = self.agent.0.stand_in.is_none().then(missing).flatten();
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
                 self.joined = None;
                 return Err(RunErrorKind::MissingContext(missing));

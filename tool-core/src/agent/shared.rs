@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::compaction::{Compaction, LongOutputs};
 use super::emitter::Hook;
+use super::replay::StandIn;
 use super::run_setup::OpenRun;
 use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
@@ -97,6 +98,8 @@ pub(super) struct Shared {
     pub(super) has_warned: OnceLock<()>,
     /// What the agent's models are known to allow.
     pub(super) model_infos: Arc<ModelInfos>,
+    /// What stands in for models and tools, if runs are repeated.
+    pub(super) stand_in: Option<Arc<StandIn>>,
 }
 
 /// Returns the hook of a run that starts or is resumed.

@@ -220,6 +220,15 @@ impl Run {
         self.head.has_own_budget = true;
     }
 
+    /// Returns `true` if the limits of the run are those of its question, which its agent need not have.
+    pub(crate) fn has_own_limits(&self) -> bool {
+        self.head.has_own_limits
+    }
+
+    pub(crate) fn set_own_limits(&mut self) {
+        self.head.has_own_limits = true;
+    }
+
     pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
         self.head.agent_name = name.map(str::to_owned);
     }

@@ -223,6 +223,10 @@ impl RunError {
         &self.kind
     }
 
+    pub(crate) fn into_kind(self) -> RunErrorKind {
+        self.kind
+    }
+
     /// Returns `true` if the [run](Self::into_run) can be driven further: it retries what failed, waits for approvals or results,
     /// or has an answer that is not [stored](RunErrorKind::Store) yet. After a [conflict](RunErrorKind::Conflict), only the stored
     /// run can be driven further.

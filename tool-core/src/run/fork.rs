@@ -47,6 +47,7 @@ impl Run {
             user: self.head.user.clone(),
             settings,
             has_own_budget: self.head.has_own_budget,
+            has_own_limits: self.head.has_own_limits,
             has_loaded_history: self.head.has_loaded_history,
             turns,
             handoffs,

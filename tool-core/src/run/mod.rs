@@ -75,6 +75,7 @@ mod shown;
 pub(crate) mod reader;
 mod profile;
 pub(crate) mod engine;
+mod recorded;
 mod saved;
 
 pub use self::answer::Answer;

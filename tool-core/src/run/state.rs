@@ -213,6 +213,9 @@ pub(super) struct Head {
     /// The run is charged to a budget that only the program knows which drives it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_budget: bool,
+    /// The limits are those of the question.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_own_limits: bool,
     /// The stored conversation was put before the question and need not be loaded again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_loaded_history: bool,

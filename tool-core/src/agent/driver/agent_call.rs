@@ -78,7 +78,8 @@ impl RunDriver {
         text: String,
         continued: Option<Run>,
     ) -> Result<AskedAgent, ToolError> {
-        let tool = executor.agent_of(call).ok_or_else(ToolError::interrupted)?;
+        let tool = &executor.agent_of(call).ok_or_else(ToolError::interrupted)?.repeating_as(self.agent());
+        let is_new = continued.is_none();
         let outer = self.performer.asked.as_ref().and_then(|asked| asked.levels);
         let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
         let levels = outer.map_or(max_depth, |levels| levels.saturating_sub(1));
@@ -106,10 +107,14 @@ impl RunDriver {
         question.emitter = question.emitter.inside(&self.performer.emitter, call, tool.streams_text);
         let asked = AskedInside { call: Some(call.clone()), levels: Some(levels), ..tool.asked() };
         let layers = Some(&*self.performer.layers);
-        Ok(AskedAgent {
+        let asked = AskedAgent {
             is_undo: self.run.is_undoing(),
             ..AskedAgent::new(tool, question, asked, layers, &call.name)
-        })
+        };
+        if let Some(stand_in) = self.agent().0.stand_in.as_ref().filter(|_| is_new) {
+            stand_in.begin_inside(self.run.id(), &call.id, asked.driver.run.id());
+        }
+        Ok(asked)
     }
 }
 

@@ -82,7 +82,11 @@ impl RunDriver {
     /// Reports to their tools which calls will not be continued.
     pub(super) fn give_up_apart(&mut self) -> Option<Job> {
         let given_up = self.run.take_given_up();
-        if given_up.is_empty() { None } else { Some(self.give_up_calls(given_up)) }
+        if given_up.is_empty() || self.agent().0.stand_in.is_some() {
+            None
+        } else {
+            Some(self.give_up_calls(given_up))
+        }
     }
 
     /// Reports to their tools that these calls will not be continued.
@@ -239,6 +243,7 @@ impl RunDriver {
             cancellation: self.cancellation.clone(),
             timeout: tools_of_agent.agent.0.call_timeout,
             undone,
+            stand_in: self.agent().0.stand_in.clone().map(|stand_in| (stand_in, self.run.id().clone())),
         }
     }
 

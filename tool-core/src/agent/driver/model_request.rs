@@ -17,6 +17,7 @@ use super::work::{StepPhase, Work};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::QuestionRuling;
+use crate::agent::replay::StopsHere;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Layer, LayerContext, LayerFailure, LayerPanicked, LayerPhase, Route, RunEnded};
@@ -79,11 +80,13 @@ impl RunDriver {
         let span = self.trace.enter_chat(agent.model(), &request, emitter.streams_replies());
         drop(request);
         let used = meter.clone();
+        let recorded = agent.0.stand_in.as_ref().map(|stand_in| stand_in.model_of(&self.run, &agent.0.model));
         let asking = async move {
+            let model = recorded.as_ref().map_or(agent.model(), |recorded| recorded as _);
             let request = offer.request_of(&of_run, &sent);
             let request = request.metered(meter.as_deref().map(|meter| meter as _));
             let passage = Passage { layers: &layers.of_model(&view), beside, hold };
-            let reply = call_model(agent.model(), &request, &emitter, passage);
+            let reply = call_model(model, &request, &emitter, passage);
             // Boxed, because a future that is passed on takes its place twice.
             let reply = span.instrument(reply).boxed();
             let reply = run_until_interrupted(reply, cancellation.as_ref(), left()).await;
@@ -264,6 +267,11 @@ impl RunDriver {
                 self.trace.interrupt();
                 let LayerPanicked { layer, panic } = error.downcast().map_err(RunErrorKind::Model)?;
                 Err(RunErrorKind::Layer { layer, error: panic.into() })
+            }
+            Replied::Failed(error) if error.downcast_ref::<StopsHere>().is_some() => {
+                let StopsHere(reason) = error.downcast().map_err(RunErrorKind::Model)?;
+                self.change_run().stop(reason);
+                Ok(None)
             }
             Replied::Failed(error) => {
                 self.trace.record_model_error(&error);

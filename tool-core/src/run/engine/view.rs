@@ -196,6 +196,12 @@ impl<'r> EngineView<'r> {
             || self.inner_runs().any(|inner| inner.run().engine_view().has_unknown_outcome())
     }
 
+    /// Returns `true` if tools have returned the answer, and layers have not judged it.
+    #[must_use]
+    pub fn has_unjudged_answer(self) -> bool {
+        self.0.has_unjudged_answer()
+    }
+
     /// Returns `true` if a budget of the question counts what the run spends.
     #[must_use]
     pub fn has_own_budget(self) -> bool {

@@ -1,0 +1,131 @@
+//! What the record of a run says in place of the model, the tools and the persons.
+
+use crate::model::{AssistantMessage, ChatResponse, FinishReason, Message, ToolCall, Usage};
+use crate::run::{Decision, InnerRun, Run, StopReason, UserMessage, Wait, WaitReason};
+use crate::tool::{CallNotes, DecisionKind, DecisionRecord, ToolError, ToolExecution};
+
+/// The record of one run.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'r>(pub(super) &'r Run);
+
+/// What the record has in place of a reply of the model.
+pub(super) enum RecordedReply {
+    Response(Box<ChatResponse>),
+    /// The run stopped before it had this reply.
+    Stopped(StopReason),
+    /// Nothing has happened there yet.
+    Unknown,
+}
+
+/// What the record has in place of an execution.
+pub(super) enum RecordedOutcome {
+    Finished(Box<ToolExecution>),
+    /// The call waits for what is in its notes.
+    Waits(Box<CallNotes>),
+    Unknown,
+}
+
+impl<'r> Record<'r> {
+    /// Returns the reply of this number, from 0.
+    pub(super) fn reply(self, number: u32) -> RecordedReply {
+        let mut replies = self.replies().skip(number as usize);
+        let Some(reply) = replies.next() else {
+            return self.end().cloned().map_or(RecordedReply::Unknown, RecordedReply::Stopped);
+        };
+        let is_last = replies.next().is_none();
+        let mut message = reply.clone();
+        for call in &mut message.tool_calls {
+            if let Some(original) = self.0.original_arguments(&call.id) {
+                original.clone_into(&mut call.arguments);
+            }
+        }
+        let reason = match (self.end(), self.0.finish_reason()) {
+            (Some(StopReason::Truncated(reason)), _) | (_, Some(reason)) if is_last => reason.clone(),
+            _ if message.tool_calls.is_empty() => FinishReason::Stop,
+            _ => FinishReason::ToolCalls,
+        };
+        // What each reply has used is not known, so the last one has used all.
+        let usage = if is_last { self.0.used_by_replies() } else { Usage::default() };
+        let response = ChatResponse::new(message).with_usage(usage).with_finish_reason(reason);
+        RecordedReply::Response(Box::new(response))
+    }
+
+    fn replies(self) -> impl Iterator<Item = &'r AssistantMessage> {
+        self.0.new_messages().iter().filter_map(Message::as_assistant)
+    }
+
+    /// Returns why the run stopped.
+    pub(super) fn end(self) -> Option<&'r StopReason> {
+        self.0.why_it_stops()
+    }
+
+    /// Returns what has become of a call, before layers replaced it.
+    pub(super) fn outcome(self, call_id: &str) -> RecordedOutcome {
+        let undo = self.0.undo_executions().iter().find(|undo| undo.call().id == call_id);
+        match undo.or_else(|| self.0.finished_call(call_id)) {
+            Some(execution) => RecordedOutcome::Finished(Box::new(execution.clone())),
+            None => match self.0.notes_of_waiting(call_id) {
+                Some(notes) => RecordedOutcome::Waits(Box::new(notes.clone())),
+                None => RecordedOutcome::Unknown,
+            },
+        }
+    }
+
+    /// Returns the run of an agent that a call asked, of this number among those of the call.
+    pub(super) fn inside(self, call_id: &str, number: usize) -> Option<&'r Run> {
+        self.0.inner_runs().filter(|inner| inner.call_id() == call_id).nth(number).map(InnerRun::run)
+    }
+
+    /// Returns the decision of this number about what a call waits for.
+    pub(super) fn decision(self, wait: &Wait, number: usize) -> Option<Decision> {
+        let mut calls = wait.path.split('/');
+        let call_id = calls.next_back()?;
+        let mut runs = vec![self.0];
+        for outer in calls {
+            let inside = runs.iter().flat_map(|run| run.inner_runs());
+            runs = inside.filter(|inner| inner.call_id() == outer).map(InnerRun::run).collect();
+        }
+        let run = runs.into_iter().find(|run| run.decisions_about(call_id).next().is_some())?;
+        let fits = |record: &&DecisionRecord| match wait.reason {
+            WaitReason::Approval(_) => matches!(
+                record.kind,
+                DecisionKind::Approved | DecisionKind::ApprovedWithChanges | DecisionKind::Denied
+            ),
+            WaitReason::CallerResult(_) => record.kind == DecisionKind::Supplied,
+            _ => false,
+        };
+        let record = run.decisions_about(call_id).filter(fits).nth(number)?;
+        let decision = match record.kind {
+            DecisionKind::Approved => Decision::approve(),
+            DecisionKind::ApprovedWithChanges => Decision::approve_with(run.current_arguments(call_id)?),
+            DecisionKind::Denied => record.why.as_ref().map_or_else(Decision::decline, Decision::deny),
+            _ => {
+                let outcome = run.finished_call(call_id)?.original_outcome();
+                Decision::result(outcome.map(Clone::clone).map_err(Clone::clone))
+            }
+        };
+        Some(record.by.iter().fold(decision, |decision, by| decision.by(by)))
+    }
+
+    /// Returns what a user has said to the run at this position of the messages that the run added.
+    pub(super) fn said_at(self, position: usize) -> Option<UserMessage> {
+        match self.0.new_messages().get(position)? {
+            Message::User(content) if !self.0.is_rejection(position) => {
+                let message = UserMessage::new(content.clone());
+                Some(self.0.sender_of(position).into_iter().fold(message, UserMessage::by))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns why an answer was rejected by the message at this position of those that the run added.
+    pub(super) fn rejection_at(self, position: usize) -> Option<String> {
+        let message = self.0.new_messages().get(position)?;
+        self.0.is_rejection(position).then(|| message.text().into_owned())
+    }
+}
+
+/// Returns the error of a call that the record does not have as executed.
+pub(super) fn not_recorded(call: &ToolCall) -> ToolError {
+    ToolError::not_executed(&format!("the record has no execution of `{}`", call.id))
+}

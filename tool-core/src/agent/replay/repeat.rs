@@ -1,0 +1,172 @@
+//! Repeats a run from its first question, or takes what comes next of one that was stored.
+
+use std::collections::HashMap;
+
+use super::parts::ReplayParts;
+use super::record::Record;
+use super::stand_in::{RecordEnds, StandIn, without_clock};
+use crate::agent::question::{AskedQuestion, Start};
+use crate::agent::{Agent, Ask, RunDriver};
+use crate::content::Content;
+use crate::model::Message;
+use crate::run::{Run, RunError, RunErrorKind};
+
+/// A run that was repeated.
+#[derive(Debug)]
+pub struct ReplayedRun {
+    /// The run, as the present program has it.
+    pub run: Run,
+    /// Where it ended.
+    pub end: ReplayEnd,
+}
+
+/// Where a repeated run ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReplayEnd {
+    /// Nothing is left to do.
+    Done,
+    /// It waits, and the record has no decision about that.
+    Waits,
+    /// It asks the model for something that the record does not have.
+    RecordEnds,
+    /// It could not go on.
+    #[non_exhaustive]
+    Failed {
+        /// The kind of the error.
+        kind: RunErrorKind,
+        /// The text of the error.
+        text: String,
+    },
+}
+
+/// Repeats a run.
+pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
+    let stand_in = StandIn::new(parts);
+    let agent = agent.with_stand_in(&stand_in);
+    let mut driver = question_of(&agent, record, &stand_in.parts).start();
+    stand_in.set_record(driver.run().id(), record.clone());
+    let mut decided = HashMap::new();
+    let end = loop {
+        match driver.advance().await {
+            Ok(true) => {}
+            Ok(false) if reject(&mut driver, record) => {}
+            Ok(false) => break ReplayEnd::Done,
+            // Persons have decided before others went on.
+            Err(_) if decide(&mut driver, record, &mut decided) => continue,
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
+                if !(say(&mut driver, record) || cancel(&mut driver, record)) {
+                    break ReplayEnd::Waits;
+                }
+                continue;
+            }
+            Err(error) => break ended_by(error),
+        }
+        say(&mut driver, record);
+    };
+    ReplayedRun { run: driver.into_run(), end }
+}
+
+/// Takes what comes next of a run, until it waits or asks for something new.
+pub(in crate::agent) async fn resume(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
+    let stand_in = StandIn::new(parts);
+    let agent = agent.with_stand_in(&stand_in);
+    record_all(&stand_in, record);
+    let mut driver = agent.resume(record.clone()).start();
+    let end = loop {
+        match driver.advance().await {
+            Ok(true) => {}
+            Ok(false) => break ReplayEnd::Done,
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => break ReplayEnd::Waits,
+            Err(error) => break ended_by(error),
+        }
+    };
+    ReplayedRun { run: driver.into_run(), end }
+}
+
+fn record_all(stand_in: &StandIn, run: &Run) {
+    stand_in.set_record(run.id(), run.clone());
+    run.inner_runs().for_each(|inner| record_all(stand_in, inner.run()));
+}
+
+fn ended_by(error: RunError) -> ReplayEnd {
+    let text = error.to_string();
+    match error.into_kind() {
+        RunErrorKind::Model(error) if error.downcast_ref::<RecordEnds>().is_some() => ReplayEnd::RecordEnds,
+        kind => ReplayEnd::Failed { kind, text },
+    }
+}
+
+/// Returns the question with which the run began, to the present agent.
+fn question_of(agent: &Agent, record: &Run, parts: &ReplayParts) -> Ask {
+    let given = record.messages().len() - record.new_messages().len();
+    let history = record.messages()[..given].iter().filter(|message| !matches!(message, Message::System(_)));
+    let question = match record.new_messages().first() {
+        Some(Message::User(question)) => question.clone(),
+        _ => Content::from(""),
+    };
+    let settings = record.question_settings();
+    let start = Start::Question {
+        id: None,
+        instructions: settings.instructions,
+        question,
+        history: history.cloned().collect(),
+    };
+    let mut asked = AskedQuestion::starting_from(agent.clone(), start);
+    asked.options = settings.options;
+    asked.tools.offered = Ok(parts.tools.clone());
+    asked.limits = record.has_own_limits().then(|| without_clock(record.limits().clone()));
+    asked.response_format = record.response_format().cloned();
+    let mut context = parts.context.clone();
+    if let Some(user) = record.user() {
+        context = context.with(user.clone());
+    }
+    if let Some(conversation) = record.conversation() {
+        context = context.with(conversation.clone());
+    }
+    asked.tools.context = context;
+    Ask::from(asked)
+}
+
+/// Adds what a user has said next in the record. Returns `true` if there is something.
+fn say(driver: &mut RunDriver, record: &Run) -> bool {
+    let mut has_said = false;
+    loop {
+        let run = driver.run();
+        let position = run.new_messages().len() + run.open_turn() + run.message_volume().unread;
+        let Some(message) = Record(record).said_at(position).filter(|_| position > 0) else {
+            return has_said;
+        };
+        if driver.deny_and_say(message).is_err() {
+            return has_said;
+        }
+        has_said = true;
+    }
+}
+
+/// Rejects an answer that was rejected by a reader that the record does not have. Returns `true` if it was.
+fn reject(driver: &mut RunDriver, record: &Run) -> bool {
+    let why = Record(record).rejection_at(driver.run().new_messages().len());
+    why.is_some_and(|why| driver.reject_answer(&why).is_ok())
+}
+
+/// Decides what was decided. Returns `true` if something was.
+fn decide(driver: &mut RunDriver, record: &Run, decided: &mut HashMap<String, usize>) -> bool {
+    let mut has_decided = false;
+    for wait in driver.run().waits() {
+        let number = decided.entry(wait.path.clone()).or_default();
+        let Some(decision) = Record(record).decision(&wait, *number) else { continue };
+        *number += 1;
+        has_decided |= driver.resolve(wait.id, decision).is_ok();
+    }
+    has_decided
+}
+
+/// Cancels a run that was stopped while it waited. Returns `true` if it was.
+fn cancel(driver: &mut RunDriver, record: &Run) -> bool {
+    let is_stopped = Record(record).end().is_some() && driver.run().why_it_stops().is_none();
+    if is_stopped {
+        driver.cancel();
+    }
+    is_stopped
+}

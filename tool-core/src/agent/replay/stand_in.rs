@@ -1,0 +1,267 @@
+//! An agent in which the records of runs stand in for what its runs would ask of others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+
+use super::parts::ReplayParts;
+use super::record::{Record, RecordedOutcome, RecordedReply, not_recorded};
+use crate::agent::compaction::LongOutputs;
+use crate::agent::lock::lock;
+use crate::agent::run_setup::OpenRun;
+use crate::agent::shared::Shared;
+use crate::agent::{Agent, AgentTool, RunInfo, RunResources};
+use crate::memory::InMemoryStore;
+use crate::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, ToolCall,
+};
+use crate::run::{Run, RunId, RunLimits, StopReason, Wait};
+use crate::tool::ToolExecution;
+use crate::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet};
+
+/// What stands in for the models, the tools and the providers of a tree of runs.
+pub(in crate::agent) struct StandIn {
+    pub(super) parts: ReplayParts,
+    /// The records, by the ids of the runs that repeat them.
+    records: Mutex<HashMap<RunId, Arc<Run>>>,
+    /// The numbers of runs that calls have begun.
+    begun: Mutex<HashMap<(RunId, String), usize>>,
+}
+
+/// The record does not say what follows.
+#[derive(Debug, thiserror::Error)]
+#[error("the record ends here")]
+pub(super) struct RecordEnds;
+
+/// A run stops here in its record.
+#[derive(Debug, thiserror::Error)]
+#[error("the record has stopped here")]
+pub(in crate::agent) struct StopsHere(pub(in crate::agent) StopReason);
+
+impl StandIn {
+    pub(super) fn new(parts: ReplayParts) -> Arc<Self> {
+        Arc::new(Self { parts, records: Mutex::default(), begun: Mutex::default() })
+    }
+
+    /// Sets the record that a run repeats.
+    pub(super) fn set_record(&self, run: &RunId, record: Run) {
+        lock(&self.records).insert(run.clone(), Arc::new(record));
+    }
+
+    fn record(&self, run: &RunId) -> Option<Arc<Run>> {
+        lock(&self.records).get(run).cloned()
+    }
+
+    /// Finds the record of a run of an agent that a call has begun.
+    pub(in crate::agent) fn begin_inside(&self, outer: &RunId, call_id: &str, inner: &RunId) {
+        if let Some(inside) = self.next_inside(outer, call_id) {
+            self.set_record(inner, inside);
+        }
+        *lock(&self.begun).entry((outer.clone(), call_id.to_owned())).or_default() += 1;
+    }
+
+    /// Returns the record of the next run that a call begins.
+    fn next_inside(&self, outer: &RunId, call_id: &str) -> Option<Run> {
+        let record = self.record(outer)?;
+        let begun = lock(&self.begun).get(&(outer.clone(), call_id.to_owned())).copied();
+        Record(&record).inside(call_id, begun.unwrap_or_default()).cloned()
+    }
+
+    /// Returns what stands in for the model in the next request of a run.
+    pub(in crate::agent) fn model_of(&self, run: &Run, model: &Arc<dyn ChatModel>) -> RecordedModel {
+        let record = self.record(run.id());
+        let reply = record.map_or(RecordedReply::Unknown, |record| Record(&record).reply(run.turns()));
+        let reply = match reply {
+            RecordedReply::Response(response) => Ok(*response),
+            RecordedReply::Stopped(reason) => Err(ModelError::new(StopsHere(reason)).permanent()),
+            RecordedReply::Unknown => Err(ModelError::new(RecordEnds).permanent()),
+        };
+        RecordedModel { model: Arc::clone(model), reply: Mutex::new(Some(reply)) }
+    }
+
+    /// Returns what becomes of a call whose arguments its tool accepts.
+    pub(in crate::agent) fn outcome(&self, run: &RunId, call: ToolCall) -> ToolExecution {
+        let record = self.record(run);
+        let recorded = record.map_or(RecordedOutcome::Unknown, |record| Record(&record).outcome(&call.id));
+        match recorded {
+            RecordedOutcome::Finished(recorded) if recorded.was_executed() => {
+                let outcome = recorded.original_outcome().map(Clone::clone).map_err(Clone::clone);
+                ToolExecution::new(call, outcome)
+            }
+            RecordedOutcome::Waits(notes) => ToolExecution::waiting(call, Some(*notes)),
+            _ => {
+                let error = not_recorded(&call);
+                ToolExecution::new(call, Err(error))
+            }
+        }
+    }
+
+    /// Returns what the record has in place of the outcome of a call that asked its agent.
+    pub(in crate::agent) fn recorded(&self, run: &RunId, answered: ToolExecution) -> ToolExecution {
+        let recorded = self.outcome(run, answered.call().clone());
+        if recorded.was_executed() && !recorded.is_waiting() { recorded } else { answered }
+    }
+
+    /// Returns what the agent of a call was asked, if the record knows it.
+    pub(in crate::agent) fn question(&self, run: &RunId, call: &ToolCall) -> Option<String> {
+        let inside = self.next_inside(run, &call.id)?;
+        Some(inside.new_messages().first()?.text().into_owned())
+    }
+}
+
+impl Agent {
+    /// Returns this agent with what stands in for the other one's models and tools, if something does.
+    pub(in crate::agent) fn repeating_as(&self, other: &Self) -> Self {
+        match &other.0.stand_in {
+            Some(stand_in) => self.with_stand_in(stand_in),
+            None => self.clone(),
+        }
+    }
+
+    /// Returns a copy that asks nobody: it has no memory, stores, budgets, deciders and listeners.
+    pub(super) fn with_stand_in(&self, stand_in: &Arc<StandIn>) -> Self {
+        let agent = &*self.0;
+        let parts = &stand_in.parts;
+        let provides = |index: usize| -> Box<dyn ToolProvider> {
+            let provider = &agent.providers[index];
+            let tools = if index == 0 { parts.provided.clone() } else { ToolSet::default() };
+            Box::new(Provided { name: provider.name().to_owned(), tools })
+        };
+        let run_setup = agent.run_setup.as_ref();
+        Self(Arc::new(Shared {
+            name: agent.name.clone(),
+            model: Arc::new(RecordedModel { model: Arc::clone(&agent.model), reply: Mutex::default() }),
+            instructions: agent.instructions.clone(),
+            tools: agent.tools.clone(),
+            providers: (0..agent.providers.len()).map(provides).collect(),
+            context: agent.context.clone().with_defaults(&parts.context),
+            tool_choice: agent.tool_choice.clone(),
+            parallel_tool_calls: agent.parallel_tool_calls,
+            limits: without_clock(agent.limits.clone()),
+            error_policies: agent.error_policies.clone(),
+            layers: agent.layers.iter().map(|layer| parts.in_place_of(layer)).collect(),
+            deciders: Vec::new(),
+            undo_tools: agent.undo_tools.clone(),
+            handoffs: agent.handoffs.clone(),
+            bound_undo_tools: agent.bound_undo_tools.clone(),
+            tool_search: agent.tool_search.as_ref().map(|(search, _)| (search.clone(), Mutex::default())),
+            hooks: Vec::new(),
+            watchers: RwLock::default(),
+            request_watchers: RwLock::default(),
+            sends_earlier_turns: agent.sends_earlier_turns,
+            compaction: agent.compaction.clone(),
+            tracks_cache: false,
+            outputs: agent
+                .outputs
+                .as_ref()
+                .map(|outputs| LongOutputs { store: Arc::new(InMemoryStore::new()), limit: outputs.limit }),
+            options: agent.options.clone(),
+            memory: None,
+            run_store: OnceLock::new(),
+            stored_runs: Default::default(),
+            call_timeout: None,
+            max_concurrent_calls: agent.max_concurrent_calls,
+            trace: agent.trace,
+            prices: None,
+            budgets: Vec::new(),
+            run_setup: run_setup
+                .map(|_| parts.run_setup.clone().unwrap_or_else(|| Arc::new(NoSetup) as Arc<dyn OpenRun>)),
+            has_warned: OnceLock::new(),
+            model_infos: Default::default(),
+            stand_in: Some(Arc::clone(stand_in)),
+        }))
+    }
+}
+
+impl AgentTool {
+    /// Returns this tool with what stands in for the models and tools of the agent that calls it.
+    pub(in crate::agent) fn repeating_as(&self, caller: &Agent) -> Self {
+        let agent = self.agent().repeating_as(caller);
+        self.clone().with_agent(agent)
+    }
+}
+
+/// Returns the limits without those that depend on the time and on prices.
+pub(in crate::agent) fn without_clock(mut limits: RunLimits) -> RunLimits {
+    (limits.max_time, limits.max_cost) = (None, None);
+    limits
+}
+
+/// What stands in for a model: it has the model's properties, and the replies of a record.
+pub(in crate::agent) struct RecordedModel {
+    model: Arc<dyn ChatModel>,
+    /// The reply, to a request of a run.
+    reply: Mutex<Option<Result<ChatResponse, ModelError>>>,
+}
+
+impl ChatModel for RecordedModel {
+    fn chat<'a>(&'a self, _request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        // A summary is not repeated: only the model would read it.
+        let reply = lock(&self.reply).take();
+        let summary = || Ok(ChatResponse::new(AssistantMessage::text("…")));
+        Box::pin(ready(reply.unwrap_or_else(summary)))
+    }
+
+    fn binds_reasoning(&self, reply: &AssistantMessage) -> bool {
+        self.model.binds_reasoning(reply)
+    }
+
+    fn reasoning_bytes(&self, reply: &AssistantMessage) -> usize {
+        self.model.reasoning_bytes(reply)
+    }
+
+    fn supports_response_format(&self) -> bool {
+        self.model.supports_response_format()
+    }
+
+    fn supports_response_format_with_tools(&self) -> bool {
+        self.model.supports_response_format_with_tools()
+    }
+
+    fn supports_tool_search(&self, tools: usize) -> bool {
+        self.model.supports_tool_search(tools)
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        self.model.provider_name()
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        self.model.model_name()
+    }
+}
+
+/// What stands in for a provider of tools.
+struct Provided {
+    name: String,
+    tools: ToolSet,
+}
+
+impl ToolProvider for Provided {
+    fn tools<'a>(&'a self, _request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(ready(Ok(self.tools.clone())))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What opens the runs of an agent for which nothing else was given.
+struct NoSetup;
+
+impl OpenRun for NoSetup {
+    fn open_run<'a>(
+        &'a self,
+        _run: &'a RunInfo,
+    ) -> BoxFuture<'a, Result<RunResources, Box<dyn std::error::Error + Send + Sync>>> {
+        ready(Err("the agent has a `run_setup`, which is not asked; give another one in its place".into()))
+            .boxed()
+    }
+
+    fn may<'a>(&'a self, _run: &'a RunInfo, _wait: &'a Wait, _by: Option<&'a str>) -> BoxFuture<'a, bool> {
+        ready(true).boxed()
+    }
+}

@@ -1,0 +1,139 @@
+//! Repeats kept runs with the present program, and compares.
+
+mod compare;
+mod difference;
+
+use std::fmt;
+
+use tool_core::Agent;
+use tool_core::RunErrorKind;
+use tool_core::agent::RunSetup;
+use tool_core::engine::{AgentExt, ReplayEnd, ReplayParts};
+use tool_core::layer::Layer;
+use tool_core::run::Run;
+use tool_core::signatures::{Injectable, IntoToolSet};
+use tool_core::toolset::{ToolSet, ToolSetError};
+
+pub use self::difference::{Difference, DifferenceKind, Note, OfferChange};
+
+/// Repeats a run with the present program. See [`Replay`].
+pub async fn replay(run: &Run, agent: &Agent) -> ReplayOutcome {
+    Replay::new().run(run, agent).await
+}
+
+/// How runs are repeated: from their records, which have the replies of the models, the outcomes of calls, and what persons decided and said. The
+/// agent's rules are asked again: what its tools accept, approvals, limits, layers, handoffs and what is undone. Nothing is executed, stored or sent.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is repeated until a run is"]
+pub struct Replay {
+    parts: Result<ReplayParts, ToolSetError>,
+}
+
+/// What a run does that is repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReplayOutcome {
+    /// The same.
+    Same,
+    /// The same calls, and the model would read something else.
+    Noted(Vec<Note>),
+    /// Something else.
+    Diverged(Box<Difference>),
+    /// The run cannot be repeated.
+    CannotReplay(String),
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Replay {
+    /// Creates a replay that replaces nothing.
+    pub fn new() -> Self {
+        Self { parts: Ok(ReplayParts::new()) }
+    }
+
+    fn with(self, change: impl FnOnce(ReplayParts) -> ReplayParts) -> Self {
+        Self { parts: self.parts.map(change) }
+    }
+
+    /// Sets a value that questions have given, for layers and rules of approval that read it.
+    pub fn context<T: Injectable>(self, value: T) -> Self {
+        self.with(|parts| parts.context(value))
+    }
+
+    /// Replaces the layer with this name, such as one that asks a service.
+    pub fn layer(self, layer: impl Layer + 'static) -> Self {
+        self.with(|parts| parts.layer(layer))
+    }
+
+    /// Replaces what [opens runs](tool_core::agent::AgentBuilder::run_setup). Without it, runs of an agent that has one cannot be repeated.
+    pub fn run_setup(self, run_setup: impl RunSetup + 'static) -> Self {
+        self.with(|parts| parts.run_setup(run_setup))
+    }
+
+    /// Adds tools that [providers](tool_core::agent::AgentBuilder::tool_provider) supply, such as servers of MCP, which are not asked.
+    pub fn provided<K: ?Sized>(self, tools: impl IntoToolSet<K>) -> Self {
+        let tools = tools.into_tool_set();
+        Self { parts: self.parts.and_then(|parts| Ok(parts.provided(tools?))) }
+    }
+
+    /// Sets the tools that [questions](tool_core::agent::Ask::tools) offered.
+    pub fn tools<K: ?Sized>(self, tools: impl IntoToolSet<K>) -> Self {
+        let tools: Result<ToolSet, _> = tools.into_tool_set();
+        Self { parts: self.parts.and_then(|parts| Ok(parts.tools(tools?))) }
+    }
+
+    /// Repeats a run.
+    pub async fn run(&self, run: &Run, agent: &Agent) -> ReplayOutcome {
+        let parts = match &self.parts {
+            Ok(parts) => parts.clone(),
+            Err(error) => return ReplayOutcome::CannotReplay(error.to_string()),
+        };
+        let repeated = agent.replay(run, parts).await;
+        if let ReplayEnd::Failed { kind: RunErrorKind::RunSetup(_), text, .. } = repeated.end {
+            return ReplayOutcome::CannotReplay(text);
+        }
+        if let Some(difference) = compare::first_difference(run, &repeated.run) {
+            return ReplayOutcome::Diverged(Box::new(difference));
+        }
+        match repeated.end {
+            ReplayEnd::Failed { text: present, .. }
+                if run.engine_view().failure().as_ref() != Some(&present) =>
+            {
+                let position = repeated.run.messages().len();
+                let recorded = "the run goes on".to_owned();
+                let (kind, path) = (DifferenceKind::End, String::new());
+                ReplayOutcome::Diverged(Box::new(Difference { kind, path, position, recorded, present }))
+            }
+            _ => ReplayOutcome::Same,
+        }
+    }
+}
+
+impl ReplayOutcome {
+    /// Returns `true` if the calls are the same.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        matches!(self, Self::Same | Self::Noted(_))
+    }
+}
+
+impl fmt::Display for ReplayOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => f.write_str("the same"),
+            Self::Noted(notes) => {
+                f.write_str("the same, but ")?;
+                for (number, note) in notes.iter().enumerate() {
+                    write!(f, "{}{note}", if number == 0 { "" } else { "; " })?;
+                }
+                Ok(())
+            }
+            Self::Diverged(difference) => difference.fmt(f),
+            Self::CannotReplay(why) => write!(f, "it cannot be repeated: {why}"),
+        }
+    }
+}
