@@ -75,7 +75,7 @@ impl CallExecutor {
         if let Some((stand_in, run)) = &self.stand_in {
             return match self.refusal(&call) {
                 Some(refusal) => ToolExecution::new(call, Err(refusal)),
-                None => stand_in.outcome(run, call),
+                None => stand_in.outcome(run, call).map_outcome(|outcome| self.tools.limited(outcome)),
             };
         }
         self.announce(&call, &attempt).await;

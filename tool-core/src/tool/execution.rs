@@ -106,6 +106,12 @@ impl ToolExecution {
         self
     }
 
+    /// Returns this record with what becomes of its outcome.
+    pub(crate) fn map_outcome(self, change: impl FnOnce(Outcome) -> Outcome) -> Self {
+        let outcome = change(self.outcome);
+        Self { outcome, ..self }
+    }
+
     pub(crate) fn replace_outcome(&mut self, outcome: Result<ToolOutput, ToolError>) {
         self.history.is_uncertain |= self.leaves_effect_unknown();
         let original = std::mem::replace(&mut self.outcome, outcome);

@@ -85,6 +85,12 @@ impl ToolSet {
         })
     }
 
+    /// Returns an outcome within the limit of the set.
+    pub(crate) fn limited(&self, outcome: Outcome) -> Outcome {
+        let context = ToolContext::new();
+        self.limit_output(outcome, &context).map(ToolOutput::within_limit)
+    }
+
     fn limit_output(&self, outcome: Outcome, context: &ToolContext) -> Outcome {
         match self.0.settings.output_limit {
             Some(limit) => limit.apply(outcome, context.stores_outputs()),

@@ -1,9 +1,10 @@
 //! Compares a run with its record, in the order in which things happened.
 
+use tool_core::engine::InnerRun;
 use tool_core::run::{Run, StopReason, Wait, WaitReason};
 use tool_core::signatures::{DecisionKind, DecisionRecord, VerdictKind, VerdictRecord};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
-use tool_core::{Message, ToolCall};
+use tool_core::{Message, ToolCall, ToolError};
 
 use super::difference::{Difference, DifferenceKind as Kind};
 
@@ -169,6 +170,13 @@ impl<'r> Place<'r> {
             {
                 return None;
             }
+            (Fate::Finished(one), Fate::Finished(now))
+                if is_abandoned(now) && !is_abandoned(one) && self.pair.present.stop_reason().is_some() =>
+            {
+                let end = self.of_end(self.pair.present);
+                let (kind, end) = end.unwrap_or_else(|| (Kind::End, describe(&present, call)));
+                (kind, describe(&recorded, call), end)
+            }
             (Fate::Finished(one), Fate::Finished(now)) => {
                 (compare_executions(one, now)?, describe(&recorded, call), describe(&present, call))
             }
@@ -192,6 +200,14 @@ impl<'r> Place<'r> {
     fn compare_inside(self, call: &ToolCall) -> Option<Difference> {
         let inside = |run: &'r Run| run.inner_runs().filter(|inner| inner.call_id() == call.id);
         let path = self.path_of(&call.id);
+        let ends_with_it = |inner: &&InnerRun| {
+            let is_cancelled = matches!(inner.run().stop_reason(), Some(StopReason::Cancelled));
+            is_cancelled && self.pair.present.stop_reason().is_some()
+        };
+        let was_cancelled = inside(self.pair.recorded).any(|inner| ends_with_it(&inner));
+        if !was_cancelled && inside(self.pair.present).any(|inner| ends_with_it(&inner)) {
+            return None;
+        }
         inside(self.pair.recorded).zip(inside(self.pair.present)).find_map(|(recorded, present)| {
             let is_over = self.pair.is_over;
             Pair { recorded: recorded.run(), present: present.run(), path: &path, is_over }.difference()
@@ -235,7 +251,8 @@ impl<'r> Place<'r> {
         let Pair { recorded, present, .. } = self.pair;
         let verdicts = |run: &Run| -> Vec<_> {
             let kept = run.verdicts().iter().filter(|one| one.kind != VerdictKind::Replaced);
-            kept.filter(|one| one.kind != VerdictKind::Rewritten).map(verdict).collect()
+            let kept = kept.filter(|one| one.kind != VerdictKind::Rewritten);
+            kept.filter(|one| one.kind != VerdictKind::Passed).map(verdict).collect()
         };
         let (judged, now) = (verdicts(recorded), verdicts(present));
         if judged != now {
@@ -290,6 +307,12 @@ fn compare_executions(one: &ToolExecution, now: &ToolExecution) -> Option<Kind> 
     }
 }
 
+/// Returns `true` if the run has ended before the call was executed, or meanwhile.
+fn is_abandoned(execution: &ToolExecution) -> bool {
+    let kind = execution.error().map(ToolError::kind);
+    matches!(kind, Some(ToolErrorKind::NotExecuted | ToolErrorKind::OutcomeUnknown))
+}
+
 /// Returns why a call was refused before it was executed, if it was for what its tool is.
 fn refused(execution: &ToolExecution) -> Option<Kind> {
     match execution.error()?.kind() {
@@ -334,7 +357,7 @@ fn is_same(one: &Wait, now: &Wait) -> bool {
 fn kind_of(wait: &Wait) -> Kind {
     match wait.reason {
         WaitReason::Approval(_) => Kind::Approval,
-        _ => Kind::End,
+        _ => Kind::Wait,
     }
 }
 

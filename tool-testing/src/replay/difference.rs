@@ -12,6 +12,8 @@ pub enum DifferenceKind {
     Arguments,
     /// A call needs an approval that it did not need, or needs none any more.
     Approval,
+    /// A call waits for something else, such as a result of its caller, or does not wait.
+    Wait,
     /// A layer decides otherwise, or is gone.
     Verdict,
     /// A limit ends the run, or does not any more.
@@ -34,6 +36,7 @@ impl DifferenceKind {
             Self::ToolGone => "tool gone",
             Self::Arguments => "arguments",
             Self::Approval => "approval",
+            Self::Wait => "wait",
             Self::Verdict => "verdict",
             Self::Limit => "limit",
             Self::Undo => "undo",

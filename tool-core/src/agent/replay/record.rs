@@ -76,15 +76,26 @@ impl<'r> Record<'r> {
         self.0.inner_runs().filter(|inner| inner.call_id() == call_id).nth(number).map(InnerRun::run)
     }
 
-    /// Returns the decision of this number about what a call waits for.
-    pub(super) fn decision(self, wait: &Wait, number: usize) -> Option<Decision> {
-        let mut calls = wait.path.split('/');
-        let call_id = calls.next_back()?;
+    /// Returns the runs to one of which the call with this path can belong, and the id of the call.
+    fn runs_of(self, path: &str) -> (Vec<&'r Run>, &str) {
+        let (agents, call_id) = path.rsplit_once('/').unwrap_or(("", path));
         let mut runs = vec![self.0];
-        for outer in calls {
+        for outer in agents.split('/').filter(|id| !id.is_empty()) {
             let inside = runs.iter().flat_map(|run| run.inner_runs());
             runs = inside.filter(|inner| inner.call_id() == outer).map(InnerRun::run).collect();
         }
+        (runs, call_id)
+    }
+
+    /// Returns `true` if the call with this path was executed.
+    pub(super) fn has_executed(self, path: &str) -> bool {
+        let (runs, call_id) = self.runs_of(path);
+        runs.into_iter().filter_map(|run| run.finished_call(call_id)).any(ToolExecution::was_executed)
+    }
+
+    /// Returns the decision of this number about what a call waits for.
+    pub(super) fn decision(self, wait: &Wait, number: usize) -> Option<Decision> {
+        let (runs, call_id) = self.runs_of(&wait.path);
         let run = runs.into_iter().find(|run| run.decisions_about(call_id).next().is_some())?;
         let fits = |record: &&DecisionRecord| match wait.reason {
             WaitReason::Approval(_) => matches!(

@@ -164,7 +164,9 @@ fn decide(driver: &mut RunDriver, record: &Run, decided: &mut HashMap<String, us
 
 /// Cancels a run that was stopped while it waited. Returns `true` if it was.
 fn cancel(driver: &mut RunDriver, record: &Run) -> bool {
-    let is_stopped = Record(record).end().is_some() && driver.run().why_it_stops().is_none();
+    let waits = driver.run().waits();
+    let is_open = waits.iter().all(|wait| !Record(record).has_executed(&wait.path));
+    let is_stopped = is_open && Record(record).end().is_some() && driver.run().why_it_stops().is_none();
     if is_stopped {
         driver.cancel();
     }
