@@ -8,6 +8,11 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 /// Any error, which `Debug` writes as its text, with its sources: the standard library prints the error of a test that way.
 pub struct Error(Box<dyn std::error::Error + Send + Sync>);
 
+/// Returns the error with this text.
+pub(crate) fn failure(text: impl Into<String>) -> Error {
+    Error(text.into().into())
+}
+
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
     fn from(error: E) -> Self {
         Self(error.into())

@@ -47,10 +47,14 @@ mod calls;
 mod cost;
 mod checks;
 mod replay;
+mod kept;
+mod rehearsal;
 
 pub use self::calls::CheckCalls;
 pub use self::checks::Checks;
 pub use self::cost::CheckCost;
 pub use self::error::{Error, Result};
 pub use self::failure::CheckError;
+pub use self::kept::{ExportRuns, KeptRuns, Redaction, check_runs, export_run, export_runs};
+pub use self::rehearsal::{Rehearsal, RehearsedOutcome, RehearsedRun, RunSource, rehearse, rehearse_with};
 pub use self::replay::{Difference, DifferenceKind, Note, OfferChange, Replay, ReplayOutcome, replay};

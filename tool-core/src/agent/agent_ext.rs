@@ -97,8 +97,8 @@ pub trait AgentExt {
     /// Compare the two runs: the one that is returned ends where nothing is left to do, or where the record says nothing.
     fn replay(&self, record: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
 
-    /// Takes what comes next of a stored run, as this agent and its rules are now, until it waits or would ask for something that has not happened
-    /// yet. Like [`replay`](Self::replay), it executes, asks and stores nothing.
+    /// Takes what comes next of a stored run, as this agent and its rules are now, until it would ask for something that has not happened yet.
+    /// What it waits for is supposed to be approved, so that it is known what the calls need. Like [`replay`](Self::replay), it executes, asks and stores nothing.
     fn rehearse(&self, stored: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
 
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.

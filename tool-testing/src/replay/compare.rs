@@ -361,7 +361,7 @@ fn kind_of(wait: &Wait) -> Kind {
     }
 }
 
-pub(super) fn describe_wait(wait: &Wait) -> String {
+pub(crate) fn describe_wait(wait: &Wait) -> String {
     let what = match wait.reason {
         WaitReason::Approval(_) => "an approval",
         WaitReason::Answer(_) => "an answer of the user",

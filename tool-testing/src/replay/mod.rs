@@ -14,6 +14,7 @@ use tool_core::run::Run;
 use tool_core::signatures::{Injectable, IntoToolSet};
 use tool_core::toolset::{ToolSet, ToolSetError};
 
+pub(crate) use self::compare::describe_wait;
 pub use self::difference::{Difference, DifferenceKind, Note, OfferChange};
 
 /// Repeats a run with the present program. See [`Replay`].
@@ -84,6 +85,10 @@ impl Replay {
     pub fn tools<K: ?Sized>(self, tools: impl IntoToolSet<K>) -> Self {
         let tools: Result<ToolSet, _> = tools.into_tool_set();
         Self { parts: self.parts.and_then(|parts| Ok(parts.tools(tools?))) }
+    }
+
+    pub(crate) fn parts(&self) -> Result<ReplayParts, ToolSetError> {
+        self.parts.clone()
     }
 
     /// Repeats a run.

@@ -9,13 +9,15 @@ use crate::agent::question::{AskedQuestion, Start};
 use crate::agent::{Agent, Ask, RunDriver};
 use crate::content::Content;
 use crate::model::Message;
-use crate::run::{Run, RunError, RunErrorKind};
+use crate::run::{Decision, Run, RunError, RunErrorKind, Wait, WaitReason};
 
 /// A run that was repeated.
 #[derive(Debug)]
 pub struct ReplayedRun {
     /// The run, as the present program has it.
     pub run: Run,
+    /// What it waits for, before anything is decided that the record has not.
+    pub waits: Vec<Wait>,
     /// Where it ended.
     pub end: ReplayEnd,
 }
@@ -64,7 +66,8 @@ pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayP
         }
         say(&mut driver, record);
     };
-    ReplayedRun { run: driver.into_run(), end }
+    let waits = driver.run().waits();
+    ReplayedRun { run: driver.into_run(), waits, end }
 }
 
 /// Takes what comes next of a run, until it waits or asks for something new.
@@ -73,15 +76,33 @@ pub(in crate::agent) async fn resume(agent: &Agent, record: &Run, parts: ReplayP
     let agent = agent.with_stand_in(&stand_in);
     record_all(&stand_in, record);
     let mut driver = agent.resume(record.clone()).start();
-    let end = loop {
+    let end = advance(&mut driver).await;
+    let waits = driver.run().waits();
+    // What a call needs that was approved is known only then.
+    let has_decided = waits.iter().map(|wait| suppose(&mut driver, wait)).fold(false, |one, other| one | other);
+    let end = if has_decided { advance(&mut driver).await } else { end };
+    ReplayedRun { run: driver.into_run(), waits, end }
+}
+
+async fn advance(driver: &mut RunDriver) -> ReplayEnd {
+    loop {
         match driver.advance().await {
             Ok(true) => {}
-            Ok(false) => break ReplayEnd::Done,
-            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => break ReplayEnd::Waits,
-            Err(error) => break ended_by(error),
+            Ok(false) => return ReplayEnd::Done,
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => return ReplayEnd::Waits,
+            Err(error) => return ended_by(error),
         }
+    }
+}
+
+/// Supposes a decision with which the call goes on. Returns `true` if there is one.
+fn suppose(driver: &mut RunDriver, wait: &Wait) -> bool {
+    let decision = match wait.reason {
+        WaitReason::Approval(_) => Decision::approve(),
+        WaitReason::Answer(_) => Decision::decline(),
+        WaitReason::CallerResult(_) | WaitReason::Until(_) => return false,
     };
-    ReplayedRun { run: driver.into_run(), end }
+    driver.resolve(wait.id.clone(), decision).is_ok()
 }
 
 fn record_all(stand_in: &StandIn, run: &Run) {
