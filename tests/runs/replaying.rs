@@ -5,7 +5,7 @@ use tests::support::stores::EveryState;
 use tests::support::ways::{await_resolved, resolve_all, restored};
 use tool_core::run::Run;
 use tool_core::{Agent, RunErrorKind};
-use tool_testing::replay;
+use tool_testing::{ReplayOutcome, replay};
 
 use crate::breaking::tree::{Effects, decide, tree};
 
@@ -41,11 +41,8 @@ async fn runs_of_random_trees_are_repeated_alike_from_all_states() {
         effects.take();
         let states = states.take().into_iter().map(|state| serde_json::from_str(&state).unwrap());
         for (number, run) in states.chain([whole]).enumerate() {
-            std::fs::write("/tmp/current.json", serde_json::to_string_pretty(&run).unwrap()).unwrap();
             let outcome = replay(&run, &agent).await;
-            if !outcome.is_same() {
-                let path = format!("/tmp/rec-{seed}-{number}.json");
-                std::fs::write(path, serde_json::to_string_pretty(&run).unwrap()).unwrap();
+            if outcome != ReplayOutcome::Same {
                 failures.push(format!("seed {seed}, state {number}: {outcome}"));
             }
             kept += 1;
@@ -53,13 +50,4 @@ async fn runs_of_random_trees_are_repeated_alike_from_all_states() {
         assert!(effects.take().is_empty(), "seed {seed}");
     }
     assert!(failures.is_empty(), "{} of {kept}: {}", failures.len(), failures.join("\n"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn debug_one() {
-    let Ok(path) = std::env::var("REC") else { return };
-    let run: Run = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let seed: u64 = std::env::var("SEED").unwrap().parse().unwrap();
-    let agent = tree(seed).build(&Effects::default().with_new_stores()).build().unwrap();
-    println!("{}", replay(&run, &agent).await);
 }

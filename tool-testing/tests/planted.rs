@@ -178,6 +178,15 @@ mod changed {
             let _ = name;
         }
     }
+    pub(super) mod described {
+        use tool_core::tool;
+        /// Sends a letter.
+        #[tool]
+        pub(in super::super) fn send_mail(to: String, subject: Option<String>) {
+            super::super::execute();
+            let _ = (to, subject);
+        }
+    }
     pub(super) mod returned {
         use tool_core::{ToolError, tool};
         /// Finds an order.
@@ -562,7 +571,9 @@ async fn each_change_is_named_at_its_place_and_nothing_else() {
             let found = match &outcome {
                 ReplayOutcome::Diverged(difference) => Some((difference.kind, &*difference.path)),
                 other => {
-                    assert!(other.is_same(), "{change}, {about}: {other}");
+                    let is_same =
+                        if change == "nothing" { *other == ReplayOutcome::Same } else { other.is_same() };
+                    assert!(is_same, "{change}, {about}: {other}");
                     None
                 }
             };
@@ -574,4 +585,29 @@ async fn each_change_is_named_at_its_place_and_nothing_else() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// What a model would read otherwise is noted, and the run is compared to its end.
+#[tokio::test]
+async fn what_the_model_reads_is_noted() {
+    let kept = kept().await;
+    let inside = &kept.iter().find(|(about, _)| *about == "inside").unwrap().1;
+    let noted = async |desk: Desk| replay(inside, &desk.present()).await.to_string();
+    let desk = Desk::new;
+    let instructed = Desk { finish: |builder| builder.instructions("You help well."), ..desk() };
+    assert_eq!(noted(instructed).await, "the same, but the instructions are others");
+    let described = with("send_mail", tools![changed::described::send_mail]);
+    assert_eq!(
+        noted(Desk { tools: described, ..desk() }).await,
+        "the same, but the tool `send_mail` has another definition"
+    );
+    let fewer = Desk { tools: with("send_mail", tools![]), ..desk() };
+    assert_eq!(noted(fewer).await, "the same, but the tool `send_mail` is not offered any more");
+    let more = Desk { billing: tools![desk::refund, desk::find_order, desk::stop], ..desk() };
+    assert_eq!(noted(more).await, "the same, but the tool `stop` of the agent at call_1_0 is new");
+    let mut older = serde_json::to_value(inside).unwrap();
+    older["history"].as_object_mut().unwrap().remove("offered");
+    let older: Run = serde_json::from_value(older).unwrap();
+    let outcome = replay(&older, &desk().present()).await.to_string();
+    assert_eq!(outcome, "the same, but the record does not say what the model was offered");
 }

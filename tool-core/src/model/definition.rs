@@ -1,7 +1,7 @@
 //! Definitions of tools as the model reads them, and the policies of their calls.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::slice;
@@ -422,7 +422,23 @@ struct Shared {
     encodings: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
+/// The digests of definitions, by their names.
+pub(crate) struct Digests(pub(crate) BTreeMap<String, String>);
+
+/// The number of characters of a hash that tell a definition from its next version.
+const DIGEST: usize = 16;
+
 impl ToolDefinitions {
+    /// Returns the beginnings of the hashes of the definitions, by their names.
+    pub(crate) fn digests(&self) -> Arc<Digests> {
+        let digest = |tool: &ToolDefinition| {
+            let mut hash = tool.hash();
+            hash.truncate(DIGEST);
+            (tool.name.to_string(), hash)
+        };
+        self.encoded(|list| Digests(list.iter().map(digest).collect()))
+    }
+
     /// Returns the encoding of type `T`. The first call for a type runs `encode`, and later calls return the same value.
     ///
     /// The value must depend only on the definitions and the type. An encoding that depends on settings needs one type per

@@ -1,6 +1,6 @@
 //! What has happened in a run, folded from its log, which alone changes it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub(super) struct History {
     /// The names of the tools that the model found by search or called, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found_tools: Vec<String>,
+    /// The digests of the definitions that the model was last offered, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    offered: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     compactions: Vec<CompactionRecord>,
     /// What each request has read from the provider's cache.
@@ -135,6 +138,14 @@ impl History {
 
     pub(super) fn found_tools(&self) -> &[String] {
         &self.found_tools
+    }
+
+    pub(super) fn offered(&self) -> &BTreeMap<String, String> {
+        &self.offered
+    }
+
+    pub(super) fn set_offered(&mut self, tools: BTreeMap<String, String>) {
+        self.offered = tools;
     }
 
     /// Returns the calls of the last message, which is the reply of the open turn.

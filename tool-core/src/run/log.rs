@@ -82,6 +82,7 @@ impl Run {
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
             Fact::Opened(tools) => self.history.set_given_tools(tools),
             Fact::Found(names) => self.history.add_found_tools(names),
+            Fact::Offered(tools) => self.history.set_offered(tools),
             Fact::Compacted(compaction) => {
                 self.call_index = None;
                 self.history.add_compaction(*compaction);

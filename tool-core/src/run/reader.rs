@@ -266,6 +266,7 @@ impl LogReader {
             | Fact::Rejected(_)
             | Fact::Opened(_)
             | Fact::Found(_)
+            | Fact::Offered(_)
             | Fact::Cached(_) => {}
         }
     }

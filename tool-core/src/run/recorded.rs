@@ -1,7 +1,9 @@
 //! What the record of a run has, for one that repeats it.
 
-use super::state::{Run, Stage};
-use crate::model::{FinishReason, ResponseFormat, Usage};
+use std::collections::BTreeMap;
+
+use super::state::{Fact, Run, Stage};
+use crate::model::{FinishReason, ResponseFormat, ToolDefinitions, Usage};
 use crate::run::StopReason;
 use crate::tool::{CallNotes, DecisionRecord, ToolExecution};
 
@@ -60,6 +62,19 @@ impl Run {
     /// Returns `true` if the message at this position among the new ones rejected an answer.
     pub(crate) fn is_rejection(&self, position: usize) -> bool {
         self.head.settings.rejections.contains(&position)
+    }
+
+    /// Notes what the model is offered.
+    pub(crate) fn note_offered(&mut self, tools: &ToolDefinitions) {
+        let digests = tools.digests();
+        if digests.0 != *self.offered() {
+            self.append(Fact::Offered(digests.0.clone()));
+        }
+    }
+
+    /// Returns the digests of the definitions that the model was last offered, by their names.
+    pub(crate) fn offered(&self) -> &BTreeMap<String, String> {
+        self.history.offered()
     }
 
     /// Returns the form of answer that the question demanded.

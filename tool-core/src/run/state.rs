@@ -459,6 +459,8 @@ pub(super) enum Fact {
     Opened(Vec<ToolDefinition>),
     /// The model is offered further tools.
     Found(Vec<String>),
+    /// The model is offered tools with these names and digests of their definitions, from now on.
+    Offered(BTreeMap<String, String>),
     /// The model no longer reads everything.
     Compacted(Box<CompactionRecord>),
     /// What the request of the next reply has read from the provider's cache.

@@ -7,11 +7,14 @@ use std::collections::HashMap;
 pub(super) struct Placeholders(HashMap<String, usize>);
 
 impl Placeholders {
-    /// Returns texts of the form of this one, of which the first has the same letters: `C-1815` becomes `C-0001`, then `A-0001`.
-    pub(super) fn of_same_form(&mut self, text: &str) -> [String; 2] {
+    /// Returns texts of the form of this one, of which the first two have the same letters: `C-1815` becomes `C-0001`, then `C-1001`, then
+    /// `B-0001`.
+    pub(super) fn of_same_form(&mut self, text: &str) -> [String; 3] {
         let next = self.0.len() + 1;
         let number = *self.0.entry(text.to_owned()).or_insert(next);
-        [fill(text, number, false), fill(text, number, true)]
+        let digits = fill(text, number, false);
+        let same_length = digits.replacen('0', "1", usize::from(digits.len() > 1));
+        [digits, same_length, fill(text, number, true)]
     }
 }
 
@@ -47,9 +50,9 @@ mod tests {
     fn the_same_text_has_the_same_placeholder_of_its_form() {
         let mut placeholders = Placeholders::default();
         let first = placeholders.of_same_form("C-1815");
-        assert_eq!(first, ["C-0001", "B-0001"]);
-        assert_eq!(placeholders.of_same_form("C-1816"), ["C-0002", "C-0002"]);
+        assert_eq!(first, ["C-0001", "C-1001", "B-0001"]);
+        assert_eq!(placeholders.of_same_form("C-1816"), ["C-0002", "C-1002", "C-0002"]);
         assert_eq!(placeholders.of_same_form("C-1815"), first);
-        assert_eq!(placeholders.of_same_form("Ada")[1], "Aad");
+        assert_eq!(placeholders.of_same_form("Ada")[2], "Aad");
     }
 }

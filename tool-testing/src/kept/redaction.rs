@@ -152,9 +152,11 @@ impl Redactor<'_> {
         for (position, leaf) in leaves.iter().enumerate() {
             let before = text_of(leaf);
             let Some(replaced) = before.as_deref().and_then(|text| self.replaced(text)) else { continue };
-            let before = before.unwrap_or_default();
-            let [digits, letters] = self.placeholders.of_same_form(&before);
-            let candidates = [replaced, digits, letters].into_iter().map(|text| match leaf {
+            let before = before.unwrap_or_default().into_owned();
+            // What a schema lists is known to who reads the program.
+            let listed = accepting.filter(|tools| lists(tools, tool, &before)).map(|_| before.to_string());
+            let of_form = self.placeholders.of_same_form(&before).into_iter().filter(|text| *text != before);
+            let candidates = [replaced].into_iter().chain(of_form).chain(listed).map(|text| match leaf {
                 Value::Number(_) => text.parse::<Number>().map_or(Value::String(text), Value::Number),
                 _ => Value::String(text),
             });
@@ -187,6 +189,21 @@ fn text_of(leaf: &Value) -> Option<Cow<'_, str>> {
 
 fn accepts(tools: &ToolSet, name: &str, arguments: &str) -> bool {
     tools.get(name).is_some() && tools.check_arguments(&ToolCall::new("", name, arguments)).is_ok()
+}
+
+/// Returns `true` if the schema of a tool lists this text as a possible value.
+fn lists(tools: &ToolSet, name: &str, text: &str) -> bool {
+    fn has(schema: &Value, text: &str) -> bool {
+        match schema {
+            Value::Object(members) => members.iter().any(|(key, member)| match member {
+                Value::Array(values) if key == "enum" => values.iter().any(|value| value == text),
+                member => key == "const" && member == text || has(member, text),
+            }),
+            Value::Array(items) => items.iter().any(|item| has(item, text)),
+            _ => false,
+        }
+    }
+    tools.get(name).is_some_and(|tool| has(tool.definition().parameters(), text))
 }
 
 /// Calls a function with each text and each number.

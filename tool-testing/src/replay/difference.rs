@@ -102,7 +102,10 @@ pub enum Note {
         change: OfferChange,
     },
     /// The record is older than offers are recorded, so it is not known whether they have changed.
-    OfferUnknown,
+    OfferUnknown {
+        /// The ids of the calls that lead to the agent, separated by `/`.
+        path: String,
+    },
 }
 
 /// How the offer of a tool has changed.
@@ -131,7 +134,9 @@ impl fmt::Display for Note {
                 };
                 write!(f, "the tool `{tool}`{} {change}", of(path))
             }
-            Self::OfferUnknown => f.write_str("the record does not say what was offered"),
+            Self::OfferUnknown { path } => {
+                write!(f, "the record does not say what the model{} was offered", of(path))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod compare;
 mod difference;
+mod notes;
 
 use std::fmt;
 
@@ -113,7 +114,10 @@ impl Replay {
                 let (kind, path) = (DifferenceKind::End, String::new());
                 ReplayOutcome::Diverged(Box::new(Difference { kind, path, position, recorded, present }))
             }
-            _ => ReplayOutcome::Same,
+            _ => match notes::notes(run, &repeated.run) {
+                notes if notes.is_empty() => ReplayOutcome::Same,
+                notes => ReplayOutcome::Noted(notes),
+            },
         }
     }
 }

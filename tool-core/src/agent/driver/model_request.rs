@@ -78,7 +78,9 @@ impl RunDriver {
         let request = offer.request_of(&of_run, &sent);
         agent.watch_request(&view.id, view.turn, &request);
         let span = self.trace.enter_chat(agent.model(), &request, emitter.streams_replies());
+        let offered = request.tools().clone();
         drop(request);
+        self.run.note_offered(&offered);
         let used = meter.clone();
         let recorded = agent.0.stand_in.as_ref().map(|stand_in| stand_in.model_of(&self.run, &agent.0.model));
         let asking = async move {

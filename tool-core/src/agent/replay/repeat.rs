@@ -79,7 +79,8 @@ pub(in crate::agent) async fn resume(agent: &Agent, record: &Run, parts: ReplayP
     let end = advance(&mut driver).await;
     let waits = driver.run().waits();
     // What a call needs that was approved is known only then.
-    let has_decided = waits.iter().map(|wait| suppose(&mut driver, wait)).fold(false, |one, other| one | other);
+    let has_decided =
+        waits.iter().map(|wait| suppose(&mut driver, wait)).fold(false, |one, other| one | other);
     let end = if has_decided { advance(&mut driver).await } else { end };
     ReplayedRun { run: driver.into_run(), waits, end }
 }

@@ -1,5 +1,6 @@
 //! What a world reads of a run, and by what it changes one.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use crate::model::{Message, ToolCall, ToolKind};
@@ -194,6 +195,13 @@ impl<'r> EngineView<'r> {
         let is_unknown = |record: &CallRecord| record.is_running() && record.forbidden_retry().is_some();
         self.stage.records().iter().any(is_unknown)
             || self.inner_runs().any(|inner| inner.run().engine_view().has_unknown_outcome())
+    }
+
+    /// Returns the digests of the definitions of the tools that the model was last offered, by the names of the tools. Empty if none was, or if the
+    /// run is older than this is recorded.
+    #[must_use]
+    pub fn offered(self) -> &'r BTreeMap<String, String> {
+        self.0.offered()
     }
 
     /// Returns `true` if tools have returned the answer, and layers have not judged it.
