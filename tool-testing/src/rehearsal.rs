@@ -97,7 +97,7 @@ async fn rehearse_run(run: &Run, agent: &Agent, replay: &Replay, parts: &ReplayP
     let before = run.waits();
     let again = next.waits.into_iter().find(|wait| !before.iter().any(|one| one.id == wait.id));
     if let Some(wait) = again {
-        return RehearsedOutcome::WaitsAgain(wait);
+        return RehearsedOutcome::WaitsAgain(Box::new(wait));
     }
     match replay.run(run, agent).await {
         ReplayOutcome::Diverged(difference) => RehearsedOutcome::Differs(difference),
@@ -150,7 +150,7 @@ pub enum RehearsedOutcome {
     /// It goes on from where it is, once it is resumed or what it waits for is decided.
     GoesOn,
     /// It waits for something that it has not waited for, such as an approval that has lapsed with the definition of its tool.
-    WaitsAgain(Wait),
+    WaitsAgain(Box<Wait>),
     /// What has happened before would be otherwise today.
     Differs(Box<Difference>),
     /// It cannot go on, and why: its tool is gone or refuses its arguments, its agent or layer is gone, or its format is unknown.

@@ -41,8 +41,8 @@ mod desk {
 
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     pub(super) enum Currency {
-        EUR,
-        CHF,
+        Eur,
+        Chf,
     }
 
     /// Charges what was paid back.
@@ -123,8 +123,8 @@ mod changed {
 
         #[derive(serde::Deserialize, schemars::JsonSchema)]
         pub(in super::super) enum Currency {
-            CHF,
-            USD,
+            Chf,
+            Usd,
         }
 
         /// Pays back a part of an order.
@@ -301,7 +301,7 @@ async fn keep(question: &str, model: ScriptedModel, billing: ScriptedModel, mana
     run
 }
 
-const REFUND: &str = r#"{"order": 7, "cents": 5000, "currency": "EUR"}"#;
+const REFUND: &str = r#"{"order": 7, "cents": 5000, "currency": "Eur"}"#;
 
 /// The kept runs: what they are about, and the run.
 async fn kept() -> Vec<(&'static str, Run)> {

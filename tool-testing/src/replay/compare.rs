@@ -28,7 +28,7 @@ struct Pair<'r> {
 #[derive(Clone)]
 enum Fate<'r> {
     Finished(&'r ToolExecution),
-    Waits(Wait),
+    Waits(Box<Wait>),
     Open,
 }
 
@@ -79,7 +79,7 @@ impl<'r> Pair<'r> {
         match finished.or_else(current) {
             Some(execution) => Fate::Finished(execution),
             None => match run.waits().into_iter().find(|wait| wait.path == call_id) {
-                Some(wait) => Fate::Waits(wait),
+                Some(wait) => Fate::Waits(Box::new(wait)),
                 None => Fate::Open,
             },
         }
@@ -276,10 +276,7 @@ impl<'r> Place<'r> {
             Some(reason) if reason.is_limit() => Some((Kind::Limit, line(&reason.to_string()))),
             Some(reason) => Some((Kind::End, line(&reason.to_string()))),
             None if run.is_done() => Some((Kind::End, "the run has an answer".to_owned())),
-            None => match run.waits().first() {
-                Some(wait) => Some((kind_of(wait), describe_wait(wait))),
-                _ => None,
-            },
+            None => run.waits().first().map(|wait| (kind_of(wait), describe_wait(wait))),
         }
     }
 }

@@ -112,7 +112,7 @@ impl<'r> Record<'r> {
             DecisionKind::Denied => record.why.as_ref().map_or_else(Decision::decline, Decision::deny),
             _ => {
                 let outcome = run.finished_call(call_id)?.original_outcome();
-                Decision::result(outcome.map(Clone::clone).map_err(Clone::clone))
+                Decision::result(outcome.cloned().map_err(Clone::clone))
             }
         };
         Some(record.by.iter().fold(decision, |decision, by| decision.by(by)))

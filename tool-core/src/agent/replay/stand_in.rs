@@ -87,7 +87,7 @@ impl StandIn {
         let recorded = record.map_or(RecordedOutcome::Unknown, |record| Record(&record).outcome(&call.id));
         match recorded {
             RecordedOutcome::Finished(recorded) if recorded.was_executed() => {
-                let outcome = recorded.original_outcome().map(Clone::clone).map_err(Clone::clone);
+                let outcome = recorded.original_outcome().cloned().map_err(Clone::clone);
                 ToolExecution::new(call, outcome)
             }
             RecordedOutcome::Waits(notes) => ToolExecution::waiting(call, Some(*notes)),
