@@ -91,6 +91,10 @@ async fn rehearse_run(run: &Run, agent: &Agent, replay: &Replay, parts: &ReplayP
     if let ReplayEnd::Failed { text, .. } = next.end {
         return RehearsedOutcome::Stranded(text);
     }
+    if let Some(reason) = next.run.stop_reason().filter(|_| run.stop_reason().is_none() && !run.is_undoing())
+    {
+        return RehearsedOutcome::Stranded(format!("it ends: {reason}"));
+    }
     if let Some(why) = refused(run, &next.run) {
         return RehearsedOutcome::Stranded(why);
     }
@@ -326,7 +330,17 @@ impl<S: RunStore + ?Sized> RunSource for S {
 
 impl RunSource for KeptRuns {
     async fn load_open(&self) -> Result<Vec<std::result::Result<Run, Unreadable>>> {
-        let runs = self.load()?.into_iter().map(|kept| kept.run);
-        Ok(runs.filter(|run| !run.is_done()).map(Ok).collect())
+        let mut runs = Vec::new();
+        for (file, run) in self.read()? {
+            match run {
+                Ok(run) if run.is_done() => {}
+                Ok(run) => runs.push(Ok(run)),
+                Err(error) => {
+                    let (id, why) = (file.display().to_string(), error.to_string());
+                    runs.push(Err(Unreadable { id, agent: None, why }));
+                }
+            }
+        }
+        Ok(runs)
     }
 }

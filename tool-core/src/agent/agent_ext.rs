@@ -91,6 +91,10 @@ pub trait AgentExt {
     /// the number of the turn, too.
     fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static);
 
+    /// Returns the tools of this agent, offered or only to undo others, and of all agents that it asks or hands runs over to.
+    #[must_use]
+    fn tools_of_tree(&self) -> Vec<ToolSet>;
+
     /// Repeats a run from its question, as this agent and its rules are now. The record of the run has the replies of the models, the outcomes of calls,
     /// and what persons have decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
     ///
@@ -217,6 +221,21 @@ impl AgentExt for Agent {
 
     fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static) {
         self.0.request_watchers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
+    }
+
+    fn tools_of_tree(&self) -> Vec<ToolSet> {
+        let mut agents: Vec<Self> = vec![self.clone()];
+        let mut position = 0;
+        while let Some(agent) = agents.get(position).cloned() {
+            let asked = agent.0.tools.iter().filter_map(AgentTool::of).map(AgentTool::agent);
+            for other in asked.chain(agent.0.handoffs.iter().map(|(_, next)| next)) {
+                if !agents.iter().any(|one| Arc::ptr_eq(&one.0, &other.0)) {
+                    agents.push(other.clone());
+                }
+            }
+            position += 1;
+        }
+        agents.iter().flat_map(|agent| [agent.0.tools.clone(), agent.0.undo_tools.clone()]).collect()
     }
 
     async fn replay(&self, record: &Run, parts: ReplayParts) -> ReplayedRun {

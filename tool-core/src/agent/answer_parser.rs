@@ -78,23 +78,28 @@ impl<T> AnswerParser<T> {
             model.supports_response_format()
         };
         if requires_tool || !is_constrained {
-            question.tools.answer_tool = self.final_tool();
+            question.tools.answer_tool = final_tool(self.definition.clone());
         } else {
             let format = ResponseFormat::json_schema("answer", self.definition.parameters().clone());
             question.response_format = Some(format);
         }
     }
 
-    fn final_tool(&self) -> ToolSet {
-        let policy = ToolPolicy::default().with_return_direct(ReturnDirect::Always);
-        let tool = FinalTool(self.definition.clone().with_policy(policy));
-        ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
-    }
-
     pub(super) fn parse(&self, text: &str) -> Result<T, String> {
         (self.parse)(text, &self.contract)
             .map_err(|wrong| format!("the answer does not have the requested form: {wrong}"))
     }
+}
+
+/// Returns the tool that takes an answer of a type that is not known.
+pub(super) fn answer_of_any_form() -> ToolSet {
+    final_tool(ToolDefinition::new(FINAL_TOOL))
+}
+
+fn final_tool(definition: ToolDefinition) -> ToolSet {
+    let policy = ToolPolicy::default().with_return_direct(ReturnDirect::Always);
+    let tool = FinalTool(definition.with_policy(policy));
+    ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
 }
 
 /// Accepts any answer: it is checked later, where its type is known.

@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use super::compaction::{LongOutputs, own_limit};
 use super::interruption::run_until_interrupted;
 use super::lock::lock;
+use super::replay::is_unrecorded;
 use super::spending::Spending;
 use crate::agent::{Agent, Event, RunResources};
 use crate::content::Content;
@@ -172,7 +173,14 @@ impl Layers {
     }
 
     fn that_see(&self, phase: LayerPhase) -> impl Iterator<Item = &Placed> {
-        self.all.iter().filter(move |placed| placed.layer.sees(phase))
+        // What is repeated has happened before.
+        let is_seen = phase != LayerPhase::Record || !self.is_repeating();
+        self.all.iter().filter(move |placed| is_seen && placed.layer.sees(phase))
+    }
+
+    /// Returns `true` if the run is repeated from its record.
+    fn is_repeating(&self) -> bool {
+        self.levels.iter().flat_map(|level| &level.agents).any(|agent| agent.0.stand_in.is_some())
     }
 
     /// Returns `true` if a layer sees calls before they are executed.
@@ -241,7 +249,7 @@ impl Layers {
 
     /// Returns the review of the calls of a run by all layers.
     pub(super) fn review<'a>(&'a self, run: &'a RunView) -> Review<'a> {
-        Review::new(self.all.iter().map(|placed| self.seat(placed, run)))
+        Review::new(self.all.iter().map(|placed| self.seat(placed, run))).repeated(self.is_repeating())
     }
 
     /// Returns the questions that layers of the run have not judged.
@@ -308,6 +316,11 @@ impl Layers {
         execution: &mut ToolExecution,
         run: &RunView,
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+        // A call that would be executed now has no outcome.
+        if self.is_repeating() && is_unrecorded(execution) {
+            execution.history.judgement = Some(Judgement::Done);
+            return Ok(None);
+        }
         // The agent that executed a call undoes it; agents that took the run over do not see that.
         let last = run.handoffs_before_undone.unwrap_or(usize::MAX);
         let end = self

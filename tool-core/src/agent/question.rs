@@ -3,6 +3,7 @@
 use super::emitter::EventEmitter;
 use super::performer::Performer;
 use super::question_rules::{QuestionError, QuestionRules};
+use super::replay::without_clock;
 use super::run_tools::{QuestionTools, RunTools};
 use super::spending::Spending;
 use crate::agent::Agent;
@@ -123,6 +124,13 @@ impl AskedQuestion {
             if is_outermost {
                 run.set_own_limits();
             }
+        }
+        if tools.replaces && is_outermost {
+            run.set_only_own_tools();
+        }
+        if agent.0.stand_in.is_some() {
+            let limits = without_clock(run.limits().clone());
+            run = run.with_limits(limits);
         }
         if response_format.is_some() {
             run = run.with_response_format(response_format);

@@ -239,9 +239,10 @@ impl RunTools {
             _ => self.join(provided)?,
         };
         if !self.are_joined(&tools) {
-            let missing = || tools.missing_from(&self.context);
-            let missing = self.agent.0.stand_in.is_none().then(missing).flatten();
-            if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
+            let of_undo = || self.agent.0.undo_tools.missing_from(&self.context);
+            let missing = || tools.missing_from(&self.context).or_else(of_undo);
+            // Nothing is executed that could take a value.
+            if let Some(missing) = self.agent.0.stand_in.is_none().then(missing).flatten() {
                 self.joined = None;
                 return Err(RunErrorKind::MissingContext(missing));
             }

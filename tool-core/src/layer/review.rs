@@ -40,7 +40,11 @@ pub(crate) enum Ruling {
 }
 
 /// The layers that see a call, the outermost first.
-pub(crate) struct Review<'a>(Vec<Seat<'a>>);
+pub(crate) struct Review<'a> {
+    seats: Vec<Seat<'a>>,
+    /// What is decided has been decided before, and is reported to nobody.
+    is_repeated: bool,
+}
 
 impl fmt::Display for LayerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,11 +70,16 @@ impl<'a> Seat<'a> {
 
 impl<'a> Review<'a> {
     pub(crate) fn new(seats: impl Iterator<Item = Seat<'a>>) -> Self {
-        Self(seats.collect())
+        Self { seats: seats.collect(), is_repeated: false }
+    }
+
+    /// Returns this review, of what is repeated or not.
+    pub(crate) fn repeated(self, is_repeated: bool) -> Self {
+        Self { is_repeated, ..self }
     }
 
     fn that_see(&self, phase: LayerPhase) -> impl Iterator<Item = &Seat<'a>> {
-        self.0.iter().filter(move |seat| seat.layer.sees(phase))
+        self.seats.iter().filter(move |seat| seat.layer.sees(phase))
     }
 
     /// Reports a decision to all layers.
@@ -79,7 +88,7 @@ impl<'a> Review<'a> {
         verdict: &VerdictRecord,
         call: Option<&ToolCall>,
     ) -> Result<(), LayerFailure> {
-        for seat in &self.0 {
+        for seat in self.seats.iter().filter(|_| !self.is_repeated) {
             let decision = (verdict, call);
             seat.ask(&decision, |layer, (verdict, call), at| layer.decided(verdict, *call, at)).await?;
         }

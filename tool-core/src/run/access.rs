@@ -229,6 +229,15 @@ impl Run {
         self.head.has_own_limits = true;
     }
 
+    /// Returns `true` if the run has the tools of its question in place of its agent's.
+    pub(crate) fn has_only_own_tools(&self) -> bool {
+        self.head.has_only_own_tools
+    }
+
+    pub(crate) fn set_only_own_tools(&mut self) {
+        self.head.has_only_own_tools = true;
+    }
+
     pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
         self.head.agent_name = name.map(str::to_owned);
     }

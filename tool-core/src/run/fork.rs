@@ -48,6 +48,7 @@ impl Run {
             settings,
             has_own_budget: self.head.has_own_budget,
             has_own_limits: self.head.has_own_limits,
+            has_only_own_tools: self.head.has_only_own_tools,
             has_loaded_history: self.head.has_loaded_history,
             turns,
             handoffs,

@@ -10,6 +10,17 @@ use crate::content::{Content, Part};
 use crate::model::{ToolKind, Usage};
 use crate::tool::{ToolExecution, ToolOutput};
 
+/// What precedes the outputs of further handoffs of a turn, and the name of the agent that was followed.
+const NOT_HANDED_OFF: &str = "not handed off, because this turn handed the run off to";
+
+/// What precedes the outputs themselves.
+const OUTPUT: &str = "; output: ";
+
+/// Returns the text of a handoff's output as its tool gave it, if it was not followed.
+pub(crate) fn without_refusal(text: &str) -> Option<&str> {
+    Some(text.strip_prefix(NOT_HANDED_OFF)?.split_once(OUTPUT)?.1)
+}
+
 /// Returns `true` if the call was executed and hands the run over.
 fn hands_over(record: &CallRecord) -> bool {
     let is_executed = |one: &ToolExecution| one.was_executed() && one.outcome().is_ok();
@@ -27,7 +38,7 @@ impl Turn {
         let further = self.calls.iter().filter(|record| hands_over(record)).skip(1);
         let mut refused: Vec<_> = further.filter_map(CallRecord::outcome).cloned().collect();
         for output in refused.iter_mut().filter_map(|execution| execution.outcome.as_mut().ok()) {
-            let note = format!("not handed off, because this turn handed the run off to `{agent}`; output: ");
+            let note = format!("{NOT_HANDED_OFF} `{agent}`{OUTPUT}");
             let content = [Part::from(note)].into_iter().chain(output.content().clone().into_parts());
             let data = output.stored_data().cloned();
             *output =

@@ -51,6 +51,11 @@ impl History {
         Self { given: messages.len().saturating_sub(1), messages: messages.into(), ..Self::default() }
     }
 
+    /// Creates the history of a run that has ended and added these messages, which begin with its question.
+    pub(super) fn of_ended(messages: Vec<Message>, executions: Vec<ToolExecution>) -> Self {
+        Self { messages: messages.into(), executions: executions.into(), ..Self::default() }
+    }
+
     /// Adds the calls and results of the messages to the executions of a restored history. Returns `None` if one is missing, or if a
     /// call was recorded twice, which would be undone twice.
     pub(super) fn restore_executions(&mut self) -> Option<()> {

@@ -88,6 +88,7 @@ pub(crate) use self::engine::EffectResult;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
+pub(crate) use self::hand_off::without_refusal;
 pub(crate) use self::handoff::Handoff;
 pub use self::id::RunId;
 pub(crate) use self::ledger::{Ledger, LedgerError};

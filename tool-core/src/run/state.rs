@@ -216,6 +216,9 @@ pub(super) struct Head {
     /// The limits are those of the question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_limits: bool,
+    /// The tools of the question are in place of the agent's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_only_own_tools: bool,
     /// The stored conversation was put before the question and need not be loaded again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_loaded_history: bool,

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use tool_core::Agent;
+use tool_core::engine::AgentExt as _;
 use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::run::Run;
 
 use super::file;
-use super::redaction::{Redaction, add_tools, redact};
+use super::redaction::{Redaction, redact};
 use crate::error::{Result, failure};
 
 /// Writes the stored runs of an agent that a filter admits, but those that are driven, into a directory, one file each. Runs that have ended are there if
@@ -95,8 +96,7 @@ impl ExportRuns {
             Source::Run(run) => vec![*run],
             Source::Stored(filter) => stored(&self.agent, &filter).await?,
         };
-        let mut tools = Vec::new();
-        add_tools(self.agent.tools(), &mut tools);
+        let tools = self.agent.tools_of_tree();
         file::create(&self.directory)?;
         let mut files = Vec::new();
         for run in runs {
@@ -118,13 +118,10 @@ async fn stored(agent: &Agent, filter: &RunFilter) -> Result<Vec<Run>> {
     let Some(store) = agent.run_store() else {
         return Err(failure("the agent has no `run_store`, so there are no runs to be kept"));
     };
-    let mut filter = filter.clone();
-    if let Some(name) = agent.name() {
-        filter = filter.agent(name);
-    }
     let mut runs = Vec::new();
-    for listed in agent.list_runs(&filter).await? {
+    for listed in agent.list_runs(filter).await? {
         if listed.status != RunStatus::RunningElsewhere
+            && listed.agent.as_deref() == agent.name()
             && let Some(run) = store.load_run(&listed.id).await.map_err(|error| failure(error.to_string()))?
         {
             runs.push(run);

@@ -44,11 +44,24 @@ pub(super) fn read(file: &Path) -> Result<Run> {
 
 /// Writes a run, whose JSON this is. The same run has the same bytes each time.
 pub(super) fn write(directory: &Path, id: &str, run: &Value) -> Result<PathBuf> {
-    let file = directory.join(format!("{id}.json"));
+    let file = directory.join(format!("{}.json", file_name(id)));
     let content = json!({ "format": FORMAT, "run": run });
     let text = serde_json::to_string_pretty(&content).map_err(|error| failure(error.to_string()))?;
     fs::write(&file, text + "\n").map_err(|error| io_failure("write", &file, &error))?;
     Ok(file)
+}
+
+/// Returns the name of the file of a run, whose id can be any text.
+fn file_name(id: &str) -> String {
+    let mut name = String::new();
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),
+            // Also capitals, which some file systems do not tell from small letters.
+            byte => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    name
 }
 
 /// Creates a directory.

@@ -24,12 +24,6 @@ pub struct KeptRuns {
     replay: Replay,
 }
 
-/// A kept run and its file.
-pub(crate) struct KeptRun {
-    pub(crate) file: PathBuf,
-    pub(crate) run: Run,
-}
-
 impl KeptRuns {
     /// Names the directory, from that of the package, in which `cargo test` runs tests.
     pub fn in_dir(directory: impl Into<PathBuf>) -> Self {
@@ -48,15 +42,15 @@ impl KeptRuns {
         &self.directory
     }
 
-    /// Reads the runs, in the order of the names of their files.
-    pub(crate) fn load(&self) -> Result<Vec<KeptRun>> {
+    /// Reads the files, in the order of their names.
+    pub(crate) fn read(&self) -> Result<Vec<(PathBuf, Result<Run>)>> {
         let files = file::list(&self.directory)?;
         if files.is_empty() {
             let directory = self.directory.display();
             let text = format!("there is no kept run in `{directory}`; write some with `export_runs`");
             return Err(failure(text));
         }
-        files.into_iter().map(|file| Ok(KeptRun { run: file::read(&file)?, file })).collect()
+        Ok(files.into_iter().map(|file| (file.clone(), file::read(&file))).collect())
     }
 }
 
@@ -80,9 +74,10 @@ impl KeptRuns {
 /// each run with its first difference.
 pub async fn check_runs(kept: KeptRuns, agents: impl IntoIterator<Item = Agent>) -> Result {
     let agents: Vec<_> = agents.into_iter().collect();
-    let runs = kept.load()?;
+    let runs = kept.read()?;
     let (number, mut failures) = (runs.len(), Vec::new());
-    for KeptRun { file, run } in runs {
+    for (file, run) in runs {
+        let run = run?;
         let why = match agent_of(&run, &agents) {
             Some(agent) => {
                 let outcome = kept.replay.run(&run, agent).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Number, Value};
 use tool_core::layer::Redact;
-use tool_core::{Tool, ToolCall, ToolSet};
+use tool_core::{ToolCall, ToolSet};
 
 use super::placeholders::Placeholders;
 use crate::error::{Result, failure};
@@ -36,8 +36,9 @@ impl fmt::Debug for Redaction {
     }
 }
 
-/// The members of the form of a run that name parts of the program or identify things, and hold no text of a person, a model or a tool.
-const NAMES: [&str; 25] = [
+/// The members of the form of a run that name parts of the program, identify things, or are one of few words, and hold no text of a person, a
+/// model or a tool.
+const NAMES: [&str; 34] = [
     "id",
     "call_id",
     "call",
@@ -60,13 +61,23 @@ const NAMES: [&str; 25] = [
     "model",
     "ended",
     "answered",
-    "handed",
     "found_tools",
     "final",
+    "origin",
+    "stage",
+    "reply",
+    "return_direct",
+    "tool_choice",
+    "approved",
+    "awaiting_approval",
+    "status",
+    "cut_short",
+    "repeated",
 ];
 
-/// The members that are left as they are, with all that they contain: definitions of tools.
-const DEFINITIONS: [&str; 4] = ["given_tools", "offered", "schema", "parameters"];
+/// The members that are left as they are, with all that they contain: definitions of tools, and settings.
+const DEFINITIONS: [&str; 8] =
+    ["given_tools", "offered", "schema", "parameters", "policy", "limits", "on_error", "answer_format"];
 
 /// The members that hold arguments of the call that they are in.
 const ARGUMENTS: [&str; 2] = ["arguments", "asked"];
@@ -102,6 +113,10 @@ impl Redactor<'_> {
             }
             Value::Object(_) if key == "data" => self.leaves(value),
             Value::Object(members) => {
+                let is_file = members.get("type").is_some_and(|kind| kind == "file");
+                if let Some(Value::String(name)) = members.get_mut("name").filter(|_| is_file) {
+                    *name = self.text(name, false);
+                }
                 let name = members.get("name").and_then(Value::as_str).map(str::to_owned);
                 for (key, member) in members {
                     self.redact(member, key, name.as_deref().or(tool))?;
@@ -120,6 +135,8 @@ impl Redactor<'_> {
     /// Returns what is kept of a text, which can be JSON.
     fn text(&self, text: &str, is_json: bool) -> String {
         match serde_json::from_str::<Value>(text) {
+            // Not the state of a call, which is a word.
+            Err(_) if is_json => text.to_owned(),
             Ok(mut value) if is_json || value.is_object() || value.is_array() => {
                 let before = value.clone();
                 self.leaves(&mut value);
@@ -129,15 +146,29 @@ impl Redactor<'_> {
         }
     }
 
-    /// Redacts all texts of a value.
+    /// Redacts all texts and numbers of a value, and the names of its members.
     fn leaves(&self, value: &mut Value) {
         each_leaf(value, &mut |leaf| {
-            if let Value::String(text) = leaf
-                && let Some(replaced) = self.replaced(text)
-            {
-                *text = replaced;
+            if let Some(replaced) = text_of(leaf).and_then(|text| self.replaced(&text)) {
+                *leaf = like(leaf, replaced);
             }
         });
+        self.names(value);
+    }
+
+    /// Redacts the names of members, which can be of data.
+    fn names(&self, value: &mut Value) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.names(item)),
+            Value::Object(members) => {
+                let redacted = std::mem::take(members).into_iter().map(|(name, mut member)| {
+                    self.names(&mut member);
+                    (self.replaced(&name).unwrap_or(name), member)
+                });
+                *members = redacted.collect();
+            }
+            _ => {}
+        }
     }
 
     /// Returns what is kept of the arguments of a call: its tool takes them as before.
@@ -156,10 +187,7 @@ impl Redactor<'_> {
             // What a schema lists is known to who reads the program.
             let listed = accepting.filter(|tools| lists(tools, tool, &before)).map(|_| before.to_string());
             let of_form = self.placeholders.of_same_form(&before).into_iter().filter(|text| *text != before);
-            let candidates = [replaced].into_iter().chain(of_form).chain(listed).map(|text| match leaf {
-                Value::Number(_) => text.parse::<Number>().map_or(Value::String(text), Value::Number),
-                _ => Value::String(text),
-            });
+            let candidates = [replaced].into_iter().chain(of_form).chain(listed).map(|text| like(leaf, text));
             let kept_with = candidates.map(|candidate| with_leaf(&kept, position, candidate));
             let mut fitting = kept_with.filter(|with| match accepting {
                 Some(tools) => accepts(tools, tool, &with.to_string()),
@@ -175,7 +203,19 @@ impl Redactor<'_> {
                 }
             }
         }
+        // The names of members of what no tool takes can be anything.
+        if accepting.is_none() {
+            self.names(&mut kept);
+        }
         Ok(if kept == arguments { text.to_owned() } else { kept.to_string() })
+    }
+}
+
+/// Returns a number or a text, as the other one.
+fn like(leaf: &Value, text: String) -> Value {
+    match leaf {
+        Value::Number(_) => text.parse::<Number>().map_or(Value::String(text), Value::Number),
+        _ => Value::String(text),
     }
 }
 
@@ -226,26 +266,4 @@ fn with_leaf(value: &Value, position: usize, leaf: Value) -> Value {
         at += 1;
     });
     value
-}
-
-/// Adds the tools of an agent, and of the agents that its tools ask.
-pub(super) fn add_tools(tools: &ToolSet, all: &mut Vec<ToolSet>) {
-    all.push(tools.clone());
-    for tool in tools.iter() {
-        if let Some(agent) = agent_of(tool)
-            && all.len() < 1_000
-        {
-            add_tools(agent.agent().tools(), all);
-        }
-    }
-}
-
-fn agent_of(mut tool: &dyn Tool) -> Option<&tool_core::agent::AgentTool> {
-    loop {
-        let any: &dyn std::any::Any = tool;
-        match any.downcast_ref() {
-            Some(agent) => return Some(agent),
-            None => tool = tool.wrapped()?,
-        }
-    }
 }

@@ -1,6 +1,8 @@
 //! Compares a run with its record, in the order in which things happened.
 
-use tool_core::engine::InnerRun;
+use std::collections::BTreeSet;
+
+use tool_core::engine::{InnerRun, is_unrecorded};
 use tool_core::run::{Run, StopReason, Wait, WaitReason};
 use tool_core::signatures::{DecisionKind, DecisionRecord, VerdictKind, VerdictRecord};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
@@ -8,9 +10,13 @@ use tool_core::{Message, ToolCall, ToolError};
 
 use super::difference::{Difference, DifferenceKind as Kind};
 
-/// Returns the first difference.
-pub(super) fn first_difference(recorded: &Run, present: &Run) -> Option<Difference> {
-    Pair { recorded, present, path: "", is_over: is_over(recorded) }.difference()
+/// Returns the first difference. `layers` are the names of those that the present agents have.
+pub(super) fn first_difference(
+    recorded: &Run,
+    present: &Run,
+    layers: &BTreeSet<String>,
+) -> Option<Difference> {
+    Pair { recorded, present, path: "", is_over: is_over(recorded), layers }.difference()
 }
 
 /// A run and its record.
@@ -22,6 +28,7 @@ struct Pair<'r> {
     path: &'r str,
     /// The record has the end of the outermost run.
     is_over: bool,
+    layers: &'r BTreeSet<String>,
 }
 
 /// What has become of a call.
@@ -39,16 +46,25 @@ impl<'r> Pair<'r> {
         for (at, message) in recorded.iter().enumerate() {
             let place = Place { pair: self, position: given + at };
             let Some(now) = present.get(at) else {
+                let ends = self.recorded.stop_reason().zip(self.present.stop_reason());
+                let is_same = |(one, now): (&StopReason, &StopReason)| one.to_string() == now.to_string();
+                // The answer for which a layer ended the run.
+                if at + 1 == recorded.len() && ends.is_some_and(is_same) {
+                    break;
+                }
                 return Some(self.ends_early(place, message));
             };
             if let Some(difference) = place.compare(message, now) {
                 return Some(difference);
             }
             let is_last = !recorded[at + 1..].iter().any(|later| later.as_assistant().is_some());
-            for call in message.as_assistant().iter().flat_map(|reply| &reply.tool_calls) {
-                if let Some(difference) = place.compare_call(call, is_last) {
-                    return Some(difference);
-                }
+            let calls = message.as_assistant().map_or(&[][..], |reply| &reply.tool_calls).iter();
+            let mut differences = calls.filter_map(|call| place.compare_call(call, is_last));
+            // Calls that were not executed because the run has ended say less than the one that ended it.
+            if let Some(first) = differences.next() {
+                let is_own = |one: &Difference| one.kind != Kind::Limit && one.kind != Kind::End;
+                let own = if is_own(&first) { None } else { differences.find(is_own) };
+                return Some(own.unwrap_or(first));
             }
         }
         let end = Place { pair: self, position: given + recorded.len() };
@@ -60,13 +76,15 @@ impl<'r> Pair<'r> {
             // The run around it has gone on, and stopped.
             return None;
         }
-        end.compare_handoffs().or_else(|| end.compare_undo()).or_else(|| end.compare_end())
+        end.compare_layers()
+            .or_else(|| end.compare_handoffs())
+            .or_else(|| end.compare_undo())
+            .or_else(|| end.compare_end())
     }
 
     /// Returns the difference of a run that ends before this message of its record.
     fn ends_early(self, place: Place<'r>, message: &Message) -> Difference {
-        let recorded = line(&message.text());
-        let recorded = if recorded.is_empty() { "the run goes on".to_owned() } else { recorded };
+        let recorded = what(message);
         place.of_end(self.present).map_or_else(
             || place.difference(Kind::End, "", recorded.clone(), "the run goes on otherwise".to_owned()),
             |(kind, end)| place.difference(kind, "", recorded.clone(), end),
@@ -107,17 +125,14 @@ impl<'r> Place<'r> {
     }
 
     fn compare(self, recorded: &Message, present: &Message) -> Option<Difference> {
-        let differs = |kind, call_id: &str, recorded: &str, present: &str| {
-            Some(self.difference(kind, call_id, line(recorded), line(present)))
-        };
+        let differs =
+            |kind, one: &Message, now: &Message| Some(self.difference(kind, "", what(one), what(now)));
         match (recorded, present) {
-            (Message::Assistant(recorded), Message::Assistant(present)) => {
-                let text = Message::Assistant(recorded.clone());
-                let now = Message::Assistant(present.clone());
-                if text.text() != now.text() {
-                    return differs(Kind::Verdict, "", &text.text(), &now.text());
+            (Message::Assistant(one), Message::Assistant(now)) => {
+                if one.text != now.text && !self.are_both_changed(VerdictKind::Replaced) {
+                    return differs(Kind::Verdict, recorded, present);
                 }
-                let calls = recorded.tool_calls.iter().zip(&present.tool_calls);
+                let calls = one.tool_calls.iter().zip(&now.tool_calls);
                 // What a person wrote is compared with the decision.
                 let mut changed = calls.filter(|(one, now)| one.arguments != now.arguments);
                 changed.find_map(|(one, now)| self.compare_arguments(one, now))
@@ -125,11 +140,30 @@ impl<'r> Place<'r> {
             // Compared with the execution, or never executed.
             (Message::Tool(_), Message::Tool(_)) => None,
             (recorded, present) if recorded.text() == present.text() => None,
-            (Message::User(_), Message::User(_)) => {
-                differs(Kind::Verdict, "", &recorded.text(), &present.text())
-            }
-            (recorded, present) => differs(Kind::End, "", &recorded.text(), &present.text()),
+            (Message::User(_), Message::User(_)) if self.are_both_changed(VerdictKind::Rewritten) => None,
+            (Message::User(_), Message::User(_)) => differs(Kind::Verdict, recorded, present),
+            (recorded, present) => differs(Kind::End, recorded, present),
         }
+    }
+
+    /// Returns `true` if the same layer has changed a text of both runs. The record has only what the layer wrote, which it sees again.
+    fn are_both_changed(self, kind: VerdictKind) -> bool {
+        let changed = |run: &'r Run| run.verdicts().iter().filter(move |verdict| verdict.kind == kind);
+        changed(self.pair.recorded).any(|one| changed(self.pair.present).any(|now| now.layer == one.layer))
+    }
+
+    /// Returns the difference of a run whose question or answer a layer has changed that is gone.
+    fn compare_layers(self) -> Option<Difference> {
+        let has_acted = |verdict: &&VerdictRecord| {
+            let is_change =
+                matches!(verdict.kind, VerdictKind::Retried | VerdictKind::Replaced | VerdictKind::Rewritten);
+            // Layers of agents that took the run over have their number before.
+            let name = verdict.layer.rsplit('/').next().unwrap_or_default();
+            is_change && !self.pair.layers.contains(&verdict.layer) && !self.pair.layers.contains(name)
+        };
+        let gone = self.pair.recorded.verdicts().iter().find(has_acted)?;
+        let present = format!("there is no layer `{}`", gone.layer);
+        Some(self.difference(Kind::Verdict, "", verdict(gone), present))
     }
 
     fn compare_arguments(self, recorded: &ToolCall, present: &ToolCall) -> Option<Difference> {
@@ -143,6 +177,14 @@ impl<'r> Place<'r> {
         }
         let (one, now) = (recorded.to_string(), present.to_string());
         Some(self.difference(Kind::Verdict, &recorded.id, line(&one), line(&now)))
+    }
+
+    /// Returns the call whose failure has ended the present run.
+    fn failed_call(self) -> Option<&'r str> {
+        let Some(StopReason::ToolFailed { tool, .. }) = self.pair.present.stop_reason() else { return None };
+        let mut executions = self.pair.present.tool_executions().iter().rev();
+        let failed = executions.find(|one| one.call().name == *tool && one.error().is_some())?;
+        Some(&failed.call().id)
     }
 
     /// Compares what has become of a call, and the runs of the agents that it asked.
@@ -175,7 +217,8 @@ impl<'r> Place<'r> {
             {
                 let end = self.of_end(self.pair.present);
                 let (kind, end) = end.unwrap_or_else(|| (Kind::End, describe(&present, call)));
-                (kind, describe(&recorded, call), end)
+                let failed = self.failed_call().unwrap_or(&call.id);
+                return Some(self.difference(kind, failed, describe(&recorded, call), end));
             }
             (Fate::Finished(one), Fate::Finished(now)) => {
                 (compare_executions(one, now)?, describe(&recorded, call), describe(&present, call))
@@ -183,9 +226,27 @@ impl<'r> Place<'r> {
             (Fate::Waits(one), Fate::Waits(now)) if is_same(one, now) => return None,
             // Nobody has executed it yet.
             (Fate::Open, _) => return None,
+            // What a person wrote is refused, so the call waits on.
+            (Fate::Finished(one), Fate::Waits(_))
+                if decided(one).contains(&DecisionKind::ApprovedWithChanges) =>
+            {
+                let now =
+                    format!("{}: the arguments that a person wrote are refused", line(&call.to_string()));
+                (Kind::Arguments, describe(&recorded, call), now)
+            }
             (_, Fate::Waits(wait)) => (kind_of(wait), describe(&recorded, call), describe(&present, call)),
             (Fate::Waits(wait), Fate::Finished(now)) => {
-                let kind = if decisive(now).is_empty() { kind_of(wait) } else { Kind::Verdict };
+                let is_judged = now.verdicts().iter().any(|one| one.kind != VerdictKind::NeedsApproval);
+                let kind = if is_judged { Kind::Verdict } else { kind_of(wait) };
+                (kind, describe(&recorded, call), describe(&present, call))
+            }
+            (Fate::Finished(one), Fate::Open) if self.pair.present.stop_reason().is_none() => {
+                let kind = match refused(one) {
+                    Some(kind) => kind,
+                    None if !decided(one).is_empty() => Kind::Approval,
+                    None if !decisive(one).is_empty() => Kind::Verdict,
+                    None => Kind::End,
+                };
                 (kind, describe(&recorded, call), describe(&present, call))
             }
             (_, Fate::Open) => match self.of_end(self.pair.present) {
@@ -209,8 +270,8 @@ impl<'r> Place<'r> {
             return None;
         }
         inside(self.pair.recorded).zip(inside(self.pair.present)).find_map(|(recorded, present)| {
-            let is_over = self.pair.is_over;
-            Pair { recorded: recorded.run(), present: present.run(), path: &path, is_over }.difference()
+            let inside = Pair { recorded: recorded.run(), present: present.run(), path: &path, ..self.pair };
+            inside.difference()
         })
     }
 
@@ -249,21 +310,13 @@ impl<'r> Place<'r> {
 
     fn compare_end(self) -> Option<Difference> {
         let Pair { recorded, present, .. } = self.pair;
-        let verdicts = |run: &Run| -> Vec<_> {
-            let kept = run.verdicts().iter().filter(|one| one.kind != VerdictKind::Replaced);
-            let kept = kept.filter(|one| one.kind != VerdictKind::Rewritten);
-            kept.filter(|one| one.kind != VerdictKind::Passed).map(verdict).collect()
-        };
-        let (judged, now) = (verdicts(recorded), verdicts(present));
-        if judged != now {
-            return Some(self.difference(Kind::Verdict, "", list(&judged), list(&now)));
-        }
         let (one, now) = (self.of_end(recorded), self.of_end(present));
         if one == now {
             return None;
         }
         let kind = match (&one, &now) {
             (Some((Kind::Limit, _)), _) | (_, Some((Kind::Limit, _))) => Kind::Limit,
+            (Some((Kind::Verdict, _)), _) | (_, Some((Kind::Verdict, _))) => Kind::Verdict,
             _ => Kind::End,
         };
         let text = |end: Option<(Kind, String)>| end.map_or("the run goes on".to_owned(), |(_, end)| end);
@@ -274,6 +327,7 @@ impl<'r> Place<'r> {
     fn of_end(self, run: &Run) -> Option<(Kind, String)> {
         match run.stop_reason() {
             Some(reason) if reason.is_limit() => Some((Kind::Limit, line(&reason.to_string()))),
+            Some(reason @ StopReason::Blocked { .. }) => Some((Kind::Verdict, line(&reason.to_string()))),
             Some(reason) => Some((Kind::End, line(&reason.to_string()))),
             None if run.is_done() => Some((Kind::End, "the run has an answer".to_owned())),
             None => run.waits().first().map(|wait| (kind_of(wait), describe_wait(wait))),
@@ -288,13 +342,20 @@ fn is_over(run: &Run) -> bool {
 
 /// Returns how two executions differ.
 fn compare_executions(one: &ToolExecution, now: &ToolExecution) -> Option<Kind> {
-    if decided(one) != decided(now) {
-        return Some(Kind::Approval);
-    }
-    if decisive(one) != decisive(now) {
+    let acting = |execution: &ToolExecution| -> Vec<_> {
+        let verdicts = execution.verdicts().iter();
+        verdicts.filter(|one| one.kind != VerdictKind::NeedsApproval).map(verdict).collect()
+    };
+    if acting(one) != acting(now) {
         return Some(Kind::Verdict);
     }
+    if decided(one) != decided(now) || decisive(one) != decisive(now) {
+        return Some(Kind::Approval);
+    }
+    // What layers wrote in place of an outcome is only read by the model.
+    let is_replaced = now.verdicts().iter().any(|one| one.kind == VerdictKind::Replaced);
     match (one.outcome(), now.outcome()) {
+        (Ok(_), Ok(_)) if is_replaced => None,
         (Ok(one), Ok(now)) => (one.to_string() != now.to_string()).then_some(Kind::Output),
         (Err(one), Err(now)) if one.kind() == now.kind() => None,
         _ => match refused(one).or(refused(now)) {
@@ -370,6 +431,9 @@ pub(crate) fn describe_wait(wait: &Wait) -> String {
 
 fn describe(fate: &Fate<'_>, call: &ToolCall) -> String {
     match fate {
+        Fate::Finished(execution) if is_unrecorded(execution) => {
+            format!("{}: it would be executed", line(&call.to_string()))
+        }
         Fate::Finished(execution) => {
             let mut text = line(&execution.to_string());
             for decision in decided(execution) {
@@ -381,12 +445,19 @@ fn describe(fate: &Fate<'_>, call: &ToolCall) -> String {
             text
         }
         Fate::Waits(wait) => format!("{}: {}", line(&call.to_string()), describe_wait(wait)),
-        Fate::Open => format!("{}: not executed", line(&call.to_string())),
+        Fate::Open => format!("{}: it would be executed", line(&call.to_string())),
     }
 }
 
-fn list(items: &[String]) -> String {
-    if items.is_empty() { "no verdict".to_owned() } else { items.join(", ") }
+/// Describes a message.
+fn what(message: &Message) -> String {
+    match message {
+        Message::Assistant(reply) if reply.text.is_empty() && !reply.tool_calls.is_empty() => {
+            let calls: Vec<_> = reply.tool_calls.iter().map(|call| format!("`{}`", call.name)).collect();
+            format!("the model calls {}", calls.join(", "))
+        }
+        message => line(&message.text()),
+    }
 }
 
 /// Returns a text on one line, shortened.

@@ -29,11 +29,11 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// Returns the name of the kind, such as `tool gone`.
+    /// Returns the name of the kind, such as `arguments`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::ToolGone => "tool gone",
+            Self::ToolGone => "tools",
             Self::Arguments => "arguments",
             Self::Approval => "approval",
             Self::Wait => "wait",
@@ -101,6 +101,17 @@ pub enum Note {
         /// How it has changed.
         change: OfferChange,
     },
+    /// The result of the call at this path has another text, such as an error that names other tools.
+    Result {
+        /// The ids of the calls that lead to the result, separated by `/`.
+        path: String,
+    },
+    /// This tool was offered, and is none of the present agents. They have providers of tools, which are not asked, so it is taken to be there as it was; see
+    /// [`Replay::provided`](crate::Replay::provided).
+    Assumed {
+        /// The name of the tool.
+        tool: String,
+    },
     /// The record is older than offers are recorded, so it is not known whether they have changed.
     OfferUnknown {
         /// The ids of the calls that lead to the agent, separated by `/`.
@@ -134,6 +145,11 @@ impl fmt::Display for Note {
                 };
                 write!(f, "the tool `{tool}`{} {change}", of(path))
             }
+            Self::Result { path } => write!(f, "the model reads another text of the call {path}"),
+            Self::Assumed { tool } => write!(
+                f,
+                "the tool `{tool}` is taken to be one of a provider, which is not asked; give it by `Replay::provided`"
+            ),
             Self::OfferUnknown { path } => {
                 write!(f, "the record does not say what the model{} was offered", of(path))
             }

@@ -102,7 +102,10 @@ impl Replay {
         if let ReplayEnd::Failed { kind: RunErrorKind::RunSetup(_), text, .. } = repeated.end {
             return ReplayOutcome::CannotReplay(text);
         }
-        if let Some(difference) = compare::first_difference(run, &repeated.run) {
+        if let Some(mut difference) = compare::first_difference(run, &repeated.run, &repeated.layers) {
+            if let (ReplayEnd::Failed { text, .. }, DifferenceKind::End) = (&repeated.end, difference.kind) {
+                difference.present.clone_from(text);
+            }
             return ReplayOutcome::Diverged(Box::new(difference));
         }
         match repeated.end {
@@ -114,7 +117,7 @@ impl Replay {
                 let (kind, path) = (DifferenceKind::End, String::new());
                 ReplayOutcome::Diverged(Box::new(Difference { kind, path, position, recorded, present }))
             }
-            _ => match notes::notes(run, &repeated.run) {
+            _ => match notes::notes(run, &repeated.run, &repeated.assumed_tools) {
                 notes if notes.is_empty() => ReplayOutcome::Same,
                 notes => ReplayOutcome::Noted(notes),
             },

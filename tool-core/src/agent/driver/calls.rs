@@ -82,15 +82,14 @@ impl RunDriver {
     /// Reports to their tools which calls will not be continued.
     pub(super) fn give_up_apart(&mut self) -> Option<Job> {
         let given_up = self.run.take_given_up();
-        if given_up.is_empty() || self.agent().0.stand_in.is_some() {
-            None
-        } else {
-            Some(self.give_up_calls(given_up))
-        }
+        if given_up.is_empty() { None } else { Some(self.give_up_calls(given_up)) }
     }
 
     /// Reports to their tools that these calls will not be continued.
-    pub(super) fn give_up_calls(&self, given_up: Vec<GivenUp>) -> Job {
+    pub(super) fn give_up_calls(&self, mut given_up: Vec<GivenUp>) -> Job {
+        if self.agent().0.stand_in.is_some() {
+            given_up.clear();
+        }
         let (agent, context) = (self.performer.origin.clone(), self.performer.tools.context.clone());
         let reporting = async move {
             for GivenUp { asked_by, request } in given_up {

@@ -80,7 +80,6 @@ impl RunDriver {
         let span = self.trace.enter_chat(agent.model(), &request, emitter.streams_replies());
         let offered = request.tools().clone();
         drop(request);
-        self.run.note_offered(&offered);
         let used = meter.clone();
         let recorded = agent.0.stand_in.as_ref().map(|stand_in| stand_in.model_of(&self.run, &agent.0.model));
         let asking = async move {
@@ -119,6 +118,9 @@ impl RunDriver {
         let elapsed = self.run.elapsed();
         Ok(Job::new(asking.boxed(), move |driver, replied| {
             let response = driver.accept_reply(replied, used.as_deref(), elapsed)?;
+            if response.is_some() {
+                driver.run.note_offered(&offered);
+            }
             Ok(response.map(|response| (response, hold)))
         }))
     }

@@ -1,8 +1,13 @@
 //! What the record of a run says in place of the model, the tools and the persons.
 
-use crate::model::{AssistantMessage, ChatResponse, FinishReason, Message, ToolCall, Usage};
-use crate::run::{Decision, InnerRun, Run, StopReason, UserMessage, Wait, WaitReason};
-use crate::tool::{CallNotes, DecisionKind, DecisionRecord, ToolError, ToolExecution};
+use std::collections::BTreeMap;
+
+use crate::model::{AssistantMessage, ChatResponse, FinishReason, Message, ToolDefinition, ToolKind, Usage};
+use crate::run::{Decision, InnerRun, REJECTED, Run, StopReason, UserMessage, Wait, WaitReason};
+use crate::tool::{
+    CallNotes, DecisionKind, DecisionRecord, Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution,
+    ToolFuture,
+};
 
 /// The record of one run.
 #[derive(Clone, Copy)]
@@ -33,6 +38,12 @@ impl<'r> Record<'r> {
             return self.end().cloned().map_or(RecordedReply::Unknown, RecordedReply::Stopped);
         };
         let is_last = replies.next().is_none();
+        // The layer that ended the run has seen another text, which is not kept.
+        if let Some(reason @ StopReason::Blocked { .. }) = self.end().filter(|_| is_last)
+            && reply.text == REJECTED
+        {
+            return RecordedReply::Stopped(reason.clone());
+        }
         let mut message = reply.clone();
         for call in &mut message.tool_calls {
             if let Some(original) = self.0.original_arguments(&call.id) {
@@ -48,6 +59,25 @@ impl<'r> Record<'r> {
         let usage = if is_last { self.0.used_by_replies() } else { Usage::default() };
         let response = ChatResponse::new(message).with_usage(usage).with_finish_reason(reason);
         RecordedReply::Response(Box::new(response))
+    }
+
+    /// Returns what is known of the tools that the model was offered or called, also in runs inside: whether calls were approved, or executed by
+    /// the caller.
+    pub(super) fn tools(self) -> Vec<RecordedTool> {
+        let mut tools: BTreeMap<String, Vec<DecisionKind>> = BTreeMap::new();
+        self.add_tools(&mut tools);
+        tools.into_iter().map(|(name, decisions)| RecordedTool::new(name, &decisions)).collect()
+    }
+
+    fn add_tools(self, tools: &mut BTreeMap<String, Vec<DecisionKind>>) {
+        for name in self.0.offered().keys() {
+            tools.entry(name.clone()).or_default();
+        }
+        for execution in self.0.tool_executions().iter().filter(|execution| execution.was_executed()) {
+            let decisions = execution.decisions().iter().map(|decision| decision.kind);
+            tools.entry(execution.call().name.clone()).or_default().extend(decisions);
+        }
+        self.0.inner_runs().for_each(|inner| Record(inner.run()).add_tools(tools));
     }
 
     fn replies(self) -> impl Iterator<Item = &'r AssistantMessage> {
@@ -136,7 +166,42 @@ impl<'r> Record<'r> {
     }
 }
 
+/// A tool of which only the record of a run is known.
+pub(super) struct RecordedTool(ToolDefinition);
+
+impl RecordedTool {
+    fn new(name: String, decisions: &[DecisionKind]) -> Self {
+        let was = |kinds: &[DecisionKind]| decisions.iter().any(|kind| kinds.contains(kind));
+        let approvals = [DecisionKind::Approved, DecisionKind::ApprovedWithChanges, DecisionKind::Denied];
+        let definition = ToolDefinition::new(name);
+        let mut policy = definition.policy().clone();
+        policy.needs_approval = was(&approvals);
+        let kind = if was(&[DecisionKind::Supplied]) { ToolKind::Caller } else { definition.kind() };
+        Self(definition.with_policy(policy).with_kind(kind))
+    }
+}
+
+impl Tool for RecordedTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
+        ToolFuture::ready(Err(not_recorded()))
+    }
+}
+
+/// The end of the text of the error of a call that is executed by the present program, and was not in its record.
+const NOT_RECORDED: &str = "the record has no execution of it";
+
+/// Returns `true` if the record does not have the outcome of a call that would be executed now.
+#[must_use]
+pub fn is_unrecorded(execution: &ToolExecution) -> bool {
+    let error = execution.error().filter(|error| error.kind() == ToolErrorKind::NotExecuted);
+    error.is_some_and(|error| error.to_string().ends_with(NOT_RECORDED))
+}
+
 /// Returns the error of a call that the record does not have as executed.
-pub(super) fn not_recorded(call: &ToolCall) -> ToolError {
-    ToolError::not_executed(&format!("the record has no execution of `{}`", call.id))
+pub(super) fn not_recorded() -> ToolError {
+    ToolError::not_executed(NOT_RECORDED)
 }

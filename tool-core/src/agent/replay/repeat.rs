@@ -1,14 +1,15 @@
 //! Repeats a run from its first question, or takes what comes next of one that was stored.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::parts::ReplayParts;
 use super::record::Record;
-use super::stand_in::{RecordEnds, StandIn, without_clock};
+use super::stand_in::{NO_SETUP, RecordEnds, StandIn, without_clock};
+use crate::agent::answer_parser::answer_of_any_form;
 use crate::agent::question::{AskedQuestion, Start};
 use crate::agent::{Agent, Ask, RunDriver};
 use crate::content::Content;
-use crate::model::Message;
+use crate::model::{FINAL_TOOL, Message};
 use crate::run::{Decision, Run, RunError, RunErrorKind, Wait, WaitReason};
 
 /// A run that was repeated.
@@ -20,6 +21,10 @@ pub struct ReplayedRun {
     pub waits: Vec<Wait>,
     /// Where it ended.
     pub end: ReplayEnd,
+    /// The names of the layers of its agents.
+    pub layers: BTreeSet<String>,
+    /// The names of tools of which only the record is known, because providers gave them, which are not asked.
+    pub assumed_tools: BTreeSet<String>,
 }
 
 /// Where a repeated run ended.
@@ -44,7 +49,7 @@ pub enum ReplayEnd {
 
 /// Repeats a run.
 pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
-    let stand_in = StandIn::new(parts);
+    let stand_in = StandIn::new(parts, record.clone(), agent);
     let agent = agent.with_stand_in(&stand_in);
     let mut driver = question_of(&agent, record, &stand_in.parts).start();
     stand_in.set_record(driver.run().id(), record.clone());
@@ -57,32 +62,41 @@ pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayP
             // Persons have decided before others went on.
             Err(_) if decide(&mut driver, record, &mut decided) => continue,
             Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
-                if !(say(&mut driver, record) || cancel(&mut driver, record)) {
+                if !(say(&mut driver, record, true) || cancel(&mut driver, record)) {
                     break ReplayEnd::Waits;
                 }
                 continue;
             }
             Err(error) => break ended_by(error),
         }
-        say(&mut driver, record);
+        // Decisions precede what was said while calls waited.
+        if driver.run().waits().is_empty() {
+            say(&mut driver, record, false);
+        }
     };
+    let end = if stand_in.lacks_setup() { cannot_open() } else { end };
     let waits = driver.run().waits();
-    ReplayedRun { run: driver.into_run(), waits, end }
+    let (layers, assumed_tools) = (stand_in.layers(), stand_in.assumed());
+    ReplayedRun { run: driver.into_run(), waits, end, layers, assumed_tools }
 }
 
 /// Takes what comes next of a run, until it waits or asks for something new.
 pub(in crate::agent) async fn resume(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
-    let stand_in = StandIn::new(parts);
+    let stand_in = StandIn::new(parts, record.clone(), agent);
     let agent = agent.with_stand_in(&stand_in);
     record_all(&stand_in, record);
-    let mut driver = agent.resume(record.clone()).start();
+    let mut asked = AskedQuestion::resume(agent, record.clone());
+    asked.rules.returns_when_parked = true;
+    let mut driver = Ask::from(asked).start();
     let end = advance(&mut driver).await;
     let waits = driver.run().waits();
     // What a call needs that was approved is known only then.
     let has_decided =
         waits.iter().map(|wait| suppose(&mut driver, wait)).fold(false, |one, other| one | other);
     let end = if has_decided { advance(&mut driver).await } else { end };
-    ReplayedRun { run: driver.into_run(), waits, end }
+    let end = if stand_in.lacks_setup() { cannot_open() } else { end };
+    let (layers, assumed_tools) = (stand_in.layers(), stand_in.assumed());
+    ReplayedRun { run: driver.into_run(), waits, end, layers, assumed_tools }
 }
 
 async fn advance(driver: &mut RunDriver) -> ReplayEnd {
@@ -111,6 +125,11 @@ fn record_all(stand_in: &StandIn, run: &Run) {
     run.inner_runs().for_each(|inner| record_all(stand_in, inner.run()));
 }
 
+/// Returns the end of a run of which an agent's run cannot be opened.
+fn cannot_open() -> ReplayEnd {
+    ReplayEnd::Failed { kind: RunErrorKind::RunSetup(NO_SETUP.into()), text: NO_SETUP.to_owned() }
+}
+
 fn ended_by(error: RunError) -> ReplayEnd {
     let text = error.to_string();
     match error.into_kind() {
@@ -137,6 +156,11 @@ fn question_of(agent: &Agent, record: &Run, parts: &ReplayParts) -> Ask {
     let mut asked = AskedQuestion::starting_from(agent.clone(), start);
     asked.options = settings.options;
     asked.tools.offered = Ok(parts.tools.clone());
+    asked.tools.replaces = record.has_only_own_tools();
+    let has_answer_tool = record.has_seen_tool(FINAL_TOOL);
+    if has_answer_tool {
+        asked.tools.answer_tool = answer_of_any_form();
+    }
     asked.limits = record.has_own_limits().then(|| without_clock(record.limits().clone()));
     asked.response_format = record.response_format().cloned();
     let mut context = parts.context.clone();
@@ -147,11 +171,14 @@ fn question_of(agent: &Agent, record: &Run, parts: &ReplayParts) -> Ask {
         context = context.with(conversation.clone());
     }
     asked.tools.context = context;
+    // Nothing is waited for.
+    asked.rules.returns_when_parked = true;
+    asked.rules.has_typed_answer = asked.response_format.is_some() || has_answer_tool;
     Ask::from(asked)
 }
 
-/// Adds what a user has said next in the record. Returns `true` if there is something.
-fn say(driver: &mut RunDriver, record: &Run) -> bool {
+/// Adds what a user has said next in the record, in place of a decision if the run waits for one. Returns `true` if there is something.
+fn say(driver: &mut RunDriver, record: &Run, denies: bool) -> bool {
     let mut has_said = false;
     loop {
         let run = driver.run();
@@ -159,7 +186,8 @@ fn say(driver: &mut RunDriver, record: &Run) -> bool {
         let Some(message) = Record(record).said_at(position).filter(|_| position > 0) else {
             return has_said;
         };
-        if driver.deny_and_say(message).is_err() {
+        let said = if denies { driver.deny_and_say(message) } else { driver.change_run().say(message) };
+        if said.is_err() {
             return has_said;
         }
         has_said = true;

@@ -1,6 +1,7 @@
 //! An agent in which the records of runs stand in for what its runs would ask of others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use futures_util::FutureExt;
@@ -8,24 +9,40 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::parts::ReplayParts;
 use super::record::{Record, RecordedOutcome, RecordedReply, not_recorded};
-use crate::agent::compaction::LongOutputs;
+use crate::agent::compaction::{LongOutputs, READ_OUTPUT};
 use crate::agent::lock::lock;
 use crate::agent::run_setup::OpenRun;
 use crate::agent::shared::Shared;
-use crate::agent::{Agent, AgentTool, RunInfo, RunResources};
+use crate::agent::tool_search::RESERVED_NAMES;
+use crate::agent::{Agent, AgentExt, AgentTool, RunInfo, RunResources};
 use crate::memory::InMemoryStore;
 use crate::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, ToolCall,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, FINAL_TOOL, ModelError, ModelFuture, ToolCall,
 };
-use crate::run::{Run, RunId, RunLimits, StopReason, Wait};
-use crate::tool::ToolExecution;
+use crate::run::{Run, RunId, RunLimits, StopReason, Wait, without_refusal};
+use crate::tool::{DecisionKind, Tool, ToolErrorKind, ToolExecution, ToolOutput, VerdictKind};
 use crate::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet};
+
+/// The tools that agents offer by themselves.
+const OWN_TOOLS: [&str; 2] = [READ_OUTPUT, FINAL_TOOL];
 
 /// What stands in for the models, the tools and the providers of a tree of runs.
 pub(in crate::agent) struct StandIn {
     pub(super) parts: ReplayParts,
     /// The records, by the ids of the runs that repeat them.
     records: Mutex<HashMap<RunId, Arc<Run>>>,
+    /// The calls that wait for what is in their notes: they are not continued.
+    parked: Mutex<HashSet<(RunId, String)>>,
+    /// The record of the outermost run.
+    outermost: Run,
+    /// The names of the tools of all agents.
+    known: BTreeSet<String>,
+    /// The names of tools of which only the record is known.
+    assumed: Mutex<BTreeSet<String>>,
+    /// The runs of an agent cannot be opened.
+    lacks_setup: Arc<AtomicBool>,
+    /// The names of the layers of all agents so far.
+    layers: Mutex<BTreeSet<String>>,
     /// The numbers of runs that calls have begun.
     begun: Mutex<HashMap<(RunId, String), usize>>,
 }
@@ -41,13 +58,58 @@ pub(super) struct RecordEnds;
 pub(in crate::agent) struct StopsHere(pub(in crate::agent) StopReason);
 
 impl StandIn {
-    pub(super) fn new(parts: ReplayParts) -> Arc<Self> {
-        Arc::new(Self { parts, records: Mutex::default(), begun: Mutex::default() })
+    pub(super) fn new(parts: ReplayParts, outermost: Run, agent: &Agent) -> Arc<Self> {
+        let mut known: BTreeSet<_> = parts.tools.definitions().names().map(str::to_owned).collect();
+        let tools = agent.tools_of_tree();
+        known.extend(tools.iter().flat_map(|tools| tools.definitions().names()).map(str::to_owned));
+        let (records, parked, begun) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (assumed, layers) = (Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            parts,
+            records,
+            parked,
+            lacks_setup: Arc::default(),
+            outermost,
+            known,
+            assumed,
+            layers,
+            begun,
+        })
     }
 
     /// Sets the record that a run repeats.
     pub(super) fn set_record(&self, run: &RunId, record: Run) {
         lock(&self.records).insert(run.clone(), Arc::new(record));
+    }
+
+    /// Returns `true` if the runs of an agent could not be opened.
+    pub(super) fn lacks_setup(&self) -> bool {
+        self.lacks_setup.load(Ordering::Relaxed)
+    }
+
+    /// Returns the names of the layers of the agents that have come into it.
+    pub(super) fn layers(&self) -> BTreeSet<String> {
+        lock(&self.layers).clone()
+    }
+
+    /// Returns the names of tools of which the record alone is known: they were given by providers.
+    pub(super) fn assumed(&self) -> BTreeSet<String> {
+        lock(&self.assumed).clone()
+    }
+
+    /// Returns what the record knows of tools that no agent has, of which providers gave some.
+    fn assumed_tools(&self) -> ToolSet {
+        let mut tools = ToolSet::default();
+        for tool in Record(&self.outermost).tools() {
+            let name = tool.definition().name().to_owned();
+            if self.known.contains(&name) || OWN_TOOLS.contains(&&*name) || RESERVED_NAMES.contains(&&*name) {
+                continue;
+            }
+            lock(&self.assumed).insert(name);
+            // Its name is valid: it was that of a tool.
+            tools = tools.clone().with(tool).unwrap_or(tools);
+        }
+        tools
     }
 
     fn record(&self, run: &RunId) -> Option<Arc<Run>> {
@@ -88,20 +150,34 @@ impl StandIn {
         match recorded {
             RecordedOutcome::Finished(recorded) if recorded.was_executed() => {
                 let outcome = recorded.original_outcome().cloned().map_err(Clone::clone);
+                let outcome = outcome.map(|output| match without_refusal(&output.content().text()) {
+                    Some(text) => ToolOutput::text(text),
+                    None => output.clone(),
+                });
                 ToolExecution::new(call, outcome)
             }
-            RecordedOutcome::Waits(notes) => ToolExecution::waiting(call, Some(*notes)),
-            _ => {
-                let error = not_recorded(&call);
-                ToolExecution::new(call, Err(error))
+            RecordedOutcome::Waits(notes) if lock(&self.parked).insert((run.clone(), call.id.clone())) => {
+                ToolExecution::waiting(call, Some(*notes))
             }
+            // It was denied while it waited for something of its own.
+            RecordedOutcome::Finished(recorded) if was_given_up(&recorded) => {
+                ToolExecution::new(call, recorded.into_outcome())
+            }
+            _ => ToolExecution::new(call, Err(not_recorded())),
         }
     }
 
     /// Returns what the record has in place of the outcome of a call that asked its agent.
     pub(in crate::agent) fn recorded(&self, run: &RunId, answered: ToolExecution) -> ToolExecution {
-        let recorded = self.outcome(run, answered.call().clone());
-        if recorded.was_executed() && !recorded.is_waiting() { recorded } else { answered }
+        let record = self.record(run);
+        let recorded = record.map(|record| Record(&record).outcome(&answered.call().id));
+        match recorded {
+            Some(RecordedOutcome::Finished(recorded)) if recorded.was_executed() => {
+                let outcome = recorded.original_outcome().cloned().map_err(Clone::clone);
+                ToolExecution::new(answered.call().clone(), outcome)
+            }
+            _ => answered,
+        }
     }
 
     /// Returns what the agent of a call was asked, if the record knows it.
@@ -125,11 +201,18 @@ impl Agent {
         let agent = &*self.0;
         let parts = &stand_in.parts;
         let provides = |index: usize| -> Box<dyn ToolProvider> {
+            let tools = match (index, parts.provided.is_empty()) {
+                (0, true) => stand_in.assumed_tools(),
+                (0, false) => parts.provided.clone(),
+                _ => ToolSet::default(),
+            };
             let provider = &agent.providers[index];
-            let tools = if index == 0 { parts.provided.clone() } else { ToolSet::default() };
-            Box::new(Provided { name: provider.name().to_owned(), tools })
+            let has_untrusted_names = provider.has_untrusted_names();
+            Box::new(Provided { name: provider.name().to_owned(), tools, has_untrusted_names })
         };
         let run_setup = agent.run_setup.as_ref();
+        let layers: Vec<_> = agent.layers.iter().map(|layer| parts.in_place_of(layer)).collect();
+        lock(&stand_in.layers).extend(layers.iter().map(|layer| layer.name().to_owned()));
         Self(Arc::new(Shared {
             name: agent.name.clone(),
             model: Arc::new(RecordedModel { model: Arc::clone(&agent.model), reply: Mutex::default() }),
@@ -141,7 +224,7 @@ impl Agent {
             parallel_tool_calls: agent.parallel_tool_calls,
             limits: without_clock(agent.limits.clone()),
             error_policies: agent.error_policies.clone(),
-            layers: agent.layers.iter().map(|layer| parts.in_place_of(layer)).collect(),
+            layers,
             deciders: Vec::new(),
             undo_tools: agent.undo_tools.clone(),
             handoffs: agent.handoffs.clone(),
@@ -151,7 +234,10 @@ impl Agent {
             watchers: RwLock::default(),
             request_watchers: RwLock::default(),
             sends_earlier_turns: agent.sends_earlier_turns,
-            compaction: agent.compaction.clone(),
+            compaction: agent.compaction.clone().map(|mut compaction| {
+                compaction.model = None;
+                compaction
+            }),
             tracks_cache: false,
             outputs: agent
                 .outputs
@@ -163,11 +249,14 @@ impl Agent {
             stored_runs: Default::default(),
             call_timeout: None,
             max_concurrent_calls: agent.max_concurrent_calls,
-            trace: agent.trace,
+            trace: Default::default(),
             prices: None,
             budgets: Vec::new(),
-            run_setup: run_setup
-                .map(|_| parts.run_setup.clone().unwrap_or_else(|| Arc::new(NoSetup) as Arc<dyn OpenRun>)),
+            run_setup: run_setup.map(|_| {
+                parts.run_setup.clone().unwrap_or_else(|| {
+                    Arc::new(NoSetup(Arc::clone(&stand_in.lacks_setup))) as Arc<dyn OpenRun>
+                })
+            }),
             has_warned: OnceLock::new(),
             model_infos: Default::default(),
             stand_in: Some(Arc::clone(stand_in)),
@@ -181,6 +270,14 @@ impl AgentTool {
         let agent = self.agent().repeating_as(caller);
         self.clone().with_agent(agent)
     }
+}
+
+/// Returns `true` if a call was denied that no person and no layer has denied: a message of the user took its place.
+fn was_given_up(execution: &ToolExecution) -> bool {
+    let is_denied = execution.error().is_some_and(|error| error.kind() == ToolErrorKind::Denied);
+    let by_person = execution.decisions().iter().any(|decision| decision.kind == DecisionKind::Denied);
+    let by_layer = execution.verdicts().iter().any(|verdict| verdict.kind == VerdictKind::Denied);
+    is_denied && !by_person && !by_layer
 }
 
 /// Returns the limits without those that depend on the time and on prices.
@@ -237,11 +334,16 @@ impl ChatModel for RecordedModel {
 struct Provided {
     name: String,
     tools: ToolSet,
+    has_untrusted_names: bool,
 }
 
 impl ToolProvider for Provided {
     fn tools<'a>(&'a self, _request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         Box::pin(ready(Ok(self.tools.clone())))
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        self.has_untrusted_names
     }
 
     fn name(&self) -> &str {
@@ -250,15 +352,19 @@ impl ToolProvider for Provided {
 }
 
 /// What opens the runs of an agent for which nothing else was given.
-struct NoSetup;
+struct NoSetup(Arc<AtomicBool>);
+
+/// Why runs cannot be opened.
+pub(super) const NO_SETUP: &str =
+    "an agent has a `run_setup`, which is not asked; give another one in its place by `run_setup`";
 
 impl OpenRun for NoSetup {
     fn open_run<'a>(
         &'a self,
         _run: &'a RunInfo,
     ) -> BoxFuture<'a, Result<RunResources, Box<dyn std::error::Error + Send + Sync>>> {
-        ready(Err("the agent has a `run_setup`, which is not asked; give another one in its place".into()))
-            .boxed()
+        self.0.store(true, Ordering::Relaxed);
+        ready(Err(NO_SETUP.into())).boxed()
     }
 
     fn may<'a>(&'a self, _run: &'a RunInfo, _wait: &'a Wait, _by: Option<&'a str>) -> BoxFuture<'a, bool> {
