@@ -5,7 +5,7 @@ pub use crate::agent::agent_ext::AgentExt;
 pub use crate::agent::ask::AskExt;
 pub use crate::agent::decide::{decide_in_store, may_decide};
 pub use crate::agent::driver::RunDriverExt;
-pub use crate::agent::replay::{ReplayEnd, ReplayParts, ReplayedRun, is_unrecorded};
+pub use crate::agent::replay::{ReplayEnd, ReplayParts, ReplayedRun, is_said_instead, is_unrecorded};
 pub use crate::agent::waiting_tools::waiting_tools;
 pub use crate::arguments::names::{list_names, nearest_name};
 pub use crate::memory::stored_runs::stored_run;

@@ -20,6 +20,9 @@ pub(super) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
+/// Why calls are denied that a user did not decide about.
+pub(crate) const SAID_INSTEAD: &str = "the user sent another message instead";
+
 impl Run {
     /// Returns `true` if every open call waits, or if the run waits before its next turn.
     #[must_use]
@@ -153,7 +156,7 @@ impl Run {
             return Err(StepError(ENDED));
         }
         self.say(message)?;
-        let instead = Decision::deny("the user sent another message instead");
+        let instead = Decision::deny(SAID_INSTEAD);
         let is_decided = |wait: &Wait| matches!(wait.reason, WaitReason::Approval(_) | WaitReason::Answer(_));
         for wait in self.waits().iter().filter(|wait| is_decided(wait)) {
             // Fails if an earlier decision ended the run.

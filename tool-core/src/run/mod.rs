@@ -79,6 +79,7 @@ mod recorded;
 mod saved;
 
 pub use self::answer::Answer;
+pub(crate) use self::approve::SAID_INSTEAD;
 pub(crate) use self::cache_use::CacheUse;
 pub(crate) use self::changes::RunChanges;
 pub(crate) use self::compaction::CompactionRecord;

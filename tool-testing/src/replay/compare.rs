@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tool_core::engine::{InnerRun, is_unrecorded};
+use tool_core::engine::{InnerRun, is_said_instead, is_unrecorded};
 use tool_core::run::{Run, StopReason, Wait, WaitReason};
 use tool_core::signatures::{DecisionKind, DecisionRecord, VerdictKind, VerdictRecord};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
@@ -224,8 +224,9 @@ impl<'r> Place<'r> {
                 (compare_executions(one, now)?, describe(&recorded, call), describe(&present, call))
             }
             (Fate::Waits(one), Fate::Waits(now)) if is_same(one, now) => return None,
-            // Nobody has executed it yet.
+            // Nobody has executed it yet, or its time has come meanwhile.
             (Fate::Open, _) => return None,
+            (Fate::Waits(wait), Fate::Finished(now)) if wait.is_until() && is_unrecorded(now) => return None,
             // What a person wrote is refused, so the call waits on.
             (Fate::Finished(one), Fate::Waits(_))
                 if decided(one).contains(&DecisionKind::ApprovedWithChanges) =>
@@ -391,7 +392,8 @@ fn decided(execution: &ToolExecution) -> Vec<DecisionKind> {
                 | DecisionKind::Supplied
         )
     };
-    execution.decisions().iter().filter(demanded).map(|record| record.kind).collect()
+    let demanded = execution.decisions().iter().filter(demanded);
+    demanded.filter(|record| !is_said_instead(record)).map(|record| record.kind).collect()
 }
 
 fn decisive(execution: &ToolExecution) -> Vec<String> {

@@ -32,7 +32,7 @@ fn add_notes(recorded: &Run, present: &Run, path: &str, notes: &mut Vec<Note>) {
     // A model was asked and the record does not say with what.
     if before.is_empty() && recorded.turns() > 0 && !now.is_empty() {
         notes.push(Note::OfferUnknown { path: path.to_owned() });
-    } else if recorded.turns() > 0 {
+    } else if recorded.turns() > 0 && present.turns() >= recorded.turns() {
         notes.extend(changes(before, now).map(|(tool, change)| {
             let (path, tool) = (path.to_owned(), tool.to_owned());
             Note::Offer { path, tool, change }

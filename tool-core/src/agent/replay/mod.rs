@@ -10,7 +10,7 @@ mod repeat;
 mod stand_in;
 
 pub use self::parts::ReplayParts;
-pub use self::record::is_unrecorded;
+pub use self::record::{is_said_instead, is_unrecorded};
 pub use self::repeat::{ReplayEnd, ReplayedRun};
 pub(super) use self::repeat::{repeat, resume};
 pub(super) use self::stand_in::{StandIn, StopsHere, without_clock};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::model::{AssistantMessage, ChatResponse, FinishReason, Message, ToolDefinition, ToolKind, Usage};
-use crate::run::{Decision, InnerRun, REJECTED, Run, StopReason, UserMessage, Wait, WaitReason};
+use crate::run::{
+    Decision, InnerRun, REJECTED, Run, SAID_INSTEAD, StopReason, UserMessage, Wait, WaitReason,
+};
 use crate::tool::{
     CallNotes, DecisionKind, DecisionRecord, Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution,
     ToolFuture,
@@ -136,6 +138,10 @@ impl<'r> Record<'r> {
             _ => false,
         };
         let record = run.decisions_about(call_id).filter(fits).nth(number)?;
+        // The message of the user follows, and denies it.
+        if is_said_instead(record) {
+            return None;
+        }
         let decision = match record.kind {
             DecisionKind::Approved => Decision::approve(),
             DecisionKind::ApprovedWithChanges => Decision::approve_with(run.current_arguments(call_id)?),
@@ -193,6 +199,12 @@ impl Tool for RecordedTool {
 
 /// The end of the text of the error of a call that is executed by the present program, and was not in its record.
 const NOT_RECORDED: &str = "the record has no execution of it";
+
+/// Returns `true` if a user did not decide, but sent a message.
+#[must_use]
+pub fn is_said_instead(decision: &DecisionRecord) -> bool {
+    decision.why.as_deref() == Some(SAID_INSTEAD)
+}
 
 /// Returns `true` if the record does not have the outcome of a call that would be executed now.
 #[must_use]
