@@ -292,19 +292,24 @@ pub struct Unreadable {
 }
 
 /// Where runs are rehearsed from: each [`RunStore`], and [`KeptRuns`].
-pub trait RunSource: sealed::Sealed {
-    /// Loads the runs that have not ended and that nobody drives.
-    #[doc(hidden)]
-    fn load_open(&self) -> impl Future<Output = Result<Vec<std::result::Result<Run, Unreadable>>>>;
-}
+pub trait RunSource: sealed::Source {}
+
+impl<S: RunStore + ?Sized> RunSource for S {}
+
+impl RunSource for KeptRuns {}
 
 mod sealed {
-    pub trait Sealed {}
-    impl<S: tool_core::store::RunStore + ?Sized> Sealed for S {}
-    impl Sealed for crate::kept::KeptRuns {}
+    use tool_core::run::Run;
+
+    use super::Unreadable;
+
+    pub trait Source {
+        /// Loads the runs that have not ended and that nobody drives.
+        fn load_open(&self) -> impl Future<Output = crate::Result<Vec<Result<Run, Unreadable>>>>;
+    }
 }
 
-impl<S: RunStore + ?Sized> RunSource for S {
+impl<S: RunStore + ?Sized> sealed::Source for S {
     async fn load_open(&self) -> Result<Vec<std::result::Result<Run, Unreadable>>> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| failure(error.to_string());
         let mut runs = Vec::new();
@@ -328,7 +333,7 @@ impl<S: RunStore + ?Sized> RunSource for S {
     }
 }
 
-impl RunSource for KeptRuns {
+impl sealed::Source for KeptRuns {
     async fn load_open(&self) -> Result<Vec<std::result::Result<Run, Unreadable>>> {
         let mut runs = Vec::new();
         for (file, run) in self.read()? {

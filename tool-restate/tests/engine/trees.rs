@@ -7,9 +7,11 @@ mod tree;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tool_core::run::Run;
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, RunErrorKind};
 use tool_restate::{RemoteOutcome, RemoteRun, Worker};
+use tool_testing::replay;
 
 use self::tree::{Dice, Effects, Node, calls, decide, describe_answer, tree};
 use crate::support::{Mortal, agent, free_address, register_at, serve, unique, within};
@@ -45,10 +47,15 @@ async fn run_here(agent: &Agent) -> Vec<String> {
     }
 }
 
-async fn run_there(run: &RemoteRun) -> Vec<String> {
+async fn run_there(run: &RemoteRun, agent: &Agent) -> Vec<String> {
     loop {
         match run.wait().await.unwrap() {
-            RemoteOutcome::Answer(answer) => return describe_answer(&answer),
+            RemoteOutcome::Answer(answer) => {
+                // Its client keeps the run, which is repeated like one of this process.
+                let outcome = replay(&Run::of_answer(&answer, agent.name()), agent).await;
+                assert!(outcome.is_same(), "{outcome}");
+                return describe_answer(&answer);
+            }
             RemoteOutcome::Failed(failure) => {
                 return describe_failure(
                     &failure.message,
@@ -68,6 +75,11 @@ async fn run_there(run: &RemoteRun) -> Vec<String> {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Returns the agent of the program that repeats runs.
+fn present(root: &Node, name: &str) -> Agent {
+    root.build(&Effects::default()).name(name).build().unwrap()
 }
 
 fn effects_of(root: &Node) -> BTreeSet<String> {
@@ -90,7 +102,7 @@ async fn random_trees_end_as_in_one_process() {
             let here = Effects::default();
             let expected = run_here(&root.build(&here).name(&**name).build().unwrap()).await;
             let run = agent(name).ask("What now?").send().await.unwrap();
-            let described = within(&format!("seed {seed}"), run_there(&run)).await;
+            let described = within(&format!("seed {seed}"), run_there(&run, &present(root, name))).await;
             assert_eq!(effects.spent(root).await, here.spent(root).await, "seed {seed}, local: {is_local}");
             assert_eq!(described, expected, "seed {seed}, local: {is_local}");
             assert_eq!(effects.take(), Vec::from_iter(effects_of(root)), "seed {seed}, local: {is_local}");
@@ -110,7 +122,8 @@ async fn random_trees_outlive_their_workers() {
         let mut serving = Mortal::start(worker(), address).await;
         register_at(address).await;
         let run = agent(&name).ask("What now?").send().await.unwrap();
-        let ended = run_there(&run);
+        let present = present(&root, &name);
+        let ended = run_there(&run, &present);
         let mut ended = std::pin::pin!(within("the end", ended));
         let mut dice = Dice(seed + 100);
         let mut described = None;
