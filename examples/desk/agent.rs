@@ -49,7 +49,7 @@ fn cancel_order(order: u32, #[inject] customer: &Customer) -> Result<String, Too
 }
 
 #[tool("Pays money back for an order", at_most_once)]
-fn refund(order: u32, euros: u32, #[inject] customer: &Customer) -> Result<String, ToolError> {
+pub(crate) fn refund(order: u32, euros: u32, #[inject] customer: &Customer) -> Result<String, ToolError> {
     customer.item(order)?;
     Ok(format!("Refunded {euros} euros for order {order}."))
 }

@@ -1,19 +1,25 @@
-//! Two replicas of the desk on one file, with the offline model.
+//! Two replicas of the desk on one file, with the offline model; and the runs that production has kept, repeated.
 
+use std::error::Error;
 use std::sync::mpsc::{self, Receiver};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use serde_json::{Value, json};
+use tool_core::agent::{RunInfo, RunResources, RunSetup};
+use tool_core::layer::Redact;
+use tool_core::memory::{InMemoryStore, RunFilter};
 use tool_core::model::{ChatRequest, Fallback, ModelError, ModelErrorKind};
 use tool_core::provider::ModelFuture;
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, SqliteStore};
+use tool_core::{Agent, ChatModel, SqliteStore, call};
 use tool_offline::OfflineModel;
+use tool_testing::{Checks, KeptRuns, Replay, check_runs, export_runs};
 use tower_service::Service;
 
-use crate::users::Logins;
+use crate::users::{Logins, customer};
 use crate::{agent, app};
 
 struct Replica {
@@ -227,4 +233,65 @@ fn an_empty_secret_is_refused() {
         assert_eq!(refused.as_deref(), Some(expected));
     }
     assert!(Logins::new(None).is_ok());
+}
+
+/// Opens kept runs: their customers are known, and nothing is charged.
+struct KnownCustomers;
+
+impl RunSetup for KnownCustomers {
+    async fn open(&self, run: &RunInfo) -> Result<RunResources, Box<dyn Error + Send + Sync>> {
+        let customer = run.user().and_then(|user| customer(user.as_str()));
+        Ok(RunResources::new().context(customer.ok_or("there is no such customer")?))
+    }
+}
+
+fn desk(model: impl ChatModel + Clone + 'static) -> Agent {
+    agent::desk(model, &InMemoryStore::new(), drop).unwrap()
+}
+
+#[tokio::test]
+async fn production_still_holds() -> tool_testing::Result {
+    let replay = Replay::new().run_setup(KnownCustomers);
+    check_runs(KeptRuns::in_dir("desk/runs").replay(replay), [desk(OfflineModel::new())]).await
+}
+
+#[tokio::test]
+async fn a_small_refund_is_paid_and_a_large_one_waits() -> tool_testing::Result {
+    let desk = desk(OfflineModel::new());
+    let answer = desk.ask("Refund 50 euros for order 7").user("ada").await?;
+    answer.check_calls().first(call!(agent::refund { order: 7, euros: ..=50 }).ok()).check()?;
+    let waits = desk.ask("Refund 80 euros for order 7").user("ada").await.unwrap_err();
+    waits.check_calls().only([call!(agent::refund { euros: 51.., .. }).waiting()]).check()?;
+    Ok(())
+}
+
+/// Writes the runs that `production_still_holds` repeats: `cargo test -p examples --features web --example desk -- --ignored keep`.
+#[tokio::test]
+#[ignore = "writes files"]
+async fn keep_runs() -> tool_testing::Result {
+    let desk = desk(OfflineModel::new());
+    let questions = [
+        ("ada", "Where are my parcels?", None),
+        ("eve", "Where are my parcels?", None),
+        ("ada", "Refund 20 euros for order 8", None),
+        ("ada", "Refund 80 euros for order 7", Some(Decision::approve())),
+        ("ada", "Refund 90 euros for order 7", Some(Decision::deny("too much"))),
+        ("eve", "Refund 5 euros for order 7", None),
+        ("ada", "Cancel order 8", Some(Decision::approve())),
+        ("ada", "Move the delivery of order 7", Some(Decision::answer("Saturday"))),
+        ("ada", "Ask billing for the \"invoice of order 8\"", None),
+        ("eve", "Cancel order 9", None),
+    ];
+    for (user, question, decision) in questions {
+        let asked = desk.ask(question).user(user).conversation(question).await;
+        if let (Err(error), Some(decision)) = (asked, decision) {
+            let mut run = error.into_run();
+            let wait = run.waits().remove(0);
+            run.resolve(&wait.id, decision.by("grace"))?;
+            desk.resume(run).await?;
+        }
+    }
+    let redact = Redact::new().card_numbers().email_addresses();
+    export_runs(&desk, &RunFilter::new(), "desk/runs").redact(redact).await?;
+    Ok(())
 }

@@ -343,14 +343,21 @@ fn is_over(run: &Run) -> bool {
 
 /// Returns how two executions differ.
 fn compare_executions(one: &ToolExecution, now: &ToolExecution) -> Option<Kind> {
+    let text = |execution: &ToolExecution| execution.output().map(ToString::to_string);
+    // A layer has nothing to replace in what was redacted before it was kept.
+    let is_same_text = text(one) == text(now);
     let acting = |execution: &ToolExecution| -> Vec<_> {
-        let verdicts = execution.verdicts().iter();
-        verdicts.filter(|one| one.kind != VerdictKind::NeedsApproval).map(verdict).collect()
+        let verdicts = execution.verdicts().iter().filter(|one| one.kind != VerdictKind::NeedsApproval);
+        let verdicts = verdicts.filter(|one| !is_same_text || one.kind != VerdictKind::Replaced);
+        verdicts.map(verdict).collect()
     };
     if acting(one) != acting(now) {
         return Some(Kind::Verdict);
     }
-    if decided(one) != decided(now) || decisive(one) != decisive(now) {
+    let approvals = |execution: &ToolExecution| {
+        execution.verdicts().iter().filter(|one| one.kind == VerdictKind::NeedsApproval).count()
+    };
+    if decided(one) != decided(now) || approvals(one) != approvals(now) {
         return Some(Kind::Approval);
     }
     // What layers wrote in place of an outcome is only read by the model.
