@@ -1,4 +1,4 @@
-//! Checks of what agents do, for tests.
+//! Checks of what agents do, runs that production has kept as tests, and rehearsals of those that wait.
 //!
 //! ```
 //! use tool_core::testing::ScriptedModel;
@@ -37,8 +37,13 @@
 //!
 //! [`Checks`] are methods of answers, runs and errors of runs; [`call!`](tool_core::call) writes what is expected of a call. Everything happens in the
 //! process of the test: tools are executed, and the model is the agent's own, mostly a [scripted one](tool_core::testing::ScriptedModel).
+//!
+//! [`check_runs`] repeats kept runs with the present program, and [`rehearse`](rehearse()) says what becomes of those that have not ended: see the
+//! [guide]. Nothing is executed there.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod guide;
 
 mod error;
 mod seen;
