@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use tool_core::engine::AskExt;
 use tool_core::layer::Redact;
 use tool_core::memory::{InMemoryStore, RunFilter};
 use tool_core::run::Run;
@@ -170,4 +171,42 @@ async fn what_is_missing_or_unreadable_fails() {
         "there is no agent `other`; the agents are: desk"
     );
     assert!(fs::metadata(&files[0]).is_ok());
+}
+
+/// Anything can be a name of a run, of a member or of a file.
+#[tokio::test]
+async fn no_name_leads_out_of_the_directory_and_none_keeps_a_secret() {
+    let directory = Directory::new("names");
+    let file = tool_core::content::File::from_url("https://example.com/a").with_name("secret.pdf");
+    let content: tool_core::content::Content =
+        [tool_core::content::Part::from("Hi"), tool_core::content::Part::from(file)].into_iter().collect();
+    let model = ScriptedModel::new().calls("unheard_of", r#"{"secret": {"secret": 4711}}"#).says("Done.");
+    let mut driver = desk(model).ask(content).run_id("../../Escaped").start();
+    while driver.advance().await.unwrap() {}
+    let redact = |text: &str| text.replace("secret", "x").replace("4711", "1");
+    let export = export_run(driver.agent(), driver.run().clone(), directory.0.join("a/b")).redact(redact);
+    let files = export.await.unwrap();
+    assert_eq!(files, [directory.0.join("a/b").join("%2e%2e%2f%2e%2e%2f%45scaped.json")]);
+    let (text, run) = read(&files[0]);
+    assert!(!text.contains("secret") && !text.contains("4711"), "{text}");
+    assert_eq!(replay(&run, &present()).await, ReplayOutcome::Same);
+}
+
+/// Tools of an agent to which a run was handed over demand their form, too.
+#[tokio::test]
+async fn arguments_of_agents_behind_a_handoff_keep_their_form() {
+    let directory = Directory::new("handed");
+    let build = |model, next| {
+        let next = Agent::builder(next).tools(tools![find]).build().unwrap();
+        Agent::builder(model).name("desk").handoff_to("next", "Takes over", &next).build().unwrap()
+    };
+    let find = r#"{"customer": "C-1815", "plan": "Gold", "pin": 4711}"#;
+    let next = ScriptedModel::new().calls("find", find).says("Done.");
+    let mut driver = build(ScriptedModel::new().calls("next", "{}"), next).ask("Hi").start();
+    while driver.advance().await.unwrap() {}
+    let present = || build(ScriptedModel::new(), ScriptedModel::new());
+    let redact = Redact::new().pattern("C-[0-9]{4}");
+    let files = export_run(&present(), driver.run().clone(), &directory.0).redact(redact).await.unwrap();
+    assert!(read(&files[0]).0.contains("C-0001"));
+    check_runs(KeptRuns::in_dir(&directory.0), [present()]).await.unwrap();
 }
