@@ -18,7 +18,7 @@ use crate::replay::{Difference, Replay, ReplayOutcome, describe_wait};
 /// same content afterwards.
 ///
 /// Runs come from a store, or from a [directory](KeptRuns) of exported ones. Each is of the agent of its name; `replay` stands in for the
-/// application's own code. Run it with the new program on a copy of the store, or on the store of production itself, which is only read.
+/// application's own code: layers that judge are asked. Run it with the new program on a copy of the store, or on the store of production itself, which is only read.
 ///
 /// ```
 /// use tool_core::memory::InMemoryStore;

@@ -24,7 +24,8 @@ pub async fn replay(run: &Run, agent: &Agent) -> ReplayOutcome {
 }
 
 /// How runs are repeated: from their records, which have the replies of the models, the outcomes of calls, and what persons decided and said. The
-/// agent's rules are asked again: what its tools accept, approvals, limits, layers, handoffs and what is undone. Nothing is executed, stored or sent.
+/// agent's rules are asked again: what its tools accept, approvals, limits, layers, handoffs and what is undone. Nothing is executed or stored, and nothing
+/// is sent unless a layer that judges does so: [replace](Self::layer) that one. The [guide](crate::guide) has a list of what is not seen.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is repeated until a run is"]
 pub struct Replay {
@@ -35,7 +36,7 @@ pub struct Replay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplayOutcome {
-    /// The same.
+    /// The same, as far as the record goes: it can end in the middle of a run.
     Same,
     /// The same calls, and the model would read something else.
     Noted(Vec<Note>),
@@ -66,7 +67,7 @@ impl Replay {
         self.with(|parts| parts.context(value))
     }
 
-    /// Replaces the layer with this name, such as one that asks a service.
+    /// Replaces the layer with this name, such as one that asks a service, in each agent that has one. A name that no agent has replaces nothing.
     pub fn layer(self, layer: impl Layer + 'static) -> Self {
         self.with(|parts| parts.layer(layer))
     }
@@ -76,7 +77,8 @@ impl Replay {
         self.with(|parts| parts.run_setup(run_setup))
     }
 
-    /// Adds tools that [providers](tool_core::agent::AgentBuilder::tool_provider) supply, such as servers of MCP, which are not asked.
+    /// Gives each agent with providers these tools, in place of what its [providers](tool_core::agent::AgentBuilder::tool_provider) supply, such as servers of MCP,
+    /// which are not asked. Without them, the tools that no agent has are taken to be there as they were, which is a [note](Note::Assumed).
     pub fn provided<K: ?Sized>(self, tools: impl IntoToolSet<K>) -> Self {
         let tools = tools.into_tool_set();
         Self { parts: self.parts.and_then(|parts| Ok(parts.provided(tools?))) }
