@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tests::support::sampling::size;
 use tests::support::stores::EveryState;
 use tests::support::ways::{await_resolved, resolve_all, restored};
+use tool_core::engine::run_of_answer;
 use tool_core::memory::RunFilter;
 use tool_core::run::Run;
 use tool_core::store::RunStore;
@@ -72,7 +73,7 @@ async fn runs_of_random_trees_are_repeated_alike_from_all_states() {
         let whole = driven(&root.build(&effects.with_new_stores()).build().unwrap()).await;
         effects.take();
         // A world without a store keeps answers.
-        let of_answer = whole.clone().finish().ok().map(|answer| Run::of_answer(&answer, None));
+        let of_answer = whole.clone().finish().ok().map(|answer| run_of_answer(&answer, None));
         let states = states.take().into_iter().map(|state| serde_json::from_str(&state).unwrap());
         let states = states.chain([whole.clone()]).map(|run| (run, false));
         for (number, (run, is_of_answer)) in states.chain(of_answer.map(|run| (run, true))).enumerate() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use tool_core::Agent;
-use tool_core::engine::{AgentExt, ReplayEnd, ReplayParts};
+use tool_core::engine::{self, ReplayEnd, ReplayParts};
 use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::run::{Run, Wait};
 use tool_core::store::RunStore;
@@ -87,7 +87,7 @@ pub async fn rehearse_with(
 }
 
 async fn rehearse_run(run: &Run, agent: &Agent, replay: &Replay, parts: &ReplayParts) -> RehearsedOutcome {
-    let next = agent.rehearse(run, parts.clone()).await;
+    let next = engine::rehearse(agent, run, parts.clone()).await;
     if let ReplayEnd::Failed { text, .. } = next.end {
         return RehearsedOutcome::Stranded(text);
     }
@@ -305,7 +305,7 @@ mod sealed {
 
     pub trait Source {
         /// Loads the runs that have not ended and that nobody drives.
-        fn load_open(&self) -> impl Future<Output = crate::Result<Vec<Result<Run, Unreadable>>>>;
+        fn load_open(&self) -> impl Future<Output = crate::error::Result<Vec<Result<Run, Unreadable>>>>;
     }
 }
 

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::performer::Performer;
-use super::replay::{self, ReplayParts, ReplayedRun};
 use super::run_tools::{QuestionTools, RunTools};
 use super::spending::Spending;
 use super::trace::RunTrace;
@@ -94,16 +93,6 @@ pub trait AgentExt {
     /// Returns the tools of this agent, offered or only to undo others, and of all agents that it asks or hands runs over to.
     #[must_use]
     fn tools_of_tree(&self) -> Vec<ToolSet>;
-
-    /// Repeats a run from its question, as this agent and its rules are now. The record of the run has the replies of the models, the outcomes of calls,
-    /// and what persons have decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
-    ///
-    /// Compare the two runs: the one that is returned ends where nothing is left to do, or where the record says nothing.
-    fn replay(&self, record: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
-
-    /// Takes what comes next of a stored run, as this agent and its rules are now, until it would ask for something that has not happened yet.
-    /// What it waits for is supposed to be approved, so that it is known what the calls need. Like [`replay`](Self::replay), it executes, asks and stores nothing.
-    fn rehearse(&self, stored: &Run, parts: ReplayParts) -> impl Future<Output = ReplayedRun> + Send;
 
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     #[must_use]
@@ -236,14 +225,6 @@ impl AgentExt for Agent {
             position += 1;
         }
         agents.iter().flat_map(|agent| [agent.0.tools.clone(), agent.0.undo_tools.clone()]).collect()
-    }
-
-    async fn replay(&self, record: &Run, parts: ReplayParts) -> ReplayedRun {
-        replay::repeat(self, record, parts).await
-    }
-
-    async fn rehearse(&self, stored: &Run, parts: ReplayParts) -> ReplayedRun {
-        replay::resume(self, stored, parts).await
     }
 
     fn has_handoffs(&self) -> bool {

@@ -75,7 +75,7 @@ mod shown;
 pub(crate) mod reader;
 mod profile;
 pub(crate) mod engine;
-mod recorded;
+pub(crate) mod recorded;
 mod saved;
 
 pub use self::answer::Answer;

@@ -8,41 +8,41 @@ use crate::model::{FinishReason, Message, ResponseFormat, ToolDefinitions, Usage
 use crate::run::{Answer, StopReason};
 use crate::tool::{CallNotes, DecisionRecord, ToolExecution};
 
-/// # Records
-impl Run {
-    /// Returns the record of the run that has given an answer, for programs that have answers and no stored runs, such as clients of workers. It
-    /// lacks what was said before the question, and what layers decided about the question and the answer.
-    ///
-    /// ```
-    /// use tool_core::Agent;
-    /// use tool_core::run::Run;
-    /// use tool_core::testing::ScriptedModel;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let desk = Agent::builder(ScriptedModel::new().says("Hi!")).name("desk").build()?;
-    /// let run = Run::of_answer(&desk.ask("Hello").await?, desk.name());
-    /// assert_eq!((run.agent_name(), run.messages().len()), (Some("desk"), 2));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn of_answer(answer: &Answer, agent: Option<&str>) -> Self {
-        let mut run = Self::new([]);
-        run.set_agent_name(agent);
-        run.history = History::of_ended(answer.messages.clone(), answer.tool_executions.clone());
-        run.inner_runs = answer.inner_runs.clone().into();
-        run.head.handoffs.clone_from(&answer.handoffs);
-        run.head.turns = answer.turns;
-        answer.own_usage_by_agent.iter().for_each(|(_, used)| run.head.usage += *used);
-        let results = answer.messages.iter().rev().take_while(|message| matches!(message, Message::Tool(_)));
-        let first = answer.messages.len() - results.count();
-        run.stage = match first == answer.messages.len() {
-            true => Stage::Answered(answer.finish_reason.clone()),
-            false => Stage::Returned { positions: (first..answer.messages.len()).collect(), is_judged: true },
-        };
-        run
-    }
+/// Returns the record of the run that has given an answer, for programs that have answers and no stored runs, such as clients of workers. It
+/// lacks what was said before the question, and what layers decided about the question and the answer.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::engine::run_of_answer;
+/// use tool_core::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let desk = Agent::builder(ScriptedModel::new().says("Hi!")).name("desk").build()?;
+/// let run = run_of_answer(&desk.ask("Hello").await?, desk.name());
+/// assert_eq!((run.agent_name(), run.messages().len()), (Some("desk"), 2));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it is not stored"]
+pub fn run_of_answer(answer: &Answer, agent: Option<&str>) -> Run {
+    let mut run = Run::new([]);
+    run.set_agent_name(agent);
+    run.history = History::of_ended(answer.messages.clone(), answer.tool_executions.clone());
+    run.inner_runs = answer.inner_runs.clone().into();
+    run.head.handoffs.clone_from(&answer.handoffs);
+    run.head.turns = answer.turns;
+    answer.own_usage_by_agent.iter().for_each(|(_, used)| run.head.usage += *used);
+    let results = answer.messages.iter().rev().take_while(|message| matches!(message, Message::Tool(_)));
+    let first = answer.messages.len() - results.count();
+    run.stage = match first == answer.messages.len() {
+        true => Stage::Answered(answer.finish_reason.clone()),
+        false => Stage::Returned { positions: (first..answer.messages.len()).collect(), is_judged: true },
+    };
+    run
+}
 
+impl Run {
     /// Returns the arguments of a call as the model wrote them, if they were changed.
     pub(crate) fn original_arguments(&self, call_id: &str) -> Option<&str> {
         match self.finished_call(call_id) {

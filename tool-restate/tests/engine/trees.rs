@@ -7,7 +7,7 @@ mod tree;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tool_core::run::Run;
+use tool_core::engine::run_of_answer;
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, RunErrorKind};
 use tool_restate::{RemoteOutcome, RemoteRun, Worker};
@@ -52,7 +52,7 @@ async fn run_there(run: &RemoteRun, agent: &Agent) -> Vec<String> {
         match run.wait().await.unwrap() {
             RemoteOutcome::Answer(answer) => {
                 // Its client keeps the run, which is repeated like one of this process.
-                let outcome = replay(&Run::of_answer(&answer, agent.name()), agent).await;
+                let outcome = replay(&run_of_answer(&answer, agent.name()), agent).await;
                 assert!(outcome.is_same(), "{outcome}");
                 return describe_answer(&answer);
             }

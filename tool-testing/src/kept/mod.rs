@@ -1,9 +1,9 @@
 //! Runs that were kept as files, one JSON text each.
 
-mod export;
 mod file;
 mod placeholders;
 mod redaction;
+mod export;
 
 use std::path::{Path, PathBuf};
 

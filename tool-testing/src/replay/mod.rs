@@ -1,7 +1,7 @@
 //! Repeats kept runs with the present program, and compares.
 
-mod compare;
 mod difference;
+mod compare;
 mod notes;
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use tool_core::Agent;
 use tool_core::RunErrorKind;
 use tool_core::agent::RunSetup;
-use tool_core::engine::{AgentExt, ReplayEnd, ReplayParts};
+use tool_core::engine::{self, ReplayEnd, ReplayParts};
 use tool_core::layer::Layer;
 use tool_core::run::Run;
 use tool_core::signatures::{Injectable, IntoToolSet};
@@ -100,7 +100,7 @@ impl Replay {
             Ok(parts) => parts.clone(),
             Err(error) => return ReplayOutcome::CannotReplay(error.to_string()),
         };
-        let repeated = agent.replay(run, parts).await;
+        let repeated = engine::replay(agent, run, parts).await;
         if let ReplayEnd::Failed { kind: RunErrorKind::RunSetup(_), text, .. } = repeated.end {
             return ReplayOutcome::CannotReplay(text);
         }

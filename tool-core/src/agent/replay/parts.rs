@@ -9,15 +9,15 @@ use crate::layer::Layer;
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::ToolSet;
 
-/// What replaces parts of an agent whose runs are [repeated](crate::engine::AgentExt::replay): the application's own code, which is not asked.
+/// What replaces parts of an agent whose runs are [repeated](crate::engine::replay()): the application's own code, which is not asked.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ReplayParts {
-    pub(super) context: ToolContext,
-    pub(super) layers: Vec<Arc<dyn Layer>>,
-    pub(super) run_setup: Option<Arc<dyn OpenRun>>,
-    pub(super) provided: ToolSet,
-    pub(super) tools: ToolSet,
+    pub(in crate::agent) context: ToolContext,
+    pub(in crate::agent) layers: Vec<Arc<dyn Layer>>,
+    pub(in crate::agent) run_setup: Option<Arc<dyn OpenRun>>,
+    pub(in crate::agent) provided: ToolSet,
+    pub(in crate::agent) tools: ToolSet,
 }
 
 impl ReplayParts {
@@ -56,7 +56,7 @@ impl ReplayParts {
         self
     }
 
-    pub(super) fn in_place_of(&self, layer: &Arc<dyn Layer>) -> Arc<dyn Layer> {
+    pub(in crate::agent) fn in_place_of(&self, layer: &Arc<dyn Layer>) -> Arc<dyn Layer> {
         let other = self.layers.iter().find(|other| other.name() == layer.name());
         Arc::clone(other.unwrap_or(layer))
     }

@@ -13,10 +13,10 @@ use crate::tool::{
 
 /// The record of one run.
 #[derive(Clone, Copy)]
-pub(super) struct Record<'r>(pub(super) &'r Run);
+pub(in crate::agent) struct Record<'r>(pub(in crate::agent) &'r Run);
 
 /// What the record has in place of a reply of the model.
-pub(super) enum RecordedReply {
+pub(in crate::agent) enum RecordedReply {
     Response(Box<ChatResponse>),
     /// The run stopped before it had this reply.
     Stopped(StopReason),
@@ -25,7 +25,7 @@ pub(super) enum RecordedReply {
 }
 
 /// What the record has in place of an execution.
-pub(super) enum RecordedOutcome {
+pub(in crate::agent) enum RecordedOutcome {
     Finished(Box<ToolExecution>),
     /// The call waits for what is in its notes.
     Waits(Box<CallNotes>),
@@ -34,7 +34,7 @@ pub(super) enum RecordedOutcome {
 
 impl<'r> Record<'r> {
     /// Returns the reply of this number, from 0.
-    pub(super) fn reply(self, number: u32) -> RecordedReply {
+    pub(in crate::agent) fn reply(self, number: u32) -> RecordedReply {
         let mut replies = self.replies().skip(number as usize);
         let Some(reply) = replies.next() else {
             return self.end().cloned().map_or(RecordedReply::Unknown, RecordedReply::Stopped);
@@ -65,7 +65,7 @@ impl<'r> Record<'r> {
 
     /// Returns what is known of the tools that the model was offered or called, also in runs inside: whether calls were approved, or executed by
     /// the caller.
-    pub(super) fn tools(self) -> Vec<RecordedTool> {
+    pub(in crate::agent) fn tools(self) -> Vec<RecordedTool> {
         let mut tools: BTreeMap<String, Vec<DecisionKind>> = BTreeMap::new();
         self.add_tools(&mut tools);
         tools.into_iter().map(|(name, decisions)| RecordedTool::new(name, &decisions)).collect()
@@ -87,12 +87,12 @@ impl<'r> Record<'r> {
     }
 
     /// Returns why the run stopped.
-    pub(super) fn end(self) -> Option<&'r StopReason> {
+    pub(in crate::agent) fn end(self) -> Option<&'r StopReason> {
         self.0.why_it_stops()
     }
 
     /// Returns what has become of a call, before layers replaced it.
-    pub(super) fn outcome(self, call_id: &str) -> RecordedOutcome {
+    pub(in crate::agent) fn outcome(self, call_id: &str) -> RecordedOutcome {
         let undo = self.0.undo_executions().iter().find(|undo| undo.call().id == call_id);
         match undo.or_else(|| self.0.finished_call(call_id)) {
             Some(execution) => RecordedOutcome::Finished(Box::new(execution.clone())),
@@ -104,7 +104,7 @@ impl<'r> Record<'r> {
     }
 
     /// Returns the run of an agent that a call asked, of this number among those of the call.
-    pub(super) fn inside(self, call_id: &str, number: usize) -> Option<&'r Run> {
+    pub(in crate::agent) fn inside(self, call_id: &str, number: usize) -> Option<&'r Run> {
         self.0.inner_runs().filter(|inner| inner.call_id() == call_id).nth(number).map(InnerRun::run)
     }
 
@@ -120,13 +120,13 @@ impl<'r> Record<'r> {
     }
 
     /// Returns `true` if the call with this path was executed.
-    pub(super) fn has_executed(self, path: &str) -> bool {
+    pub(in crate::agent) fn has_executed(self, path: &str) -> bool {
         let (runs, call_id) = self.runs_of(path);
         runs.into_iter().filter_map(|run| run.finished_call(call_id)).any(ToolExecution::was_executed)
     }
 
     /// Returns the decision of this number about what a call waits for.
-    pub(super) fn decision(self, wait: &Wait, number: usize) -> Option<Decision> {
+    pub(in crate::agent) fn decision(self, wait: &Wait, number: usize) -> Option<Decision> {
         let (runs, call_id) = self.runs_of(&wait.path);
         let run = runs.into_iter().find(|run| run.decisions_about(call_id).next().is_some())?;
         let fits = |record: &&DecisionRecord| match wait.reason {
@@ -155,7 +155,7 @@ impl<'r> Record<'r> {
     }
 
     /// Returns what a user has said to the run at this position of the messages that the run added.
-    pub(super) fn said_at(self, position: usize) -> Option<UserMessage> {
+    pub(in crate::agent) fn said_at(self, position: usize) -> Option<UserMessage> {
         match self.0.new_messages().get(position)? {
             Message::User(content) if !self.0.is_rejection(position) => {
                 let message = UserMessage::new(content.clone());
@@ -166,14 +166,14 @@ impl<'r> Record<'r> {
     }
 
     /// Returns why an answer was rejected by the message at this position of those that the run added.
-    pub(super) fn rejection_at(self, position: usize) -> Option<String> {
+    pub(in crate::agent) fn rejection_at(self, position: usize) -> Option<String> {
         let message = self.0.new_messages().get(position)?;
         self.0.is_rejection(position).then(|| message.text().into_owned())
     }
 }
 
 /// A tool of which only the record of a run is known.
-pub(super) struct RecordedTool(ToolDefinition);
+pub(in crate::agent) struct RecordedTool(ToolDefinition);
 
 impl RecordedTool {
     fn new(name: String, decisions: &[DecisionKind]) -> Self {
@@ -214,6 +214,6 @@ pub fn is_unrecorded(execution: &ToolExecution) -> bool {
 }
 
 /// Returns the error of a call that the record does not have as executed.
-pub(super) fn not_recorded() -> ToolError {
+pub(in crate::agent) fn not_recorded() -> ToolError {
     ToolError::not_executed(NOT_RECORDED)
 }

@@ -1,21 +1,19 @@
-//! An agent in which the records of runs stand in for what its runs would ask of others.
+//! What stands in for models, tools and providers: the records of runs.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
 use super::parts::ReplayParts;
 use super::record::{Record, RecordedOutcome, RecordedReply, not_recorded};
-use crate::agent::compaction::{LongOutputs, READ_OUTPUT};
+use crate::agent::compaction::READ_OUTPUT;
 use crate::agent::lock::lock;
 use crate::agent::run_setup::OpenRun;
-use crate::agent::shared::Shared;
 use crate::agent::tool_search::RESERVED_NAMES;
-use crate::agent::{Agent, AgentExt, AgentTool, RunInfo, RunResources};
-use crate::memory::InMemoryStore;
+use crate::agent::{RunInfo, RunResources};
 use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, FINAL_TOOL, ModelError, ModelFuture, ToolCall,
 };
@@ -28,7 +26,7 @@ const OWN_TOOLS: [&str; 2] = [READ_OUTPUT, FINAL_TOOL];
 
 /// What stands in for the models, the tools and the providers of a tree of runs.
 pub(in crate::agent) struct StandIn {
-    pub(super) parts: ReplayParts,
+    pub(in crate::agent) parts: ReplayParts,
     /// The records, by the ids of the runs that repeat them.
     records: Mutex<HashMap<RunId, Arc<Run>>>,
     /// The calls that wait for what is in their notes: they are not continued.
@@ -40,9 +38,9 @@ pub(in crate::agent) struct StandIn {
     /// The names of tools of which only the record is known.
     assumed: Mutex<BTreeSet<String>>,
     /// The runs of an agent cannot be opened.
-    lacks_setup: Arc<AtomicBool>,
+    pub(in crate::agent) lacks_setup: Arc<AtomicBool>,
     /// The names of the layers of all agents so far.
-    layers: Mutex<BTreeSet<String>>,
+    pub(in crate::agent) layers: Mutex<BTreeSet<String>>,
     /// The numbers of runs that calls have begun.
     begun: Mutex<HashMap<(RunId, String), usize>>,
 }
@@ -50,7 +48,7 @@ pub(in crate::agent) struct StandIn {
 /// The record does not say what follows.
 #[derive(Debug, thiserror::Error)]
 #[error("the record ends here")]
-pub(super) struct RecordEnds;
+pub(in crate::agent) struct RecordEnds;
 
 /// A run stops here in its record.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +56,10 @@ pub(super) struct RecordEnds;
 pub(in crate::agent) struct StopsHere(pub(in crate::agent) StopReason);
 
 impl StandIn {
-    pub(super) fn new(parts: ReplayParts, outermost: Run, agent: &Agent) -> Arc<Self> {
-        let mut known: BTreeSet<_> = parts.tools.definitions().names().map(str::to_owned).collect();
-        let tools = agent.tools_of_tree();
-        known.extend(tools.iter().flat_map(|tools| tools.definitions().names()).map(str::to_owned));
+    /// Creates what stands in for agents that have these tools.
+    pub(in crate::agent) fn new(parts: ReplayParts, outermost: Run, tools: &[ToolSet]) -> Arc<Self> {
+        let all = tools.iter().chain([&parts.tools]);
+        let known = all.flat_map(|tools| tools.definitions().names()).map(str::to_owned).collect();
         let (records, parked, begun) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (assumed, layers) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
@@ -78,27 +76,27 @@ impl StandIn {
     }
 
     /// Sets the record that a run repeats.
-    pub(super) fn set_record(&self, run: &RunId, record: Run) {
+    pub(in crate::agent) fn set_record(&self, run: &RunId, record: Run) {
         lock(&self.records).insert(run.clone(), Arc::new(record));
     }
 
     /// Returns `true` if the runs of an agent could not be opened.
-    pub(super) fn lacks_setup(&self) -> bool {
+    pub(in crate::agent) fn lacks_setup(&self) -> bool {
         self.lacks_setup.load(Ordering::Relaxed)
     }
 
     /// Returns the names of the layers of the agents that have come into it.
-    pub(super) fn layers(&self) -> BTreeSet<String> {
+    pub(in crate::agent) fn layers(&self) -> BTreeSet<String> {
         lock(&self.layers).clone()
     }
 
     /// Returns the names of tools of which the record alone is known: they were given by providers.
-    pub(super) fn assumed(&self) -> BTreeSet<String> {
+    pub(in crate::agent) fn assumed(&self) -> BTreeSet<String> {
         lock(&self.assumed).clone()
     }
 
     /// Returns what the record knows of tools that no agent has, of which providers gave some.
-    fn assumed_tools(&self) -> ToolSet {
+    pub(in crate::agent) fn assumed_tools(&self) -> ToolSet {
         let mut tools = ToolSet::default();
         for tool in Record(&self.outermost).tools() {
             let name = tool.definition().name().to_owned();
@@ -187,91 +185,6 @@ impl StandIn {
     }
 }
 
-impl Agent {
-    /// Returns this agent with what stands in for the other one's models and tools, if something does.
-    pub(in crate::agent) fn repeating_as(&self, other: &Self) -> Self {
-        match &other.0.stand_in {
-            Some(stand_in) => self.with_stand_in(stand_in),
-            None => self.clone(),
-        }
-    }
-
-    /// Returns a copy that asks nobody: it has no memory, stores, budgets, deciders and listeners.
-    pub(super) fn with_stand_in(&self, stand_in: &Arc<StandIn>) -> Self {
-        let agent = &*self.0;
-        let parts = &stand_in.parts;
-        let provides = |index: usize| -> Box<dyn ToolProvider> {
-            let tools = match (index, parts.provided.is_empty()) {
-                (0, true) => stand_in.assumed_tools(),
-                (0, false) => parts.provided.clone(),
-                _ => ToolSet::default(),
-            };
-            let provider = &agent.providers[index];
-            let has_untrusted_names = provider.has_untrusted_names();
-            Box::new(Provided { name: provider.name().to_owned(), tools, has_untrusted_names })
-        };
-        let run_setup = agent.run_setup.as_ref();
-        let layers: Vec<_> = agent.layers.iter().map(|layer| parts.in_place_of(layer)).collect();
-        lock(&stand_in.layers).extend(layers.iter().map(|layer| layer.name().to_owned()));
-        Self(Arc::new(Shared {
-            name: agent.name.clone(),
-            model: Arc::new(RecordedModel { model: Arc::clone(&agent.model), reply: Mutex::default() }),
-            instructions: agent.instructions.clone(),
-            tools: agent.tools.clone(),
-            providers: (0..agent.providers.len()).map(provides).collect(),
-            context: agent.context.clone().with_defaults(&parts.context),
-            tool_choice: agent.tool_choice.clone(),
-            parallel_tool_calls: agent.parallel_tool_calls,
-            limits: without_clock(agent.limits.clone()),
-            error_policies: agent.error_policies.clone(),
-            layers,
-            deciders: Vec::new(),
-            undo_tools: agent.undo_tools.clone(),
-            handoffs: agent.handoffs.clone(),
-            bound_undo_tools: agent.bound_undo_tools.clone(),
-            tool_search: agent.tool_search.as_ref().map(|(search, _)| (search.clone(), Mutex::default())),
-            hooks: Vec::new(),
-            watchers: RwLock::default(),
-            request_watchers: RwLock::default(),
-            sends_earlier_turns: agent.sends_earlier_turns,
-            compaction: agent.compaction.clone().map(|mut compaction| {
-                compaction.model = None;
-                compaction
-            }),
-            tracks_cache: false,
-            outputs: agent
-                .outputs
-                .as_ref()
-                .map(|outputs| LongOutputs { store: Arc::new(InMemoryStore::new()), limit: outputs.limit }),
-            options: agent.options.clone(),
-            memory: None,
-            run_store: OnceLock::new(),
-            stored_runs: Default::default(),
-            call_timeout: None,
-            max_concurrent_calls: agent.max_concurrent_calls,
-            trace: Default::default(),
-            prices: None,
-            budgets: Vec::new(),
-            run_setup: run_setup.map(|_| {
-                parts.run_setup.clone().unwrap_or_else(|| {
-                    Arc::new(NoSetup(Arc::clone(&stand_in.lacks_setup))) as Arc<dyn OpenRun>
-                })
-            }),
-            has_warned: OnceLock::new(),
-            model_infos: Default::default(),
-            stand_in: Some(Arc::clone(stand_in)),
-        }))
-    }
-}
-
-impl AgentTool {
-    /// Returns this tool with what stands in for the models and tools of the agent that calls it.
-    pub(in crate::agent) fn repeating_as(&self, caller: &Agent) -> Self {
-        let agent = self.agent().repeating_as(caller);
-        self.clone().with_agent(agent)
-    }
-}
-
 /// Returns `true` if a call was denied that no person and no layer has denied: a message of the user took its place.
 fn was_given_up(execution: &ToolExecution) -> bool {
     let is_denied = execution.error().is_some_and(|error| error.kind() == ToolErrorKind::Denied);
@@ -288,9 +201,9 @@ pub(in crate::agent) fn without_clock(mut limits: RunLimits) -> RunLimits {
 
 /// What stands in for a model: it has the model's properties, and the replies of a record.
 pub(in crate::agent) struct RecordedModel {
-    model: Arc<dyn ChatModel>,
+    pub(in crate::agent) model: Arc<dyn ChatModel>,
     /// The reply, to a request of a run.
-    reply: Mutex<Option<Result<ChatResponse, ModelError>>>,
+    pub(in crate::agent) reply: Mutex<Option<Result<ChatResponse, ModelError>>>,
 }
 
 impl ChatModel for RecordedModel {
@@ -331,10 +244,10 @@ impl ChatModel for RecordedModel {
 }
 
 /// What stands in for a provider of tools.
-struct Provided {
-    name: String,
-    tools: ToolSet,
-    has_untrusted_names: bool,
+pub(in crate::agent) struct Provided {
+    pub(in crate::agent) name: String,
+    pub(in crate::agent) tools: ToolSet,
+    pub(in crate::agent) has_untrusted_names: bool,
 }
 
 impl ToolProvider for Provided {
@@ -352,10 +265,10 @@ impl ToolProvider for Provided {
 }
 
 /// What opens the runs of an agent for which nothing else was given.
-struct NoSetup(Arc<AtomicBool>);
+pub(in crate::agent) struct NoSetup(pub(in crate::agent) Arc<AtomicBool>);
 
 /// Why runs cannot be opened.
-pub(super) const NO_SETUP: &str =
+pub(in crate::agent) const NO_SETUP: &str =
     "an agent has a `run_setup`, which is not asked; give another one in its place by `run_setup`";
 
 impl OpenRun for NoSetup {

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::parts::ReplayParts;
-use super::record::Record;
-use super::stand_in::{NO_SETUP, RecordEnds, StandIn, without_clock};
+use super::replay::{NO_SETUP, Record, RecordEnds, ReplayParts, StandIn, without_clock};
 use crate::agent::answer_parser::answer_of_any_form;
 use crate::agent::question::{AskedQuestion, Start};
-use crate::agent::{Agent, Ask, RunDriver};
+use crate::agent::{Agent, AgentExt, Ask, RunDriver};
 use crate::content::Content;
 use crate::model::{FINAL_TOOL, Message};
 use crate::run::{Decision, Run, RunError, RunErrorKind, Wait, WaitReason};
@@ -47,9 +45,12 @@ pub enum ReplayEnd {
     },
 }
 
-/// Repeats a run.
-pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
-    let stand_in = StandIn::new(parts, record.clone(), agent);
+/// Repeats a run from its question, as this agent and its rules are now. The record of the run has the replies of the models, the outcomes of calls,
+/// and what persons have decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
+///
+/// Compare the two runs: the one that is returned ends where nothing is left to do, or where the record says nothing.
+pub async fn replay(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
+    let stand_in = StandIn::new(parts, record.clone(), &agent.tools_of_tree());
     let agent = agent.with_stand_in(&stand_in);
     let mut driver = question_of(&agent, record, &stand_in.parts).start();
     stand_in.set_record(driver.run().id(), record.clone());
@@ -80,9 +81,10 @@ pub(in crate::agent) async fn repeat(agent: &Agent, record: &Run, parts: ReplayP
     ReplayedRun { run: driver.into_run(), waits, end, layers, assumed_tools }
 }
 
-/// Takes what comes next of a run, until it waits or asks for something new.
-pub(in crate::agent) async fn resume(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
-    let stand_in = StandIn::new(parts, record.clone(), agent);
+/// Takes what comes next of a stored run, as this agent and its rules are now, until it would ask for something that has not happened yet.
+/// What it waits for is supposed to be approved, so that it is known what the calls need. Like [`replay`], it executes, asks and stores nothing.
+pub async fn rehearse(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
+    let stand_in = StandIn::new(parts, record.clone(), &agent.tools_of_tree());
     let agent = agent.with_stand_in(&stand_in);
     record_all(&stand_in, record);
     let mut asked = AskedQuestion::resume(agent, record.clone());
