@@ -1,13 +1,14 @@
-//! Drives a run step by step and retains only its state as JSON between two steps, so that each step could be taken by
-//! another process.
+//! The loop that an agent runs, by hand: first in fifteen lines, without limits, approval, memory and retries; then with a run that is driven step by
+//! step, of which only the state remains between two steps, as JSON, so that each could be taken by another process.
 //!
 //! It uses the offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
 use std::error::Error;
 
+use tool_core::model::{ChatRequest, ModelError};
 use tool_core::run::Step;
-use tool_core::{Agent, ChatModel, tool, tools};
+use tool_core::{Agent, ChatModel, Message, ToolContext, ToolSet, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
@@ -23,12 +24,32 @@ fn square_root(x: f64) -> Result<f64, String> {
     if x < 0.0 { Err(format!("{x} is negative")) } else { Ok(x.sqrt()) }
 }
 
+async fn ask(model: &dyn ChatModel, tools: &ToolSet, question: &str) -> Result<String, ModelError> {
+    let mut messages = vec![Message::user(question)];
+    loop {
+        let request = ChatRequest::borrowing(&messages).with_tools(tools);
+        let reply = model.chat(&request).await?.message;
+        messages.push(Message::from(reply.clone()));
+        if reply.tool_calls.is_empty() {
+            return Ok(reply.text);
+        }
+        for call in reply.tool_calls {
+            let execution = tools.execute(call, &ToolContext::new()).await;
+            println!("{execution}");
+            messages.push(Message::from(&execution));
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let model = model()?;
+    println!("{}\n", ask(&*model, &tools![sum], "What is the sum of 2.5 and 40?").await?);
+
     let question = env::args().skip(1).collect::<Vec<_>>().join(" ");
     let question =
         if question.is_empty() { "What is the square root of the sum of 9 and 16?" } else { &question };
-    let agent = Agent::builder(model()?)
+    let agent = Agent::builder(model)
         .instructions("Use the tools for arithmetic.")
         .tools(tools![sum, square_root])
         .build()?;

@@ -1,6 +1,6 @@
 //! Recorded conversations with models, end to end over HTTP: the replies are recorded, and the tools are executed.
 
-#[path = "../../examples/weather/recording.rs"]
+#[path = "recording.rs"]
 mod recording;
 
 use std::time::Duration;
@@ -68,9 +68,9 @@ async fn replay(transcript: &str, tools: ToolSet, is_streamed: bool) -> (Recordi
 #[tokio::test]
 async fn replays_the_recorded_conversations() {
     let transcripts = [
-        include_str!("../../examples/weather/transcripts/weather.json"),
-        include_str!("../../examples/weather/transcripts/parallel.json"),
-        include_str!("../../examples/weather/transcripts/serial.json"),
+        include_str!("transcripts/weather.json"),
+        include_str!("transcripts/parallel.json"),
+        include_str!("transcripts/serial.json"),
     ];
     for (transcript, is_streamed) in transcripts.iter().flat_map(|one| [(*one, false), (*one, true)]) {
         let (recording, answer, script) =
@@ -98,9 +98,9 @@ async fn replays_the_recorded_conversations() {
 #[tokio::test]
 async fn replays_the_recorded_conversations_with_a_restored_run_at_every_step() {
     let transcripts = [
-        include_str!("../../examples/weather/transcripts/weather.json"),
-        include_str!("../../examples/weather/transcripts/parallel.json"),
-        include_str!("../../examples/weather/transcripts/serial.json"),
+        include_str!("transcripts/weather.json"),
+        include_str!("transcripts/parallel.json"),
+        include_str!("transcripts/serial.json"),
     ];
     for transcript in transcripts {
         let recording = Recording::read(transcript).unwrap();
@@ -130,7 +130,7 @@ async fn replays_the_recorded_conversations_with_a_restored_run_at_every_step() 
 
 #[tokio::test]
 async fn sums_the_tokens_of_the_recorded_turns() {
-    let transcript = include_str!("../../examples/weather/transcripts/serial.json");
+    let transcript = include_str!("transcripts/serial.json");
     for is_streamed in [false, true] {
         let (_, answer, _) = replay(transcript, tools![get_current_weather, send_email], is_streamed).await;
         let usage = answer.usage();
