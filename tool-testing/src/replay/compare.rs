@@ -241,18 +241,14 @@ impl<'r> Place<'r> {
                 let kind = if is_judged { Kind::Verdict } else { kind_of(wait) };
                 (kind, describe(&recorded, call), describe(&present, call))
             }
-            (Fate::Finished(one), Fate::Open) if self.pair.present.stop_reason().is_none() => {
-                let kind = match refused(one) {
-                    Some(kind) => kind,
-                    None if !decided(one).is_empty() => Kind::Approval,
-                    None if !decisive(one).is_empty() => Kind::Verdict,
-                    None => Kind::End,
-                };
-                (kind, describe(&recorded, call), describe(&present, call))
+            // Others wait first, and the record ends in the middle.
+            (_, Fate::Open)
+                if is_last && !is_over(self.pair.recorded) && self.pair.present.stop_reason().is_none() =>
+            {
+                return None;
             }
             (_, Fate::Open) => match self.of_end(self.pair.present) {
                 Some((kind, end)) => (kind, describe(&recorded, call), end),
-                None if is_last && !is_over(self.pair.recorded) => return None,
                 None => (Kind::End, describe(&recorded, call), describe(&present, call)),
             },
         };
