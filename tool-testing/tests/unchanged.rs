@@ -360,3 +360,33 @@ async fn arguments_that_layers_write_are_the_same() {
     let outcome = replay(&run, &rewrites(ScriptedModel::new()).build().unwrap()).await;
     assert_eq!(outcome, ReplayOutcome::Same, "{outcome}");
 }
+
+/// What opens runs can be that of production, with its budgets.
+struct Charged(tool_core::memory::Budget);
+
+impl tool_core::agent::RunSetup for Charged {
+    async fn open(
+        &self,
+        _run: &tool_core::agent::RunInfo,
+    ) -> Result<tool_core::agent::RunResources, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(tool_core::agent::RunResources::new().budget(self.0.key("ada")))
+    }
+}
+
+#[tokio::test]
+async fn no_budget_is_charged() {
+    let day = Duration::from_secs(24 * 3_600);
+    let budget = tool_core::memory::Budget::tokens(InMemoryStore::new(), 100_000, day);
+    let used = tool_core::model::Usage::new(700, 300);
+    let model = || ScriptedModel::new().says("Hi.").with_usage(used);
+    let options = tool_core::model::ModelOptions::default().with_max_output_tokens(500);
+    let charged = |model| desk(model).options(options.clone()).run_setup(Charged(budget.clone()));
+    let run = drive(charged(model()).build().unwrap().ask("Go").context(Desk("order"))).await;
+    let left = budget.key("ada").left().await.unwrap();
+    assert_eq!(left, 99_000);
+    let agent = charged(ScriptedModel::new()).build().unwrap();
+    assert!(matches!(replay(&run, &agent).await, ReplayOutcome::CannotReplay(_)));
+    let replay = Replay::new().run_setup(Charged(budget.clone()));
+    assert_eq!(replay.run(&run, &agent).await, ReplayOutcome::Same);
+    assert_eq!(budget.key("ada").left().await.unwrap(), left);
+}

@@ -137,7 +137,10 @@ impl Layers {
             own.of_run.clone_from(&parts.layers);
             own.context = context.clone();
         }
-        self.spending.charge_to(&parts.budgets);
+        // What is repeated has been paid before.
+        if !self.is_repeating() {
+            self.spending.charge_to(&parts.budgets);
+        }
         *self = self.clone().listed();
     }
 
