@@ -18,7 +18,7 @@ use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, FINAL_TOOL, ModelError, ModelFuture, ToolCall,
 };
 use crate::run::{Run, RunId, RunLimits, StopReason, Wait, without_refusal};
-use crate::tool::{DecisionKind, Tool, ToolErrorKind, ToolExecution, ToolOutput, VerdictKind};
+use crate::tool::{DecisionKind, Tool, ToolError, ToolErrorKind, ToolExecution, ToolOutput, VerdictKind};
 use crate::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSet};
 
 /// The tools that agents offer by themselves.
@@ -147,12 +147,7 @@ impl StandIn {
         let recorded = record.map_or(RecordedOutcome::Unknown, |record| Record(&record).outcome(&call.id));
         match recorded {
             RecordedOutcome::Finished(recorded) if recorded.was_executed() => {
-                let outcome = recorded.original_outcome().cloned().map_err(Clone::clone);
-                let outcome = outcome.map(|output| match without_refusal(&output.content().text()) {
-                    Some(text) => ToolOutput::text(text),
-                    None => output.clone(),
-                });
-                ToolExecution::new(call, outcome)
+                ToolExecution::new(call, as_executed(&recorded))
             }
             RecordedOutcome::Waits(notes) if lock(&self.parked).insert((run.clone(), call.id.clone())) => {
                 ToolExecution::waiting(call, Some(*notes))
@@ -171,8 +166,7 @@ impl StandIn {
         let recorded = record.map(|record| Record(&record).outcome(&answered.call().id));
         match recorded {
             Some(RecordedOutcome::Finished(recorded)) if recorded.was_executed() => {
-                let outcome = recorded.original_outcome().cloned().map_err(Clone::clone);
-                ToolExecution::new(answered.call().clone(), outcome)
+                ToolExecution::new(answered.call().clone(), as_executed(&recorded))
             }
             _ => answered,
         }
@@ -183,6 +177,15 @@ impl StandIn {
         let inside = self.next_inside(run, &call.id)?;
         Some(inside.new_messages().first()?.text().into_owned())
     }
+}
+
+/// Returns the outcome of a call as its tool gave it.
+fn as_executed(execution: &ToolExecution) -> Result<ToolOutput, ToolError> {
+    let output = execution.original_outcome().map_err(Clone::clone)?;
+    Ok(match without_refusal(&output.content().text()) {
+        Some(text) => ToolOutput::text(text),
+        None => output.clone(),
+    })
 }
 
 /// Returns `true` if a call was denied that no person and no layer has denied: a message of the user took its place.
