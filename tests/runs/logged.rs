@@ -137,11 +137,11 @@ fn with_layers(mut builder: AgentBuilder, layers: u8) -> AgentBuilder {
     }
     if layers & 2 > 0 {
         builder = builder.layer(guard::output(move |execution| {
-            match execution.output().map(ToString::to_string) {
-                Some(output) => hide(&output)
-                    .map_or(OutputVerdict::Pass, |text| OutputVerdict::Replace(Ok(ToolOutput::text(text)))),
-                None => OutputVerdict::Pass,
-            }
+            let replaced = match execution.outcome() {
+                Ok(output) => hide(&output.to_string()).map(|text| Ok(ToolOutput::text(text))),
+                Err(error) => hide(&error.to_string()).map(|text| Err(ToolError::failed(text))),
+            };
+            replaced.map_or(OutputVerdict::Pass, OutputVerdict::Replace)
         }));
     }
     if layers & 4 > 0 {
@@ -322,6 +322,12 @@ fn an_answer_that_a_tool_has_returned_is_shown_once_when_its_agent_is_undone() {
     let inner = vec![Reply::Calls(vec![6]), Reply::Calls(vec![4])];
     let outer = vec![Reply::Calls(vec![10])];
     check(&Case { outer, inner, layers: 0b10_0000, decisions: vec![2; 8], says: 3, hands_off: false });
+}
+
+#[test]
+fn the_error_of_a_last_attempt_is_read_as_its_layer_has_left_it() {
+    let (outer, inner) = (vec![Reply::Calls(vec![1, 1, 1])], vec![Reply::Calls(vec![0])]);
+    check(&Case { outer, inner, layers: 0b1_0110, decisions: vec![0; 8], says: 0, hands_off: false });
 }
 
 /// Cannot judge.
