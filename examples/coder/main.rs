@@ -20,7 +20,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
-use tool_core::agent::{Compaction, WhileWaiting};
+use tool_core::agent::{AgentBuilder, Compaction, WhileWaiting};
 use tool_core::{Agent, ChatMemory, ChatModel, SqliteStore, ToolError, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
@@ -47,12 +47,8 @@ async fn run(command: String, #[inject] project: &Project) -> Result<String, Too
 }
 
 /// Returns the agent of a project.
-fn coder(
-    model: impl ChatModel + 'static,
-    project: Project,
-    store: &SqliteStore,
-) -> Result<Agent, Box<dyn Error>> {
-    let agent = Agent::builder(model)
+fn coder(model: impl ChatModel + 'static, project: Project, store: &SqliteStore) -> AgentBuilder {
+    Agent::builder(model)
         .name("coder")
         .instructions(
             "You work on the project in the current directory. Look before you change something, make small edits, and run the tests \
@@ -62,14 +58,13 @@ fn coder(
         .context(project)
         .limits(|limits| limits.max_turns(100))
         .memory(ChatMemory::new(store.clone()))
-        // A run that was interrupted or waits goes on with the next message.
         .run_store(store.clone())
+        // After so long, another process goes on with a run whose process was killed.
         .run_lease(Duration::from_secs(5))
         .while_waiting(WhileWaiting::GoOn)
         .max_output_chars(OUTPUT)
         .output_store(store.clone())
-        .compaction(Compaction::when_it_pays());
-    Ok(agent.build()?)
+        .compaction(Compaction::when_it_pays())
 }
 
 #[tokio::main]
@@ -80,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Project: {}; conversation: {}", project.root().display(), file.display());
     // Each project has its conversation.
     let conversation = project.root().display().to_string();
-    let agent = coder(model()?, project, &SqliteStore::open(&file).await?)?;
+    let agent = coder(model()?, project, &SqliteStore::open(&file).await?).build()?;
     tool_cli::Chat::new(agent).conversation(conversation).run().await?;
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! The coding agent with a scripted model, also one that wants out of its directory.
 
 use std::fs;
-use std::io::Cursor;
+use std::io::{BufReader, Cursor, Read, Write, stdin, stdout};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
@@ -31,7 +33,8 @@ impl Folder {
 
     async fn agent(&self, model: ScriptedModel) -> Agent {
         let store = SqliteStore::open(self.0.join("coder.db")).await.unwrap();
-        coder(model, Project::open(&self.path(".")).unwrap(), &store).unwrap()
+        let agent = coder(model, Project::open(&self.path(".")).unwrap(), &store);
+        agent.run_lease(Duration::from_millis(300)).build().unwrap()
     }
 }
 
@@ -120,20 +123,46 @@ async fn no_path_leads_out_of_the_project() {
     assert!(!folder.0.join("created").exists());
 }
 
-/// A process that dies in the middle leaves a run with which another one goes on, in the terminal.
+/// The environment variable with the folder of a process that will be killed.
+const FOLDER: &str = "CODER_KILLED";
+
+#[tokio::test]
+#[ignore = "needs a folder: the other test starts it in a process"]
+async fn process_that_is_killed() {
+    let folder = Folder(std::env::var_os(FOLDER).unwrap().into());
+    let model = ScriptedModel::new()
+        .calls("edit", r#"{"path": "src/lib.rs", "old": "fn one() {}\n", "new": ""}"#)
+        .calls("run", r#"{"command": "cat src/lib.rs"}"#);
+    let chat = tool_cli::Chat::new(folder.agent(model).await);
+    chat.run_with(BufReader::new(stdin()), stdout()).await.unwrap();
+}
+
+/// A process that is killed while it waits for an approval leaves a run with which the next one goes on.
 #[tokio::test]
 async fn it_goes_on_after_it_was_killed() {
     let folder = Folder::new("killed");
-    let model = ScriptedModel::new().calls("run", r#"{"command": "echo hi"}"#);
-    let first = folder.agent(model).await;
-    let waits = first.ask("Say hi").conversation("chat").await.unwrap_err();
-    assert!(matches!(waits.kind(), RunErrorKind::Waiting));
-    drop((first, waits));
-    let model = ScriptedModel::new().says("It said hi.");
-    let (second, output) = (folder.agent(model.clone()).await, Vec::new());
-    let mut output = Cursor::new(output);
-    tool_cli::Chat::new(second).run_with(Cursor::new("y\n"), &mut output).await.unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "tests::process_that_is_killed", "--nocapture"])
+        .env(FOLDER, &folder.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    process.stdin.as_mut().unwrap().write_all(b"Shorten the file\ny\n").unwrap();
+    let (mut shown, mut bytes) = (Vec::new(), process.stdout.take().unwrap().bytes());
+    while String::from_utf8_lossy(&shown).matches("[y]es").count() < 2 {
+        shown.push(bytes.next().unwrap().unwrap());
+    }
+    // Kills without a chance to clean up.
+    process.kill().unwrap();
+    process.wait().unwrap();
+
+    let model = ScriptedModel::new().says("It has one function.");
+    let mut output = Cursor::new(Vec::new());
+    let chat = tool_cli::Chat::new(folder.agent(model.clone()).await);
+    chat.run_with(Cursor::new("y\n"), &mut output).await.unwrap();
     let shown = String::from_utf8(output.into_inner()).unwrap();
-    assert!(shown.contains("It said hi."), "{shown}");
-    assert!(model.requests()[0].iter().any(|message| message.text() == "hi\n"), "{shown}");
+    assert!(shown.contains("Execute run") && shown.contains("It has one function."), "{shown}");
+    let [edited, ran] = &texts(&model.requests()[0])[..] else { panic!("{shown}") };
+    assert_eq!([&**edited, &**ran], ["`src/lib.rs` is written", "fn two() {}\n"]);
 }

@@ -1,17 +1,19 @@
 //! The course of a chat: questions, commands, answers, approvals.
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tool_core::agent::Ask;
 use tool_core::engine::AskExt;
-use tool_core::memory::{RunFilter, RunStatus};
+use tool_core::memory::{RunFilter, RunStatus, RunSummary};
 use tool_core::model::{ConversationId, RunUser, Usage};
 use tool_core::run::{Decision, Run, WaitReason};
-use tool_core::signatures::{ToolProgress, Transcript};
+use tool_core::signatures::{StoredRun, ToolProgress, Transcript};
+use tool_core::store::{DriverId, LeaseRequest, LeaseState};
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, CancellationToken, Event, Message, RunError, ToolCall};
 
@@ -21,6 +23,9 @@ use crate::screen::Screen;
 
 /// The time between two frames of the spinner.
 const FRAME_TIME: Duration = Duration::from_millis(100);
+
+/// The time between two looks at a run that another driver works on.
+const LOOK_TIME: Duration = Duration::from_millis(250);
 
 const HELP: &str = "/tools lists the tools, /usage shows the tokens used and their cost, /save FILE writes the conversation to a new file, /quit ends the chat";
 
@@ -99,17 +104,15 @@ impl<W: Write> Session<W> {
         self.screen.write(&format!("{text}\n"))
     }
 
-    /// Goes on with the runs of this conversation that wait for the user, because questions beside them are refused.
+    /// Goes on with the runs of this conversation that wait for the user, or whose process has died, because questions beside them are refused.
     async fn go_on(&mut self) -> io::Result<()> {
-        let waiting = RunFilter::new().conversation(self.conversation.clone()).status(RunStatus::Waiting);
-        let mut listed = match self.agent.list_runs(&waiting).await {
+        let listed = match self.runs_of_conversation().await {
             Ok(listed) => listed,
             Err(error) => return self.screen.line(&format!("[{error}]")),
         };
-        listed.retain(|run| run.user == self.user);
         for listed in listed {
             match self.agent.stored_run(&listed.id).await {
-                Ok(Some(stored)) if stored.status == RunStatus::Waiting && waits_for_user(&stored.run) => {
+                Ok(Some(stored)) if self.needs_driver(&stored).await => {
                     self.follow(self.agent.resume(stored.run)).await?;
                 }
                 Ok(_) => {}
@@ -117,6 +120,42 @@ impl<W: Write> Session<W> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the stored runs of this conversation once no other driver works on one of them: the lease of a process that was killed ends after
+    /// a time. Ctrl-C ends the waiting.
+    async fn runs_of_conversation(&mut self) -> Result<Vec<RunSummary>, Box<dyn Error>> {
+        let filter = RunFilter::new().conversation(self.conversation.clone());
+        let mut is_announced = false;
+        loop {
+            let mut listed = self.agent.list_runs(&filter).await?;
+            listed.retain(|run| run.user == self.user);
+            if !listed.iter().any(|run| run.status == RunStatus::RunningElsewhere) {
+                return Ok(listed);
+            }
+            if !std::mem::replace(&mut is_announced, true) {
+                self.screen.line(
+                    "[another process works on this conversation; waiting for it, Ctrl-C to ask now]",
+                )?;
+            }
+            tokio::select! {
+                Some(()) = self.interrupts.recv() => return Ok(listed),
+                () = sleep(LOOK_TIME) => {}
+            }
+        }
+    }
+
+    /// Returns `true` if the user has to decide before the run goes on, or if its process has died. Without leases, a run that is being driven
+    /// looks like the latter.
+    async fn needs_driver(&self, StoredRun { run, status, .. }: &StoredRun) -> bool {
+        match (status, self.agent.run_store()) {
+            (RunStatus::Waiting, _) => waits_for_user(run),
+            (RunStatus::Interrupted, Some(store)) => {
+                let state = store.lease(run.id().as_str(), &DriverId::unique(), LeaseRequest::Check).await;
+                state.is_ok_and(|state| state == LeaseState::Free)
+            }
+            _ => false,
+        }
     }
 
     /// Asks a question and shows the answer as it arrives.

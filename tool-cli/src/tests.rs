@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tool_core::agent::OnDrop;
 use tool_core::memory::{InMemoryStore, RunFilter};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, Currency, ModelPrices, Prices, Usage};
 use tool_core::provider::ModelFuture;
-use tool_core::store::RunStore;
+use tool_core::store::{DriverId, LeaseRequest, LeaseState, RunStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
@@ -360,6 +362,28 @@ async fn a_chat_goes_on_with_the_run_of_its_conversation_that_waits() {
         assert!(read.starts_with(outcome), "{input:?}: {read}");
         assert!(store.list_runs(&RunFilter::new()).await.unwrap().is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_waits_for_another_process_and_goes_on_when_that_has_died() {
+    let store = InMemoryStore::new();
+    let agent = |model: Box<dyn ChatModel>| Agent::builder(model).run_store(store.clone()).build().unwrap();
+    let first = agent(Box::new(Slow { delay: Duration::MAX, interrupts: None }));
+    let driving = first.ask("Hello").conversation("chat").on_drop(OnDrop::Keep);
+    timeout(Duration::from_secs(1), driving).await.unwrap_err();
+    let (id, other) = (store.list_runs(&RunFilter::new()).await.unwrap()[0].id.clone(), DriverId::unique());
+    let take = LeaseRequest::Take(Duration::from_secs(3_600));
+    assert_eq!(store.lease(&id, &other, take).await.unwrap(), LeaseState::Held);
+    let dying = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let _ = store.lease(&id, &other, LeaseRequest::Release).await.unwrap();
+    };
+    let second = agent(Box::new(ScriptedModel::new().says("Good morning!")));
+    let (shown, ()) = tokio::join!(chat(second, ""), dying);
+    assert_eq!(
+        shown,
+        "[another process works on this conversation; waiting for it, Ctrl-C to ask now]\nGood morning!\n\n> \n"
+    );
 }
 
 #[tokio::test]

@@ -1,9 +1,14 @@
-//! Serves the tools of the quickstart to MCP hosts, over standard input and output or over HTTP.
+//! Serves tools to MCP hosts: over standard input and output, over HTTP, or over HTTP only to callers with a token.
 //!
 //! ```text
 //! cargo run --features mcp --example mcp_server
 //! cargo run --features mcp --example mcp_server -- --http [127.0.0.1:8000]
+//! cargo run --features mcp --example mcp_server -- --protected
 //! ```
+//!
+//! With `--protected` the program is also its own authorization server and its own client, so it needs no network.
+
+mod protected;
 
 use std::env;
 use std::error::Error;
@@ -46,7 +51,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             tokio::signal::ctrl_c().await?;
             running.stop_within(Duration::from_secs(10)).await?;
         }
-        _ => return Err("expected no arguments or `--http [ADDRESS]`".into()),
+        ["--protected"] => protected::demonstrate(server).await?,
+        _ => return Err("expected no arguments, `--http [ADDRESS]` or `--protected`".into()),
     }
     Ok(())
 }

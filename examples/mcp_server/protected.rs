@@ -1,12 +1,7 @@
-//! An MCP server that serves only requests with a token of an authorization server, which the crate `jsonwebtoken` verifies: its signature,
+//! A server that serves only requests with a token of an authorization server, which the crate `jsonwebtoken` verifies: its signature,
 //! issuer, audience and expiry. Tools need scopes of the token.
 //!
-//! ```text
-//! cargo run --features mcp_protected --example mcp_protected
-//! ```
-//!
-//! The program is also its own authorization server and its own client, so it needs no network. A real server takes the keys from the
-//! `jwks_uri` of its authorization server, and reads them again when a token names an unknown one.
+//! A real server takes the keys from the `jwks_uri` of its authorization server, and reads them again when a token names an unknown one.
 
 use std::error::Error;
 use std::future::ready;
@@ -19,24 +14,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tool_core::model::RunUser;
-use tool_core::{tool, tools};
 use tool_mcp::server::{
     Authorize, AuthorizeError, AuthorizeFuture, Credentials, Principal, ProtectedResource, Server,
 };
 
 const ISSUER: &str = "https://login.example";
-const AUDIENCE: &str = "https://files.example/mcp";
-
-#[tool("Lists the files of the user")]
-fn list_files(#[inject] user: &RunUser) -> String {
-    format!("the notes of {user}")
-}
-
-#[tool("Deletes a file")]
-fn delete_file(name: String) -> String {
-    format!("deleted {name}")
-}
+const AUDIENCE: &str = "https://tools.example/mcp";
 
 /// What a token states, besides what is verified.
 #[derive(Deserialize)]
@@ -80,16 +63,12 @@ impl Authorize for Verifier {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+/// Serves to callers with a token, and calls the server with tokens of different kinds.
+pub(crate) async fn demonstrate(server: Server) -> Result<(), Box<dyn Error>> {
     let (signing_key, public_key) = key_pair()?;
     let verifier = Verifier::new(DecodingKey::from_ed_der(&public_key));
-
-    let resource = ProtectedResource::new(AUDIENCE).authorization_server(ISSUER).scopes(["files:read"]);
-    let server = Server::new(tools![list_files, delete_file])
-        .protect(resource, verifier)
-        .scope("list_files", "files:read")
-        .scope("delete_file", "files:write");
+    let resource = ProtectedResource::new(AUDIENCE).authorization_server(ISSUER).scopes(["sums"]);
+    let server = server.protect(resource, verifier).scope("sum", "sums").scope("square_root", "roots");
     let server = server.spawn("127.0.0.1:0").await?;
 
     // From here on, the client.
@@ -98,11 +77,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut of_other = claims(600);
     of_other["aud"] = "https://other.example/mcp".into();
     let table = [
-        ("without a token", "list_files", None),
-        ("with an expired token", "list_files", Some(sign(claims(-600))?)),
-        ("with a token for another server", "list_files", Some(sign(of_other)?)),
-        ("without the scope", "delete_file", Some(valid.clone())),
-        ("with a valid token", "list_files", Some(valid)),
+        ("without a token", "sum", None),
+        ("with an expired token", "sum", Some(sign(claims(-600))?)),
+        ("with a token for another server", "sum", Some(sign(of_other)?)),
+        ("without the scope", "square_root", Some(valid.clone())),
+        ("with a valid token", "sum", Some(valid)),
     ];
     for (what, tool, token) in table {
         println!("{what}: {}", call(&server.url(), tool, token.as_deref()).await?);
@@ -122,7 +101,7 @@ fn key_pair() -> Result<(EncodingKey, Vec<u8>), Box<dyn Error>> {
 fn claims(lifetime: i64) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let exp = now.saturating_add_signed(lifetime);
-    json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": exp, "scope": "files:read" })
+    json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": exp, "scope": "sums" })
 }
 
 /// Calls a tool. Returns the status, and the challenge or the result.
@@ -131,7 +110,7 @@ async fn call(url: &str, tool: &str, token: Option<&str>) -> Result<String, Box<
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": tool,
-        "arguments": {},
+        "arguments": { "a": 1, "b": 2 },
         "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -184,7 +163,7 @@ mod tests {
         let header = |algorithm| Header::new(algorithm);
         let by_public_key = EncodingKey::from_secret(&public_key);
         let now = claims(0)["exp"].as_u64().unwrap();
-        // The expected value states whether the token has the scope `files:read`.
+        // The expected value states whether the token has the scope `sums`.
         let table = [
             ("a valid token", valid.clone(), Some(true)),
             (
@@ -192,7 +171,7 @@ mod tests {
                 with("aud", Some(json!(["https://other.example", AUDIENCE]))),
                 Some(true),
             ),
-            ("another scope", with("scope", Some(json!("files:write mail"))), Some(false)),
+            ("another scope", with("scope", Some(json!("roots mail"))), Some(false)),
             ("no scope", with("scope", None), Some(false)),
             ("other audiences", with("aud", Some(json!(["https://other.example"]))), None),
             ("another audience", with("aud", Some(json!("https://other.example/mcp"))), None),
@@ -221,7 +200,7 @@ mod tests {
         for (what, token, expected) in table {
             let verified = verifier.verify(&token);
             assert!(verified.iter().all(|principal| principal.user().as_str() == "ada"), "{what}");
-            assert_eq!(verified.ok().map(|principal| principal.has_scope("files:read")), expected, "{what}");
+            assert_eq!(verified.ok().map(|principal| principal.has_scope("sums")), expected, "{what}");
         }
     }
 }
