@@ -1,5 +1,5 @@
 //! A support desk for customers who log in: a chat whose agent asks, confirms and refunds, and a page on which the staff decides. Start it
-//! twice with other ports, and each process goes on with the runs of the other. The guide page *A service with many users* explains it.
+//! twice with other ports, and each process goes on with the runs of the other. The page *A service with many users* of `tool-web` explains it.
 //!
 //! ```text
 //! cargo run --features web --example desk -- 8080

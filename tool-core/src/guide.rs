@@ -6,7 +6,7 @@
 #![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
 #![doc = "[postgres]: ../../tool_postgres/guide/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
-#![doc = "[a whole service]: ../../tool_web/index.html#a-whole-service"]
+#![doc = "[a whole service]: ../../tool_web/index.html#a-service-with-many-users"]
 #![doc = "[the page]: ../../tool_web/index.html#the-page"]
 #![doc = "[the terminal]: ../../tool_cli/index.html"]
 #![doc = "[web frontends]: ../../tool_web/index.html#web-frontends"]
@@ -24,7 +24,6 @@ macro_rules! pages {
 }
 
 pages! {
-    a_service_with_many_users
     approval
     arguments_and_errors
     asking
@@ -41,7 +40,6 @@ pages! {
     memory
     openai_agents
     production_checklist
-    retries
     rig
     runs_and_limits
     spring_ai

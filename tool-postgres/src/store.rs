@@ -66,7 +66,8 @@ enum Source {
 
 impl PostgresStore {
     /// Connects to a database by its URL, such as `postgres://user:password@host:5432/database?sslmode=require`. `sslmode` is `prefer` by default;
-    /// certificates are checked by the rules of the platform wherever the connection is encrypted.
+    /// certificates are checked by the rules of the platform wherever the connection is encrypted. `verify-ca` and `verify-full` mean the same as
+    /// `require`. If the URL names several servers, the store uses the one that accepts writes.
     pub fn connect(url: impl Into<String>) -> Connect {
         Connect::new(Source::Url(url.into()))
     }

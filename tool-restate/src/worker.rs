@@ -129,7 +129,8 @@ impl Worker {
     }
 
     /// Sets the time for which a request to the model that fails is repeated, with growing delays of a minute at most; six hours by
-    /// default. Afterwards the run [waits for an operator](crate::RemoteOutcome::Paused). An error that is
+    /// default. Afterwards the run [waits for an operator](crate::RemoteOutcome::Paused). If less time is left of `max_time`, the run ends
+    /// when that is used up. An error that is
     /// [permanent](tool_core::model::ModelError::is_permanent) ends the run at once, and so does a panic of the agent's code.
     pub fn model_patience(mut self, time: Duration) -> Self {
         self.settings.model_patience = time;
@@ -158,7 +159,8 @@ impl Worker {
     }
 
     /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::RemoteAsk::events). They are sent
-    /// by this client. Without it, readers get only the events of finished steps.
+    /// by this client. Without it, readers get only the events of finished steps. Deltas are lost if the server cannot be reached or does not
+    /// keep up; the event at the end of the turn has the whole text.
     pub fn publish_events(mut self, client: &Client) -> Self {
         self.settings.publisher = Some(Publisher(client.ingress.clone()));
         self
@@ -181,7 +183,8 @@ impl Worker {
     /// Limits what one step stores, in bytes of JSON: a reply, an output, a history. A larger one ends its run. The answer
     /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 15 MiB by default; the
     /// server's `message-size-limit` and `per-invocation-memory-limit`, of 32 MiB, must be more than twice as large: an invocation that has
-    /// larger values can stop for ever.
+    /// larger values can stop for ever. A call that is larger together with its context is not executed. A call whose output does not fit
+    /// beside it is undone without the output, so [`CallToUndo::output`](tool_core::tool::CallToUndo::output) is `None`.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_bytes = bytes;
         self

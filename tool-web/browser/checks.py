@@ -427,7 +427,7 @@ def keyboard(driver):
 
 
 def documented_chat(driver):
-    """The chat of `docs/service.md`, which a program copies."""
+    """The chat of `docs/chat.html`, which a program copies."""
     driver.get(BASE + "chat")
     find(driver, "#ask input").send_keys("book")
     click(driver, "#ask button")

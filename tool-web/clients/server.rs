@@ -279,8 +279,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .agent(agent)
         .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Chat])
         .key("eve", "sk-eve", [Right::Read]);
-    let documented = include_str!("../docs/service.md").split("```html\n").nth(1);
-    let chat = Html(documented.and_then(|rest| rest.split("```").next()).ok_or("no chat.html")?);
+    let chat = Html(include_str!("../docs/chat.html"));
     let app = Router::new()
         .route("/chat", get(async move || chat))
         .fallback_service(web.service())

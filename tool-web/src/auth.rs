@@ -77,7 +77,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Option<Principal>> + Send 
 /// use http::HeaderMap;
 /// use tool_web::{Principal, Right, Web};
 ///
-/// // The proxy in front of the program authenticates and sets this header.
+/// // The proxy in front of the program authenticates, sets this header, and removes what browsers send.
 /// let web = Web::new().authentication(|headers: &HeaderMap| {
 ///     let user = headers.get("x-user")?.to_str().ok()?;
 ///     Some(Principal::new(user, [Right::Read]))

@@ -1,6 +1,6 @@
 //! What has happened in a run, as it is sent: its events, and how it has failed.
 //!
-//! The serialized form is documented in `docs/frontends.md`.
+//! The serialized form is documented at `EventRecord`, and in `docs/frontends.md` what the page adds.
 
 use serde::Serialize;
 use tool_core::agent::EventRecord;

@@ -19,7 +19,7 @@
 //! - [`serve`] and [`Web`]: the page, alone or as part of an application; see [the page](#the-page).
 //! - [`ui_stream`] and [`ag_ui`]: chats with an agent for frontends of the Vercel AI SDK and of AG-UI; see
 //!   [web frontends](#web-frontends).
-//! - Both with a login, approvals and budgets in one program: [a whole service](#a-whole-service).
+//! - Both with users, rights, budgets and several processes: [a service with many users](#a-service-with-many-users).
 //!
 //! Everything that a model, a tool or a browser wrote is text, never markup, and the page loads nothing from elsewhere.
 //!

@@ -123,6 +123,9 @@ impl Web {
 
     /// Returns the page as a service, to serve it as part of another application. Its links are relative: with `nest_service` of an
     /// `axum::Router`, it is served at `/runs` as well as below `/runs/`, and other routers must add the last slash.
+    ///
+    /// The logs of all runs that are read take about 64 MiB of memory, and each log takes at most 8 MiB. Readers of a longer run that come
+    /// later get its end.
     pub fn service(&self) -> HttpService {
         HttpService::new(self.routes())
     }

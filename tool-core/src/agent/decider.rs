@@ -60,6 +60,31 @@ pub type DeciderFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>
 )]
 pub trait Decider: Send + Sync {
     /// Decides about something that a run waits for: an [approval](WaitReason::Approval) or an [answer](WaitReason::Answer).
+    ///
+    /// The future must not block. This decider asks in the terminal:
+    ///
+    /// ```
+    /// use std::io;
+    ///
+    /// use tokio::task::spawn_blocking;
+    /// use tool_core::agent::{Decider, DeciderFuture};
+    /// use tool_core::run::{Decision, Wait, WaitReason};
+    ///
+    /// struct Terminal;
+    ///
+    /// impl Decider for Terminal {
+    ///     fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a> {
+    ///         Box::pin(async move {
+    ///             let WaitReason::Approval(call) = &wait.reason else { return Decision::defer() };
+    ///             println!("{call:#}: allow? [y/n]");
+    ///             match spawn_blocking(|| io::stdin().lines().next()).await {
+    ///                 Ok(Some(Ok(line))) if line.trim() == "y" => Decision::approve(),
+    ///                 _ => Decision::deny("the user declined"),
+    ///             }
+    ///         })
+    ///     }
+    /// }
+    /// ```
     fn decide<'a>(&'a self, wait: &'a Wait) -> DeciderFuture<'a>;
 }
 

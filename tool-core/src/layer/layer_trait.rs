@@ -209,6 +209,47 @@ pub trait Layer: Send + Sync {
 }
 
 /// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
+///
+/// A layer that awaits something first returns `ChatStream::new(stream::once(async move { …; next.call(request) }).flatten())`. The last item of
+/// a stream is the whole response, which this cache stores:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::Mutex;
+///
+/// use futures_util::{StreamExt, stream};
+/// use tool_core::layer::{Layer, LayerPhase, NextLayer};
+/// use tool_core::model::{ChatRequest, ChatResponse, ChatStream, Delta};
+///
+/// #[derive(Default)]
+/// struct Cache(Mutex<HashMap<String, ChatResponse>>);
+///
+/// impl Layer for Cache {
+///     fn name(&self) -> &str {
+///         "cache"
+///     }
+///
+///     fn sees(&self, phase: LayerPhase) -> bool {
+///         phase == LayerPhase::Model
+///     }
+///
+///     fn model<'a>(&'a self, request: ChatRequest<'a>, next: NextLayer<'a>) -> ChatStream<'a> {
+///         let tools: Vec<_> = request.tools().iter().map(|tool| tool.name()).collect();
+///         let key = (request.messages(), request.options(), tools);
+///         let key = serde_json::to_string(&key).expect("requests are JSON");
+///         if let Some(response) = self.0.lock().expect("nobody panics").get(&key) {
+///             return ChatStream::new(stream::iter(response.clone().into_deltas().into_iter().map(Ok)));
+///         }
+///         ChatStream::new(next.call(request).inspect(move |delta| {
+///             if let Ok(Delta::Done(response)) = delta {
+///                 let mut response = response.clone();
+///                 response.usage = None; // a hit costs nothing
+///                 self.0.lock().expect("nobody panics").insert(key.clone(), response);
+///             }
+///         }))
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct NextLayer<'a> {
     route: Route<'a>,

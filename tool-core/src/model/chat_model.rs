@@ -138,6 +138,57 @@ pub trait ChatModel: Send + Sync {
 
     /// Sends a request to the model and streams the response. By default, the response arrives all at once.
     ///
+    /// Sending is async and this method is not, so the request can be the first part of the stream:
+    ///
+    /// ```
+    /// use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+    /// use tool_core::ChatModel;
+    /// use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelErrorKind};
+    /// use tool_core::provider::ModelFuture;
+    ///
+    /// type Line = Result<String, ModelError>;
+    ///
+    /// struct Acme;
+    ///
+    /// impl Acme {
+    ///     async fn send(&self, _request: &ChatRequest<'_>) -> Result<impl Stream<Item = Line>, ModelError> {
+    ///         Ok(stream::iter(["It", " is", " 42.", "end"]).map(|line| Ok(line.to_owned()))) // in a real provider, of an HTTP client
+    ///     }
+    /// }
+    ///
+    /// impl ChatModel for Acme {
+    ///     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+    ///         let deltas = async move {
+    ///             let lines = Box::pin(self.send(request).await?);
+    ///             Ok(stream::try_unfold(Some((lines, String::new())), |state| async move {
+    ///                 let Some((mut lines, mut text)) = state else { return Ok(None) };
+    ///                 match lines.next().await.transpose()?.as_deref() {
+    ///                     None => Err(ModelError::new("the stream ended early").with_kind(ModelErrorKind::Unavailable)),
+    ///                     Some("end") => Ok(Some((Delta::Done(ChatResponse::new(AssistantMessage::text(text))), None))),
+    ///                     Some(word) => {
+    ///                         text.push_str(word);
+    ///                         Ok(Some((Delta::Text(word.to_owned()), Some((lines, text)))))
+    ///                     }
+    ///                 }
+    ///             }))
+    ///         };
+    ///         ChatStream::new(stream::once(deltas).try_flatten())
+    ///     }
+    ///     // …
+    /// #   fn chat<'a>(&'a self, _request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+    /// #       Box::pin(async { Err(ModelError::new("not part of this sample")) })
+    /// #   }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ModelError> {
+    /// # let request = ChatRequest::new(Vec::new());
+    /// # let deltas: Vec<_> = Acme.stream(&request).try_collect().await?;
+    /// # let [Delta::Text(_), Delta::Text(_), Delta::Text(_), Delta::Done(response)] = &deltas[..] else { panic!("{deltas:?}") };
+    /// # assert_eq!(response.message.text, "It is 42.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// The stream ends with a [`ModelError`] if the model cannot be reached, rejects the request, or stops before the

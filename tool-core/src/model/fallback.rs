@@ -31,7 +31,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 /// - The model that answered is in the response and the message, in traces, and determines the cost. Failed requests are counted,
 ///   too.
 ///
-/// Providers [retry](crate::guide::retries) by themselves before they return an error; with a fallback, fewer retries are enough.
+/// Providers [retry](crate::guide::runs_and_limits#what-is-repeated) by themselves before they return an error; with a fallback, fewer retries are enough.
 ///
 /// ```
 /// use tool_core::model::{Fallback, ModelError, ModelErrorKind};

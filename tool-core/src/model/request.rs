@@ -300,13 +300,15 @@ impl<'a> ChatRequest<'a> {
         &self.tools
     }
 
-    /// Returns `true` if the provider searches the deferred tools.
+    /// Returns `true` if the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools. Send these in
+    /// the form in which its API searches them.
     #[must_use]
     pub fn has_tool_search(&self) -> bool {
         self.has_tool_search
     }
 
-    /// Returns the position of the first message whose reasoning the model has to read.
+    /// Returns the position of the first message whose reasoning the model has to read. A provider that sends reasoning back omits that of
+    /// the replies before.
     #[must_use]
     pub fn reasoning_start(&self) -> usize {
         let (start, messages) = self.reasoning_start;

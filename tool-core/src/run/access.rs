@@ -327,7 +327,8 @@ impl Run {
         self.calls_with_records().map(|(call, record)| (call, record.outcome()))
     }
 
-    /// Returns the records of the calls that undid other calls after the run failed, in order of execution.
+    /// Returns the records of the calls that undid other calls after the run failed, in order of execution. If the `undo` tool of a call no
+    /// longer exists, the call is not undone, and the record is a failure.
     #[must_use]
     pub fn undo_executions(&self) -> &[ToolExecution] {
         self.history.undo_executions()

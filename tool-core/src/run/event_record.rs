@@ -32,6 +32,26 @@ use crate::tool::{CallDecision, ToolExecution, ToolProgress};
 /// assert!(matches!(&read.event, Event::Text(text) if text == "Hi"));
 /// # Ok::<_, serde_json::Error>(())
 /// ```
+///
+/// Each record is a JSON object with a `position`, a `type` and these members:
+///
+/// | `type` | members |
+/// | --- | --- |
+/// | `question` | `text` of a message of the user, once the run takes it; `by`, if the sender is known |
+/// | `turn_started`, `turn_finished` | `turn`; at the beginning the number of `messages`, at the end the `response` with its `message` and `usage`. A turn that starts again replaces what it had |
+/// | `text`, `reasoning`, `refusal` | `text`: a delta |
+/// | `call_announced`, `arguments` | `index` in the reply; `id` and `name`, or `text`: a delta |
+/// | `call_ready`, `call_started` | `id`, `name`, `arguments`; the first with the `index` in the reply |
+/// | `call_progress` | `id`, `name`, `text`, `done` and `total` |
+/// | `call_retried`, `call_finished` | `call`, `outcome` (`Ok` with the `content`, or `Err` with `kind` and `message`), `duration` in microseconds, and if there are any `attempts`, `repairs`, `asked` (the model's arguments), `decisions`, `verdicts` |
+/// | `call_decided` | `call_id`, `tool`, `wait`, `kind`, and if they are known `why`, `by`, `at` |
+/// | `waiting` | `waits`: each with `id`, `path`, `tool`, `reason` (with `approval`, `answer`, `result` or `until`), `since` and `deadline` |
+/// | `agent` | `agent`, `call_id` and an `event` of the agent that the call asked |
+/// | `handed_off` | `agent` |
+/// | `compacted` | `outputs`, `messages`: the numbers of those that were hidden |
+/// | `charged` | `micros` and `currency` of the cost of a request |
+/// | `done` | `text`, `finish_reason`, `usage` |
+/// | `failed` | `text`: the error |
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EventRecord {

@@ -239,10 +239,10 @@ impl Run {
     /// let agent = Agent::builder(model).tools(tools![delete]).build()?;
     /// let mut run = agent.ask("Delete all").await.unwrap_err().into_run();
     /// run.resolve_all(|wait| match &wait.reason {
-    ///     WaitReason::Approval(call) if call.arguments.contains("/tmp") => Decision::approve(),
-    ///     _ => Decision::deny("only temporary files"),
+    ///     WaitReason::Approval(call) if call.name != "delete" => Decision::approve(),
+    ///     _ => Decision::deny("nothing is deleted today"),
     /// })?;
-    /// assert_eq!(agent.resume(run).await?.new_messages()[2].text(), "the call was denied: only temporary files");
+    /// assert_eq!(agent.resume(run).await?.new_messages()[2].text(), "the call was denied: nothing is deleted today");
     /// # Ok(())
     /// # }
     /// ```

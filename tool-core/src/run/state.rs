@@ -35,8 +35,92 @@ use crate::tool::{
 
 /// A state machine for the loop between a model and its tools.
 ///
-#[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
-#[doc = include_str!("../../docs/run.md")]
+/// A run determines the next step, records its result, and holds all the state that is needed to continue. It does no I/O and contains neither the
+/// model nor the tools. It can therefore be serialized between any two steps, stored, and driven further elsewhere. It never asks for work
+/// that it has recorded.
+///
+/// [`Agent::ask`](crate::Agent::ask) drives a run, awaited or streamed. [`Ask::start`](crate::agent::Ask::start) returns a
+/// [`RunDriver`](crate::agent::RunDriver) for callers that drive a run step by step, with the same limits, handlers, memory and hooks. A `Run`
+/// alone has the rules only:
+///
+/// ```
+/// use tool_core::model::{AssistantMessage, ChatResponse};
+/// use tool_core::provider::ToolDefinitions;
+/// use tool_core::run::{Run, Step};
+/// use tool_core::{Message, ToolCall, ToolOutput};
+/// use tool_core::tool::ToolExecution;
+///
+/// # fn call_model() -> ChatResponse { ChatResponse::new(AssistantMessage::text("Good morning!")) }
+/// # fn execute(call: &ToolCall) -> ToolOutput { ToolOutput::text("…") }
+/// let tools = ToolDefinitions::default();
+/// let mut run = Run::new([Message::user("Hello")]);
+/// let answer = loop {
+///     match run.next(&tools) {
+///         Step::CallModel(_request) => run.record_response(call_model())?,
+///         Step::CallTools(calls) => {
+///             for call in calls {
+///                 run.begin_call(&call.id)?; // store the run before executing the call
+///                 let output = execute(&call);
+///                 run.record_result(ToolExecution::new(call, Ok(output)))?;
+///             }
+///         }
+///         Step::Done => break run.finish()?,
+///         other => return Err(format!("unsupported step: {other:?}").into()),
+///     }
+/// };
+/// assert_eq!(answer.text(), "Good morning!");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Rules
+///
+/// However a run ends, every call in its conversation has exactly one result, so models accept the conversation.
+///
+/// - **Failed calls** are reported to the model, hidden from it, or end the run, depending on the kind of the [error](crate::tool::ToolErrorKind) and its
+///   [policy](Run::error_policy).
+/// - **[Limits](crate::run::RunLimits)** end the run before it goes further. Limits of tokens, output and time are checked after a step, so
+///   that step can exceed them. Calls that are not executed for this reason have a result that states it.
+/// - **Repeated calls**: a call is executed three times with the same arguments. Further ones are answered with a note, and after six the run ends.
+///   The count restarts after a successful call that is not `pure` and has new arguments; for `at_most_once` tools it never restarts. Beyond
+///   30 equal calls in a run, further ones are always refused.
+/// - **Repeated ids** refer to the earlier call that was executed. With the same arguments its outcome is reused; with other arguments the call is
+///   refused. Ids that only count, such as `call_0`, and ids equal to the name of the tool refer to nothing.
+/// - **Pure tools**: the output is reused for equal calls of later turns of the same agent.
+/// - **Supplied results**, such as those in a conversation that a caller sends, have an [origin](crate::tool::OutcomeOrigin). The model reads them;
+///   they are not reused, and not undone.
+/// - **Waits**: calls that need approval, calls of [external](crate::model::ToolKind::Caller) tools and calls that
+///   [ask a person](crate::tool::Asker) wait while the other calls of the turn are executed. Then the step is
+///   [`Waiting`](crate::run::Step::Waiting). [`resolve`](Run::resolve) and [`record_result`](Run::record_result) decide what
+///   [waits](Run::waits), in any process. The id of a wait is a digest of what is shown: a decision about what was shown before is refused, and
+///   the first decision is final.
+/// - **Undo**: a run that ends for good without an answer undoes the calls that may have had an effect, the last one first, by the
+///   `undo` tools of their tools. Failures do not stop the process; they are among the [`undo_executions`](Run::undo_executions).
+///
+/// # Methods
+///
+/// Five families, in the order in which a reader needs them:
+///
+/// - **Create**: `new`, `with_limits`, `with_options`, `with_tool_choice`, `with_parallel_tool_calls`, `with_response_format`, `with_conversation`,
+///   `with_user`, `error_policy`, `default_error_policy`.
+/// - **Read**: `id`, `user`, `agent_name`, `conversation`, `options`, `limits`, `messages`, `new_messages`, `sender_of`, `tool_executions`,
+///   `undo_executions`, `current_calls`, `inner_runs`, `handoffs`, `compactions`, `has_useless_compactions`, `decisions`, `verdicts`,
+///   `found_tools`, `turns`, `elapsed`, `usage`, `usage_by_layer`, `cost`, `cache`, `is_asking`, `is_blocked`, `is_undoing`, `is_done`,
+///   `stop_reason`, `may_have_had_effects`.
+/// - **Step**: `next`, `record_response`, `begin_call`, `request_call`, `record_result`, `reject_answer`, `add_elapsed`, `tick`, `cancel`, `end`,
+///   `finish`.
+/// - **People**: `waits`, `resolve`, `resolve_all`, `require_approval`, `deny_and_say`, `say`, `message_volume`.
+/// - **Engine**, for stores and for programs that drive trees of runs: `engine`, `engine_view`, `revision`, `changes`, `apply_changes`, `restore`.
+///
+/// # The stored state
+///
+/// The serialized state names its format, currently 1; a state of another format is refused. It contains messages, records of calls, open calls,
+/// counters and limits. It contains no tool definitions, except for the hash of each one for which approval was asked. Deserialization
+/// validates the state.
+///
+/// The run records the [start](Run::begin_call) and the [result](Run::record_result) of each call. A call that was started but has no outcome when the
+/// run is restored was interrupted. It is retried with the same [key](crate::tool::IdempotencyKey) and the next attempt number. Interrupted calls
+/// of `at_most_once` tools are not retried: the model reads that the outcome is unknown. If a run is resumed twice, the second copy
+/// executes nothing and fails with [`RunningElsewhere`](crate::RunErrorKind::RunningElsewhere) or [`Conflict`](crate::RunErrorKind::Conflict).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Run {

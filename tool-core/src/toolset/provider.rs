@@ -243,7 +243,7 @@ impl<'a> ToolProviderRequest<'a> {
     /// [tool](crate::ToolContext::asker), and any process can take it; then the provider is asked for its tools again, and its questions have
     /// their replies at once, in later turns as well. While calls of a resumed run are open, nothing new
     /// can be asked, except by an untrusted provider that has failed and may have the tool of an open call. Outside of runs, nobody can be asked.
-    /// If a run that waits is resumed by an agent without this provider, the question is over.
+    /// If a run that waits is resumed by an agent without this provider, or with another name of it, the question is over.
     ///
     /// ```
     /// use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};

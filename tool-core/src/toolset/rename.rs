@@ -4,7 +4,8 @@ use super::set::ToolRef;
 use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// Renames a tool. Tools that it [undoes](crate::model::ToolDefinition::undo) refer to it by the new name.
+    /// Renames a tool. Tools that it [undoes](crate::model::ToolDefinition::undo) refer to it by the new name if they are in the set, so
+    /// rename tools before you select from a set.
     ///
     /// ```
     /// use tool_core::{tool, tools};

@@ -51,6 +51,11 @@ type Tools = Arc<OnceCell<McpTools>>;
 /// waits in the same way, and they are there from the next turn on. A route without a page lets the run fail, and a login of another kind starts when
 /// the tools are needed.
 ///
+/// A run that is resumed with open calls of the server, but without a login, asks before these calls go on. If the user declines, or has answered three
+/// times without a login, the run fails with [`McpErrorKind::LoginRequired`](crate::McpErrorKind::LoginRequired), also if the server is optional; its calls
+/// stay open, and it can be resumed after the login. On Restate, nobody is asked at that point, and the call fails. If the agent has layers that see
+/// calls, the user is asked there as well; a user who declines ends the run, and its calls are undone.
+///
 /// ```
 /// use tool_core::Agent;
 /// use tool_core::testing::ScriptedModel;

@@ -326,6 +326,9 @@ impl Server {
     /// ```
     ///
     /// Use neither [`bearer_token`](Self::bearer_token) nor [`user`](Self::user) beside it. Over stdio it has no effect: there, the host is the user.
+    ///
+    /// The URL of the resource has to be known before it serves. Where the system chooses the port, as in tests, bind a listener to `127.0.0.1:0`, take
+    /// the port from its `local_addr`, and pass the listener and the [service](Self::into_service) to `axum::serve`.
     pub fn protect(mut self, resource: ProtectedResource, authorize: impl Authorize + 'static) -> Self {
         self.config.http.protection = Some(Protection::new(resource, authorize));
         self

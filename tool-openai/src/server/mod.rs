@@ -26,7 +26,8 @@
 //! returned to the caller, and the run continues when the caller sends the results. Runs are stored in the
 //! [run store](tool_core::agent::AgentBuilder::run_store) of the agent, so that a paused one survives a restart, or
 //! [in memory](Server::max_stored_entries) if it has none. If the run is gone, or the caller changed the conversation, the agent
-//! continues from the messages of the request.
+//! continues from the messages of the request. A request can have up to 1000 tools, and up to 1000 calls in a message. Its tools are
+//! offered at once: `defer_loading` and the tool `tool_search` are refused.
 //!
 //! A paused run continues once. If a caller repeats the request with the results, also while the first one is in flight, it
 //! receives the same answer, and no call of the agent is executed again. After an error or a disconnect, the repeated request

@@ -90,7 +90,23 @@ impl fmt::Debug for Events {
 impl RemoteRun {
     /// Returns the events of the run, if its question [asked for them](crate::RemoteAsk::events), that follow a position: 0, or the position of the
     /// last event which an earlier reader got. Any number of readers can read, at any time until the end of the retention; the run
-    /// does not wait for them.
+    /// does not wait for them. If a worker dies, the turn begins again with another `TurnStarted`.
+    ///
+    /// ```no_run
+    /// use tool_core::Event;
+    ///
+    /// # async fn example(run: tool_restate::RemoteRun) -> Result<(), tool_restate::Error> {
+    /// let mut events = run.events(0);
+    /// while let Some(record) = events.next().await? {
+    ///     match record.event {
+    ///         Event::Text(text) => print!("{text}"),
+    ///         Event::TurnStarted { .. } => print!("\r"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self, after: u64) -> Events {
         Events {

@@ -39,6 +39,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 ///   [layers](crate::agent::AgentBuilder::layer) of the run see its request, and judge its text, if it has one, as the output of a call named
 ///   `summarize`.
 ///
+/// Do not combine it with a compaction that the provider makes at a threshold of its own, such as by OpenAI's extra field
+/// `context_management`: the run does not know of that one.
+///
 /// ```
 /// use tool_core::agent::Compaction;
 /// use tool_core::testing::ScriptedModel;

@@ -84,6 +84,10 @@ use crate::toolset::ToolSet;
 /// call, also of a run that is driven step by step.
 ///
 /// Dropping the driver cancels the work in flight, and a stored run as [`OnDrop`](crate::agent::OnDrop) says.
+///
+/// In traces (feature `tracing`), the span of a request lasts from [`next`](Self::next) to [`record_response`](Self::record_response), and
+/// only calls that [`execute`](Self::execute) executes have a span. A driver that is dropped without [`finish`](Self::finish) or
+/// [`into_run`](Self::into_run) leaves the span of its run `cancelled`.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
     /// The run, or a placeholder while a run inside stands in the outermost one.
