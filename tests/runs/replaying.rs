@@ -64,7 +64,7 @@ fn is_same(outcome: &ReplayOutcome, is_of_answer: bool) -> bool {
 async fn runs_of_random_trees_are_repeated_alike_from_all_states() {
     let (mut kept, mut failures) = (0, Vec::new());
     let directory = Directory::new("trees");
-    for seed in 0..size(12, 40) as u64 {
+    for seed in 0..size(4, 40) as u64 {
         let root = tree(seed);
         let effects = Effects::default();
         let states = EveryState::default();
@@ -113,7 +113,7 @@ async fn a_rehearsal_changes_no_byte_of_a_store() {
     let directory = Directory::new("rehearsed");
     let store = SqliteStore::open(directory.0.join("runs.db")).await.unwrap();
     let mut waiting = 0;
-    for seed in 0..size(6, 30) as u64 {
+    for seed in 0..size(3, 30) as u64 {
         let effects = Effects::default();
         let name = format!("desk {seed}");
         let agent = tree(seed).build(&effects).name(&*name).run_store(store.clone()).build().unwrap();

@@ -118,6 +118,9 @@ pub(super) fn task_id(created: &Value) -> String {
     created["result"]["taskId"].as_str().unwrap().to_owned()
 }
 
+/// Between two requests of a test that waits for a change.
+const POLL_PAUSE: Duration = Duration::from_millis(20);
+
 /// Asks for a task until it is in this state.
 pub(super) async fn until(url: &str, id: &str, status: &str) -> Value {
     let polling = async {
@@ -130,7 +133,7 @@ pub(super) async fn until(url: &str, id: &str, status: &str) -> Value {
                 !["completed", "failed", "cancelled"].contains(&task["status"].as_str().unwrap()),
                 "{task}"
             );
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL_PAUSE).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), polling).await.unwrap()
@@ -149,7 +152,7 @@ pub(super) async fn only_wait(agent: &Agent) -> (String, Wait) {
             {
                 return (stored.run.id().to_string(), stored.run.waits().remove(0));
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL_PAUSE).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), looking).await.unwrap()
@@ -338,6 +341,7 @@ async fn a_task_that_has_expired_is_unknown() {
             if task["error"]["code"] == -32602 {
                 break;
             }
+            tokio::time::sleep(POLL_PAUSE).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), polling).await.unwrap();
