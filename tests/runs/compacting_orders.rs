@@ -519,7 +519,7 @@ impl Exploration {
             let mut events = self.events(&state);
             assert!(!events.is_empty() || state.run.is_done(), "the run cannot continue");
             number += 1;
-            if !is_exhaustive() && number % 41 != 0 {
+            if !is_exhaustive() && number % 97 != 0 {
                 events.retain(|event| !event.is_surprise());
             }
             if let (true, Ok(answer)) = (state.run.is_done(), state.run.clone().finish()) {

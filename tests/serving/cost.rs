@@ -96,7 +96,7 @@ fn allocated_bytes(api: &str, body: &Value, is_streamed: bool) -> u64 {
 fn the_work_for_a_request_grows_no_faster_than_the_request() {
     for (shape, messages) in SHAPES {
         for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
-            let [small, medium, large] = [100, 200, 400]
+            let [small, medium, large] = [60, 120, 240]
                 .map(|size| allocated_bytes(api, &request(api, messages(api, size)), is_streamed));
             // A linear function grows twice as much in the second step, a quadratic one four times.
             let growth = (large - medium) as f64 / (medium - small) as f64;

@@ -1,4 +1,5 @@
 //! Who reads the API: programs with agents have modules with few names, those who extend the project have others, and nobody meets what is hidden.
+//! The pages have few words.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +15,12 @@ const FOR_EXTENSIONS: [&str; 4] = ["store", "engine", "provider", "signatures"];
 
 /// The greatest number of names that programs with agents meet, beside the functions that are layers.
 const MAX_NAMES: usize = 130;
+
+/// The greatest number of words of all pages, their samples and links included.
+const MAX_WORDS: usize = 38_000;
+
+/// The greatest number of lines of the README.
+const MAX_README_LINES: usize = 120;
 
 /// The hidden items by file, and what they are.
 const HIDDEN: [(&str, usize, &str); 10] = [
@@ -74,6 +81,41 @@ fn count_hidden(folder: &Path, root: &Path, found: &mut BTreeMap<String, usize>)
             if count > 0 {
                 found.insert(path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/"), count);
             }
+        }
+    }
+}
+
+#[test]
+fn the_pages_stay_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        // The pages of a crate, and those beside what they are about.
+        for folder in [path.join("docs"), path.clone()] {
+            add_pages(&folder, &mut pages);
+        }
+        if path.ends_with("tests") {
+            fs::read_dir(path).unwrap().for_each(|entry| add_pages(&entry.unwrap().path(), &mut pages));
+        }
+    }
+    add_pages(&root, &mut pages);
+    let words = |page: &PathBuf| fs::read_to_string(page).unwrap().split_whitespace().count();
+    let total: usize = pages.iter().map(words).sum();
+    assert!(pages.len() > 50 && total <= MAX_WORDS, "{total} words in {} pages", pages.len());
+    let lines = fs::read_to_string(root.join("README.md")).unwrap().lines().count();
+    assert!(lines <= MAX_README_LINES, "the README has {lines} lines");
+}
+
+/// Adds the pages in a folder, and in its folder `guide`. A file `links.md` is none: it tells rustdoc where labels lead.
+fn add_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.ends_with("docs/guide") {
+            add_pages(&path, pages);
+        }
+        if path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("links.md") {
+            pages.push(path);
         }
     }
 }

@@ -690,7 +690,7 @@ async fn many_agents_at_once_write_what_changes() {
         let counted = store.0.lock().unwrap();
         *counted
     };
-    let (few, many) = (saved(size(50, 250)).await, saved(size(200, 1_000)).await);
+    let (few, many) = (saved(size(25, 250)).await, saved(size(100, 1_000)).await);
     // Four times as many agents.
     assert!(many.0 <= 4 * few.0 && many.1 <= 5 * few.1, "{few:?}, {many:?}");
 }

@@ -550,7 +550,7 @@ mod tests {
             |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
         let piece =
             |number: usize| delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#);
-        let events = (0..MAX_BLOCKS).map(call).chain((0..400_000).map(piece));
+        let events = (0..MAX_BLOCKS).map(call).chain((0..150_000).map(piece));
         assert_eq!(reply(events).message.tool_calls.len(), MAX_BLOCKS);
         assert_fast(clock);
     }
