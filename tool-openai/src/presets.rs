@@ -140,7 +140,7 @@ impl Endpoint {
     }
 
     /// Creates the endpoint of Gemini on Google's Vertex AI, in a project and a location such as `europe-west1`, `eu`, `us` or `global`. Tokens
-    /// have the scope `https://www.googleapis.com/auth/cloud-platform`.
+    /// have the scope `https://www.googleapis.com/auth/cloud-platform`. The signatures of calls are not exchanged with those of AI Studio.
     #[must_use]
     pub fn vertex(project: &str, location: &str) -> Self {
         let host = match location {

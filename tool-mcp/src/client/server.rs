@@ -24,8 +24,8 @@ use crate::oauth::{OAuth, Session};
 
 /// An MCP server to use tools from: its transport, limits, and the trust in it.
 ///
-/// Servers are not trusted by default. A process inherits only the variables that are named. Each call needs a person's
-/// approval, because everything that a server states about its tools can be false: see [`approved`](Self::approved),
+/// Servers are not trusted by default. A process inherits only a few variables, such as `PATH` and `HOME`, and those that are named. Each call
+/// needs a person's approval, because everything that a server states about its tools can be false: see [`approved`](Self::approved),
 /// [`trust_annotations`](Self::trust_annotations) and [`trusted`](Self::trusted). Responses are limited in time and size.
 /// [`pinned`](Self::pinned) refuses a server whose tools or instructions changed.
 ///
@@ -366,7 +366,8 @@ impl McpServer {
     /// Connects to the server in the way of the revision 2025-11-25, also if it speaks a newer one. Some servers speak both, but their tools
     /// ask the user in the older way alone, such as those of FastMCP with `ctx.elicit`. With [`question_timeout`](Self::question_timeout), they can.
     ///
-    /// A server that has no older revision is connected all the same.
+    /// A server that has no older revision is connected all the same. A server that needs a page to be opened before a call (error -32042) gets the
+    /// call again once a person has consented.
     ///
     /// ```
     /// use std::time::Duration;
