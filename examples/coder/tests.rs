@@ -149,7 +149,7 @@ async fn it_goes_on_after_it_was_killed() {
         .spawn()
         .unwrap();
     process.stdin.as_mut().unwrap().write_all(b"Shorten the file\ny\n").unwrap();
-    let (mut shown, mut bytes) = (Vec::new(), process.stdout.take().unwrap().bytes());
+    let (mut shown, mut bytes) = (Vec::new(), BufReader::new(process.stdout.take().unwrap()).bytes());
     while String::from_utf8_lossy(&shown).matches("[y]es").count() < 2 {
         shown.push(bytes.next().unwrap().unwrap());
     }
