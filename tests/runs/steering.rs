@@ -155,6 +155,18 @@ async fn a_run_that_is_cancelled_takes_no_messages() {
 }
 
 #[tokio::test]
+async fn a_finished_run_that_is_kept_takes_no_messages() {
+    let store = InMemoryStore::new();
+    let kept = Agent::builder(ScriptedModel::new().says("Done.")).run_store(store.clone());
+    let kept = kept.keep_finished(Duration::from_secs(60)).build().unwrap();
+    kept.ask("Go").await.unwrap();
+    let id = store.list_runs(&RunFilter::new()).await.unwrap()[0].id.clone();
+    let error = kept.say(&*id, "One").await.unwrap_err();
+    assert!(matches!(error.kind(), CommandErrorKind::Ended), "{error}");
+    assert_eq!(store.posted(&id).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn a_cancellation_without_effect_says_why() {
     let store = InMemoryStore::new();
     let named = |name: &str| {

@@ -240,7 +240,10 @@ impl Hub {
                 // It is about to be stored.
                 None => 1,
             };
-            self.post_message(id, message, sender).await?;
+            if !self.post_message(id, message, sender).await? {
+                // Its driver is about to leave it.
+                return Ok(None);
+            }
             log.refresh().await;
             return Ok(Some(Followed { after: log.last(), log, messages }));
         }
@@ -259,7 +262,9 @@ impl Hub {
         // Calls whose results the caller supplies go on waiting.
         let denied = waits_of(&run).into_iter().filter(|wait| wait.check(&denial()).is_ok());
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
-        self.post_message(id, message, sender).await?;
+        if !self.post_message(id, message, sender).await? {
+            return Ok(None);
+        }
         // Without it, somebody has decided in the same moment.
         let decided = source.decide(id, denials).await.ok();
         decided.as_ref().map(check_secret).transpose()?;
@@ -307,10 +312,14 @@ impl Hub {
 
     /// Says something to a run that works or waits.
     pub(crate) async fn say(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
-        self.post_message(id, message, sender).await
+        match self.post_message(id, message, sender).await? {
+            true => Ok(()),
+            false => Err(HttpError::conflict("the run has ended")),
+        }
     }
 
-    async fn post_message(&self, id: &str, message: &Content, sender: &str) -> Result<(), HttpError> {
+    /// Returns `false` if the run has ended: the message is a new question then.
+    async fn post_message(&self, id: &str, message: &Content, sender: &str) -> Result<bool, HttpError> {
         let source = self.source_of(id).await?;
         let Some(agent) = source.as_ref().and_then(|source| source.agent.as_ref()) else {
             return Err(self.refusal(id).await);
@@ -319,7 +328,10 @@ impl Hub {
             let log = self.log(id).filter(|log| log.is_driven());
             let mut changes = log.map(|log| log.changes());
             let message = UserMessage::new(message.clone()).by(sender);
-            let Err(error) = agent.say(id, message).await else { return Ok(()) };
+            let Err(error) = agent.say(id, message).await else { return Ok(true) };
+            if matches!(error.kind(), CommandErrorKind::Ended) {
+                return Ok(false);
+            }
             // A run that has just begun is stored before its first event.
             let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
             let has_begun = match changes.as_mut().filter(|_| may_begin) {

@@ -247,7 +247,10 @@ impl Run {
     pub(crate) fn takes_messages(&self) -> bool {
         match self.stage {
             Stage::Asking | Stage::Calling(_) => true,
-            Stage::Answered(_) | Stage::Returned { .. } => !self.is_last_turn(),
+            // One that is kept is read by others, but nobody drives it any more.
+            Stage::Answered(_) | Stage::Returned { .. } => {
+                !self.is_last_turn() && !self.head.stored.is_finished
+            }
             Stage::Undoing(_) | Stage::Ended(_) => false,
         }
     }

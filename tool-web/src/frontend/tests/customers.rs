@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use http::HeaderMap;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tool_core::agent::AgentBuilder;
 use tool_core::memory::{ChatMemory, InMemoryStore, RunFilter, RunStatus};
 use tool_core::model::{ToolDefinition, ToolPolicy};
@@ -352,6 +354,19 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
         assert_eq!(shown.contains("visa"), is_shown, "{shown}");
         assert_eq!(messages(&chats, "ada").await.to_string().contains("visa"), is_shown);
     }
+}
+
+/// The client knows that the run has ended before its driver has left it.
+#[tokio::test]
+async fn a_message_right_after_the_end_is_a_new_question() {
+    let chats =
+        desk(Agent::builder(ScriptedModel::new().says("One.").says("Two."))).ui_stream("agent").unwrap();
+    assert!(ask(&chats, "ada", "1").await.1.contains("One."));
+    let runs = chats.chats.source.store.list_runs(&RunFilter::new()).await.unwrap();
+    chats.chats.hub.log(&runs[0].id).unwrap().driver_joined();
+    let asked = timeout(Duration::from_secs(60), ask(&chats, "ada", "2")).await;
+    let (status, answer) = asked.expect("the message is answered");
+    assert!(status == 200 && answer.contains("Two."), "{answer}");
 }
 
 /// A browser that is opened again reads the chat, also from another process.
