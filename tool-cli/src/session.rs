@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tool_core::agent::Ask;
 use tool_core::engine::AskExt;
 use tool_core::memory::{RunFilter, RunStatus, RunSummary};
@@ -26,6 +26,9 @@ const FRAME_TIME: Duration = Duration::from_millis(100);
 
 /// The time between two looks at a run that another driver works on.
 const LOOK_TIME: Duration = Duration::from_millis(250);
+
+/// How long a chat waits for another driver at most: twice the usual lease.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const HELP: &str = "/tools lists the tools, /usage shows the tokens used and their cost, /save FILE writes the conversation to a new file, /quit ends the chat";
 
@@ -113,6 +116,9 @@ impl<W: Write> Session<W> {
         for listed in listed {
             match self.agent.stored_run(&listed.id).await {
                 Ok(Some(stored)) if self.needs_driver(&stored).await => {
+                    if stored.status == RunStatus::Interrupted {
+                        self.screen.line("[going on with what was interrupted]")?;
+                    }
                     self.follow(self.agent.resume(stored.run)).await?;
                 }
                 Ok(_) => {}
@@ -122,15 +128,20 @@ impl<W: Write> Session<W> {
         Ok(())
     }
 
-    /// Returns the stored runs of this conversation once no other driver works on one of them: the lease of a process that was killed ends after
-    /// a time. Ctrl-C ends the waiting.
+    /// Returns the stored runs of this conversation that rest without having ended. If another driver works on one, questions are refused, so
+    /// this waits for it: the lease of a process that was killed ends after a time. Ctrl-C ends the waiting.
     async fn runs_of_conversation(&mut self) -> Result<Vec<RunSummary>, Box<dyn Error>> {
         let filter = RunFilter::new().conversation(self.conversation.clone());
+        let begun = Instant::now();
         let mut is_announced = false;
         loop {
             let mut listed = self.agent.list_runs(&filter).await?;
             listed.retain(|run| run.user == self.user);
-            if !listed.iter().any(|run| run.status == RunStatus::RunningElsewhere) {
+            // Without a memory, other chats can have the same conversation.
+            let is_refused = self.agent.memory().is_some()
+                && listed.iter().any(|run| run.status == RunStatus::RunningElsewhere);
+            if !is_refused || begun.elapsed() > PATIENCE {
+                listed.retain(|run| matches!(run.status, RunStatus::Waiting | RunStatus::Interrupted));
                 return Ok(listed);
             }
             if !std::mem::replace(&mut is_announced, true) {
@@ -139,18 +150,18 @@ impl<W: Write> Session<W> {
                 )?;
             }
             tokio::select! {
-                Some(()) = self.interrupts.recv() => return Ok(listed),
+                Some(()) = self.interrupts.recv() => return Ok(Vec::new()),
                 () = sleep(LOOK_TIME) => {}
             }
         }
     }
 
     /// Returns `true` if the user has to decide before the run goes on, or if its process has died. Without leases, a run that is being driven
-    /// looks like the latter.
+    /// looks like the latter. What a run with a budget of its own is charged to is known to its program alone.
     async fn needs_driver(&self, StoredRun { run, status, .. }: &StoredRun) -> bool {
         match (status, self.agent.run_store()) {
             (RunStatus::Waiting, _) => waits_for_user(run),
-            (RunStatus::Interrupted, Some(store)) => {
+            (RunStatus::Interrupted, Some(store)) if !run.engine_view().has_own_budget() => {
                 let state = store.lease(run.id().as_str(), &DriverId::unique(), LeaseRequest::Check).await;
                 state.is_ok_and(|state| state == LeaseState::Free)
             }

@@ -366,24 +366,30 @@ async fn a_chat_goes_on_with_the_run_of_its_conversation_that_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_chat_waits_for_another_process_and_goes_on_when_that_has_died() {
-    let store = InMemoryStore::new();
-    let agent = |model: Box<dyn ChatModel>| Agent::builder(model).run_store(store.clone()).build().unwrap();
-    let first = agent(Box::new(Slow { delay: Duration::MAX, interrupts: None }));
-    let driving = first.ask("Hello").conversation("chat").on_drop(OnDrop::Keep);
-    timeout(Duration::from_secs(1), driving).await.unwrap_err();
-    let (id, other) = (store.list_runs(&RunFilter::new()).await.unwrap()[0].id.clone(), DriverId::unique());
-    let take = LeaseRequest::Take(Duration::from_secs(3_600));
-    assert_eq!(store.lease(&id, &other, take).await.unwrap(), LeaseState::Held);
-    let dying = async {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let _ = store.lease(&id, &other, LeaseRequest::Release).await.unwrap();
-    };
-    let second = agent(Box::new(ScriptedModel::new().says("Good morning!")));
-    let (shown, ()) = tokio::join!(chat(second, ""), dying);
-    assert_eq!(
-        shown,
-        "[another process works on this conversation; waiting for it, Ctrl-C to ask now]\nGood morning!\n\n> \n"
-    );
+    let waiting = "[another process works on this conversation; waiting for it, Ctrl-C to ask now]\n";
+    // The other process dies after so many seconds, or goes on working.
+    for (dies_after, shown) in [
+        (2, format!("{waiting}[going on with what was interrupted]\nGood morning!\n\n> \n")),
+        (3_600, format!("{waiting}\n> \n")),
+    ] {
+        let store = InMemoryStore::new();
+        let agent = |model: Box<dyn ChatModel>| {
+            let agent = Agent::builder(model).memory(ChatMemory::new(store.clone()));
+            agent.run_store(store.clone()).build().unwrap()
+        };
+        let first = agent(Box::new(Slow { delay: Duration::MAX, interrupts: None }));
+        let driving = first.ask("Hello").conversation("chat").on_drop(OnDrop::Keep);
+        timeout(Duration::from_secs(1), driving).await.unwrap_err();
+        let id = store.list_runs(&RunFilter::new()).await.unwrap()[0].id.clone();
+        let (other, take) = (DriverId::unique(), LeaseRequest::Take(Duration::from_secs(7_200)));
+        assert_eq!(store.lease(&id, &other, take).await.unwrap(), LeaseState::Held);
+        let dying = async {
+            tokio::time::sleep(Duration::from_secs(dies_after)).await;
+            let _ = store.lease(&id, &other, LeaseRequest::Release).await.unwrap();
+        };
+        let second = agent(Box::new(ScriptedModel::new().says("Good morning!")));
+        assert_eq!(tokio::join!(chat(second, ""), dying).0, shown);
+    }
 }
 
 #[tokio::test]

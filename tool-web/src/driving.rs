@@ -36,7 +36,7 @@ use crate::source::{Loaded, Source};
 /// The number of messages that are remembered in a conversation of an agent without a memory.
 const MAX_HISTORY: usize = 200;
 
-/// How long a message waits until the run of the last question is stored.
+/// How long a message waits until the run of the last question is stored, or its driver has left it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was asked, and what is shown of it.
@@ -241,7 +241,7 @@ impl Hub {
                 None => 1,
             };
             if !self.post_message(id, message, sender).await? {
-                // Its driver is about to leave it.
+                wait_until_left(&log).await;
                 return Ok(None);
             }
             log.refresh().await;
@@ -318,7 +318,7 @@ impl Hub {
         }
     }
 
-    /// Returns `false` if the run has ended: the message is a new question then.
+    /// Returns `false` if the run has finished: the message is a new question then.
     async fn post_message(&self, id: &str, message: &Content, sender: &str) -> Result<bool, HttpError> {
         let source = self.source_of(id).await?;
         let Some(agent) = source.as_ref().and_then(|source| source.agent.as_ref()) else {
@@ -329,7 +329,9 @@ impl Hub {
             let mut changes = log.map(|log| log.changes());
             let message = UserMessage::new(message.clone()).by(sender);
             let Err(error) = agent.say(id, message).await else { return Ok(true) };
-            if matches!(error.kind(), CommandErrorKind::Ended) {
+            // One that is being undone has ended, too, but not finished.
+            let has_ended = matches!(error.kind(), CommandErrorKind::Ended);
+            if has_ended && self.load(id).await?.is_none_or(|loaded| loaded.status == RunStatus::Finished) {
                 return Ok(false);
             }
             // A run that has just begun is stored before its first event.
@@ -405,6 +407,13 @@ impl Hub {
             drop(self.histories.clear(conversation).await);
         }
     }
+}
+
+/// Waits until the driver of a finished run has left it: the next question begins with the conversation as the driver has left it.
+async fn wait_until_left(log: &RunLog) {
+    let mut changes = log.changes();
+    let left = async { while log.is_driven() && changes.changed().await.is_ok() {} };
+    let _ = timeout(PATIENCE, left).await;
 }
 
 /// Returns `true` if two decisions of this kind are equal.

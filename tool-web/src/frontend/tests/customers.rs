@@ -357,7 +357,7 @@ async fn the_arguments_of_an_external_call_are_not_shown_before_its_approval_by_
 }
 
 /// The client knows that the run has ended before its driver has left it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_right_after_the_end_is_a_new_question() {
     let chats =
         desk(Agent::builder(ScriptedModel::new().says("One.").says("Two."))).ui_stream("agent").unwrap();
