@@ -309,7 +309,7 @@ fn pretty_assertions(
 }
 
 proptest! {
-    #![proptest_config(cases(48, 4_000))]
+    #![proptest_config(cases(48, 2_500))]
 
     #[test]
     fn the_log_has_the_events_that_the_driver_emits(case in any_case()) {

@@ -64,7 +64,7 @@ fn is_same(outcome: &ReplayOutcome, is_of_answer: bool) -> bool {
 async fn runs_of_random_trees_are_repeated_alike_from_all_states() {
     let (mut kept, mut failures) = (0, Vec::new());
     let directory = Directory::new("trees");
-    for seed in 0..size(4, 40) as u64 {
+    for seed in 0..size(4, 24) as u64 {
         let root = tree(seed);
         let effects = Effects::default();
         let states = EveryState::default();
