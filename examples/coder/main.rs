@@ -30,7 +30,7 @@ use crate::files::{Project, edit, list, read, search};
 /// What the model reads of an output at once. It can read and search the rest.
 const OUTPUT: usize = 8_000;
 
-/// Runs a command of the shell in the directory of the project, such as the tests. Its output is that of both streams.
+/// Runs a shell command in the directory of the project, such as the tests. Returns its standard output, then its standard error.
 #[tool(needs_approval, at_most_once, timeout = "10m")]
 async fn run(command: String, #[inject] project: &Project) -> Result<String, ToolError> {
     let mut shell = Command::new("sh");

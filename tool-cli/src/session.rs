@@ -1,6 +1,5 @@
 //! The course of a chat: questions, commands, answers, approvals.
 
-use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -109,11 +108,7 @@ impl<W: Write> Session<W> {
 
     /// Goes on with the runs of this conversation that wait for the user, or whose process has died, because questions beside them are refused.
     async fn go_on(&mut self) -> io::Result<()> {
-        let listed = match self.runs_of_conversation().await {
-            Ok(listed) => listed,
-            Err(error) => return self.screen.line(&format!("[{error}]")),
-        };
-        for listed in listed {
+        for listed in self.runs_of_conversation().await? {
             match self.agent.stored_run(&listed.id).await {
                 Ok(Some(stored)) if self.needs_driver(&stored).await => {
                     if stored.status == RunStatus::Interrupted {
@@ -128,14 +123,20 @@ impl<W: Write> Session<W> {
         Ok(())
     }
 
-    /// Returns the stored runs of this conversation that rest without having ended. If another driver works on one, questions are refused, so
-    /// this waits for it: the lease of a process that was killed ends after a time. Ctrl-C ends the waiting.
-    async fn runs_of_conversation(&mut self) -> Result<Vec<RunSummary>, Box<dyn Error>> {
+    /// Returns the stored runs of this conversation that wait or were interrupted. While another driver works on a run, questions are refused, so
+    /// this waits for that driver: the lease of a killed process expires. Ctrl-C ends the waiting.
+    async fn runs_of_conversation(&mut self) -> io::Result<Vec<RunSummary>> {
         let filter = RunFilter::new().conversation(self.conversation.clone());
         let begun = Instant::now();
         let mut is_announced = false;
         loop {
-            let mut listed = self.agent.list_runs(&filter).await?;
+            let mut listed = match self.agent.list_runs(&filter).await {
+                Ok(listed) => listed,
+                Err(error) => {
+                    self.screen.line(&format!("[{error}]"))?;
+                    return Ok(Vec::new());
+                }
+            };
             listed.retain(|run| run.user == self.user);
             // Without a memory, other chats can have the same conversation.
             let is_refused = self.agent.memory().is_some()

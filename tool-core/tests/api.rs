@@ -107,7 +107,7 @@ fn the_pages_stay_short() {
     assert!(lines <= MAX_README_LINES, "the README has {lines} lines");
 }
 
-/// Adds the pages in a folder, and in its folder `guide`. A file `links.md` is none: it tells rustdoc where labels lead.
+/// Adds the pages in a folder, and in its folder `guide`. Files named `links.md` are not pages: they define the targets of labels for rustdoc.
 fn add_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {

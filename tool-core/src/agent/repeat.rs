@@ -45,10 +45,10 @@ pub enum ReplayEnd {
     },
 }
 
-/// Repeats a run from its question, as this agent and its rules are now. The record of the run has the replies of the models, the outcomes of calls,
-/// and what persons have decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
+/// Repeats a run from its question by the present rules of this agent. The record of the run supplies the replies of the models, the outcomes of
+/// calls, and what people decided and said; nothing is executed, asked or stored. Layers are asked, and what opens runs if `parts` have it.
 ///
-/// Compare the two runs: the one that is returned ends where nothing is left to do, or where the record says nothing.
+/// Returns the repeated run, to be compared with the record. It ends where nothing is left to do, or where the record has no outcome.
 pub async fn replay(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
     let stand_in = StandIn::new(parts, record.clone(), &agent.tools_of_tree());
     let agent = agent.with_stand_in(&stand_in);
@@ -81,8 +81,8 @@ pub async fn replay(agent: &Agent, record: &Run, parts: ReplayParts) -> Replayed
     ReplayedRun { run: driver.into_run(), waits, end, layers, assumed_tools }
 }
 
-/// Takes what comes next of a stored run, as this agent and its rules are now, until it would ask for something that has not happened yet.
-/// What it waits for is supposed to be approved, so that it is known what the calls need. Like [`replay`], it executes, asks and stores nothing.
+/// Drives a copy of a stored run by the present rules of this agent, until the copy would ask for something that has not happened yet. Calls that
+/// await approval are treated as approved, to find out what they need. Like [`replay`], it executes, asks and stores nothing.
 pub async fn rehearse(agent: &Agent, record: &Run, parts: ReplayParts) -> ReplayedRun {
     let stand_in = StandIn::new(parts, record.clone(), &agent.tools_of_tree());
     let agent = agent.with_stand_in(&stand_in);

@@ -247,7 +247,7 @@ impl Run {
     pub(crate) fn takes_messages(&self) -> bool {
         match self.stage {
             Stage::Asking | Stage::Calling(_) => true,
-            // One that is kept is read by others, but nobody drives it any more.
+            // A finished run is stored only for its readers.
             Stage::Answered(_) | Stage::Returned { .. } => {
                 !self.is_last_turn() && !self.head.stored.is_finished
             }
